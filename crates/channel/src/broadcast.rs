@@ -1,0 +1,519 @@
+//! Every receiver gets every value, as long as it keeps up.
+//!
+//! One ring under the short lock; each receiver has its own place in it. A value is kept until
+//! every receiver has seen it or the ring needs its room. Values are shared, so that cloning one,
+//! which is user code, happens outside the lock; the last receiver to see a value gets it itself.
+
+use std::{
+    collections::VecDeque,
+    fmt,
+    pin::Pin,
+    ptr::NonNull,
+    sync::Arc as StdArc,
+    task::{Poll, Waker},
+    time::Instant,
+};
+
+use crate::{
+    error::{Error, ErrorKind, SendError},
+    lock::{Lock, RawLock},
+    metrics::{Counters, Kind, Snapshot, count},
+    op::{Op, sealed},
+    park::SpinMemory,
+    queue::MAX_CAPACITY,
+    select::{Claim, ClauseAction},
+    sync::Arc,
+    wakers::{WakeList, WakeNode, wake_all},
+};
+
+/// A channel in which every receiver gets every value. `capacity` is rounded up to a power of two;
+/// a receiver that falls further behind is told how much it missed ([`ErrorKind::Lagged`]) and goes
+/// on at the oldest value kept. Sends never wait.
+///
+/// # Panics
+/// When `capacity` is 0 or more than [`MAX_CAPACITY`].
+///
+/// ```
+/// let (tx, mut a) = marline_channel::broadcast(16);
+/// let mut b = tx.subscribe();
+/// assert_eq!(tx.send("news").unwrap(), 2);
+/// assert_eq!((a.recv().wait(), b.recv().wait()), (Ok("news"), Ok("news")));
+/// ```
+#[track_caller]
+pub fn broadcast<T: Clone>(capacity: usize) -> (Sender<T>, Receiver<T>) {
+    assert!(
+        (1..=MAX_CAPACITY).contains(&capacity),
+        "broadcast({capacity}): the capacity must be from 1 to MAX_CAPACITY (2^32)"
+    );
+    let channel = Arc::new(Channel {
+        state: Lock::new(State {
+            ring: VecDeque::new(),
+            first: 0,
+            senders: 1,
+            receivers: 1,
+            closed: false,
+            waiting: WakeList::new(),
+            counters: Counters::default(),
+        }),
+        spin: SpinMemory::new(),
+        capacity: capacity.next_power_of_two(),
+    });
+    (
+        Sender {
+            channel: channel.clone(),
+        },
+        Receiver { channel, next: 0 },
+    )
+}
+
+struct Channel<T> {
+    state: Lock<State<T>>,
+    spin: SpinMemory,
+    capacity: usize,
+}
+
+struct State<T> {
+    ring: VecDeque<Slot<T>>,
+    /// The number of the first value in the ring.
+    first: u64,
+    senders: usize,
+    receivers: usize,
+    closed: bool,
+    waiting: WakeList,
+    counters: Counters,
+}
+
+struct Slot<T> {
+    value: Option<StdArc<T>>,
+    /// How many receivers have yet to see it.
+    left: usize,
+}
+
+/// What a receiver found at its place.
+enum Found<T> {
+    Value(StdArc<T>),
+    Nothing(ErrorKind),
+}
+
+impl<T> State<T> {
+    fn end(&self) -> u64 {
+        self.first + self.ring.len() as u64
+    }
+
+    fn find(&mut self, next: &mut u64) -> Found<T> {
+        if *next < self.first {
+            let missed = self.first - *next;
+            *next = self.first;
+            return Found::Nothing(ErrorKind::Lagged(missed));
+        }
+        let index = (*next - self.first) as usize;
+        let Some(slot) = self.ring.get_mut(index) else {
+            return Found::Nothing(match self.closed {
+                true => ErrorKind::Closed,
+                false => ErrorKind::Empty,
+            });
+        };
+        *next += 1;
+        slot.left -= 1;
+        let value = if slot.left == 0 {
+            slot.value.take()
+        } else {
+            slot.value.clone()
+        };
+        count!(self.counters, recvs += 1);
+        count!(self.counters, bytes_received += size_of::<T>());
+        self.retire();
+        Found::Value(value.expect("kept until everybody has seen it"))
+    }
+
+    /// Lets go of what everybody has seen.
+    fn retire(&mut self) {
+        while self.ring.front().is_some_and(|slot| slot.left == 0) {
+            self.ring.pop_front();
+            self.first += 1;
+        }
+        if self.ring.is_empty() && self.ring.capacity() > KEPT_SLOTS {
+            self.ring = VecDeque::new();
+        }
+    }
+
+    /// A receiver at `next` goes; what only it had to see is returned, to be dropped outside.
+    fn unsubscribe(&mut self, next: u64) -> Vec<StdArc<T>> {
+        self.receivers -= 1;
+        let mut dropped = vec![];
+        for slot in self
+            .ring
+            .iter_mut()
+            .skip(next.saturating_sub(self.first) as usize)
+        {
+            slot.left -= 1;
+            if slot.left == 0 {
+                dropped.extend(slot.value.take());
+            }
+        }
+        count!(
+            self.counters,
+            undelivered += if self.receivers == 0 {
+                dropped.len()
+            } else {
+                0
+            }
+        );
+        self.retire();
+        dropped
+    }
+}
+
+/// A drained ring larger than this gives its memory back.
+const KEPT_SLOTS: usize = 64;
+
+impl<T> Channel<T> {
+    fn close(&self) -> bool {
+        let mut state = self.state.lock();
+        let first = !state.closed;
+        state.closed = true;
+        drop(state);
+        wake_all(&self.state, |state| &mut state.waiting);
+        first
+    }
+
+    fn subscribe(self: &Arc<Self>) -> Receiver<T> {
+        let mut state = self.state.lock();
+        state.receivers += 1;
+        let next = state.end();
+        drop(state);
+        Receiver {
+            channel: self.clone(),
+            next,
+        }
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let at = Instant::now();
+        let state = self.state.lock();
+        Snapshot {
+            capacity: Some(self.capacity),
+            len: state.ring.len(),
+            senders: state.senders,
+            receivers: state.receivers,
+            waiting_recv: state.waiting.len(),
+            closed: state.closed,
+            ..Snapshot::counted(Kind::Broadcast, at, &state.counters)
+        }
+    }
+}
+
+/// The sending end. When the last one goes, receivers get what is left, then
+/// [`ErrorKind::Closed`].
+pub struct Sender<T> {
+    channel: Arc<Channel<T>>,
+}
+
+/// A receiving end with a place of its own.
+pub struct Receiver<T> {
+    channel: Arc<Channel<T>>,
+    next: u64,
+}
+
+impl<T> Sender<T> {
+    /// Sends to all receivers and says how many there are; [`ErrorKind::Closed`] gives the value
+    /// back when there is none.
+    pub fn send(&self, value: T) -> Result<usize, SendError<T>> {
+        // Made before the lock: it allocates.
+        let value = StdArc::new(value);
+        let mut state = self.channel.state.lock();
+        if state.closed || state.receivers == 0 {
+            count!(state.counters, send_closed += 1);
+            drop(state);
+            let value = StdArc::into_inner(value).expect("not shared yet");
+            return Err(SendError::new(ErrorKind::Closed, value));
+        }
+        let receivers = state.receivers;
+        let mut oldest = None;
+        if state.ring.len() == self.channel.capacity {
+            oldest = state.ring.pop_front();
+            state.first += 1;
+            count!(state.counters, dropped_oldest += 1);
+        }
+        state.ring.push_back(Slot {
+            value: Some(value),
+            left: receivers,
+        });
+        count!(state.counters, bytes_sent += size_of::<T>());
+        let len = state.ring.len();
+        state.counters.level(len);
+        if state.counters.sent() {
+            state.counters.sample();
+        }
+        let anybody = state.waiting.len() > 0;
+        drop(state);
+        let mut panics = crate::panics::FirstPanic::default();
+        if anybody {
+            panics.run(|| wake_all(&self.channel.state, |state| &mut state.waiting));
+        }
+        panics.run(|| drop(oldest));
+        panics.resume();
+        Ok(receivers)
+    }
+
+    /// Another receiver, from the next value on.
+    pub fn subscribe(&self) -> Receiver<T> {
+        self.channel.subscribe()
+    }
+}
+
+impl<T: Clone> Receiver<T> {
+    /// Receives the next value, waiting for it. Dropping the operation loses nothing.
+    pub fn recv(&mut self) -> Receiving<'_, T> {
+        Op::of(Recv {
+            rx: self,
+            node: WakeNode::new(),
+        })
+    }
+
+    /// Receives the next value if it is there.
+    ///
+    /// ```
+    /// use marline_channel::{ErrorKind, broadcast};
+    /// let (tx, mut rx) = broadcast(2);
+    /// (0..5).for_each(|n| drop(tx.send(n).unwrap()));
+    /// assert_eq!(rx.try_recv().unwrap_err().kind(), ErrorKind::Lagged(3));
+    /// assert_eq!(rx.try_recv(), Ok(3));
+    /// ```
+    pub fn try_recv(&mut self) -> Result<T, Error> {
+        let found = self.channel.state.lock().find(&mut self.next);
+        if let Found::Nothing(ErrorKind::Empty) = found {
+            count!(self.channel.state.lock().counters, recv_empty += 1);
+        }
+        found.take()
+    }
+
+    /// Another receiver of this channel, from the next value sent on.
+    pub fn resubscribe(&self) -> Receiver<T> {
+        self.channel.subscribe()
+    }
+}
+
+impl<T: Clone> Found<T> {
+    /// The value itself if nobody else needs it, a clone otherwise. Runs outside the lock.
+    fn take(self) -> Result<T, Error> {
+        match self {
+            Found::Nothing(kind) => Err(kind.into()),
+            Found::Value(value) => {
+                Ok(StdArc::try_unwrap(value).unwrap_or_else(|value| (*value).clone()))
+            }
+        }
+    }
+}
+
+macro_rules! both_ends {
+    ($End:ident) => {
+        impl<T> $End<T> {
+            /// How many values some receiver has yet to see.
+            pub fn len(&self) -> usize {
+                self.channel.state.lock().ring.len()
+            }
+
+            /// Whether every receiver has seen everything.
+            pub fn is_empty(&self) -> bool {
+                self.len() == 0
+            }
+
+            /// How many values are kept at most.
+            pub fn capacity(&self) -> usize {
+                self.channel.capacity
+            }
+
+            /// How many sending ends there are.
+            pub fn sender_count(&self) -> usize {
+                self.channel.state.lock().senders
+            }
+
+            /// How many receiving ends there are.
+            pub fn receiver_count(&self) -> usize {
+                self.channel.state.lock().receivers
+            }
+
+            /// Whether the channel is closed. Values may still be inside.
+            pub fn is_closed(&self) -> bool {
+                self.channel.state.lock().closed
+            }
+
+            /// Closes the channel for everybody. Says whether this call closed it.
+            pub fn close_channel(&self) -> bool {
+                self.channel.close()
+            }
+
+            /// What the channel knows about itself.
+            pub fn snapshot(&self) -> Snapshot {
+                self.channel.snapshot()
+            }
+        }
+
+        impl<T> fmt::Debug for $End<T> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_struct(concat!("broadcast::", stringify!($End)))
+                    .field("len", &self.len())
+                    .field("capacity", &self.capacity())
+                    .finish_non_exhaustive()
+            }
+        }
+    };
+}
+
+both_ends!(Sender);
+both_ends!(Receiver);
+
+impl<T> Clone for Sender<T> {
+    fn clone(&self) -> Sender<T> {
+        self.channel.state.lock().senders += 1;
+        Sender {
+            channel: self.channel.clone(),
+        }
+    }
+}
+
+impl<T> Drop for Sender<T> {
+    fn drop(&mut self) {
+        let mut state = self.channel.state.lock();
+        state.senders -= 1;
+        let last = state.senders == 0;
+        drop(state);
+        if last {
+            self.channel.close();
+        }
+    }
+}
+
+impl<T> Drop for Receiver<T> {
+    fn drop(&mut self) {
+        let dropped = self.channel.state.lock().unsubscribe(self.next);
+        drop(dropped);
+    }
+}
+
+/// The operation [`Receiver::recv`] returns.
+pub type Receiving<'a, T> = Op<Recv<'a, T>>;
+
+/// The action of [`Receiving`].
+pub struct Recv<'a, T> {
+    rx: &'a mut Receiver<T>,
+    node: WakeNode,
+}
+
+impl<T> Recv<'_, T> {
+    /// Looks, and registers when there is nothing.
+    fn find(self: Pin<&mut Self>, waker: Option<&Waker>) -> Poll<Found<T>> {
+        // SAFETY: the node is not moved.
+        let this = unsafe { self.get_unchecked_mut() };
+        let mut state = this.rx.channel.state.lock();
+        match state.find(&mut this.rx.next) {
+            Found::Nothing(ErrorKind::Empty) => {}
+            found => return Poll::Ready(found),
+        }
+        let Some(waker) = waker else {
+            return Poll::Pending;
+        };
+        // SAFETY: under the lock.
+        if unsafe { state.waiting.holds(&this.node, waker) } {
+            return Poll::Pending;
+        }
+        drop(state);
+        let waker = waker.clone();
+        let mut state = this.rx.channel.state.lock();
+        match state.find(&mut this.rx.next) {
+            Found::Nothing(ErrorKind::Empty) => {}
+            found => {
+                drop(state);
+                return Poll::Ready(found);
+            }
+        }
+        // SAFETY: under the lock; pinned, and `drop` removes it.
+        let old = unsafe { state.waiting.insert(&this.node, waker) };
+        drop(state);
+        drop(old);
+        Poll::Pending
+    }
+
+    fn would_find(&self) -> bool {
+        let state = self.rx.channel.state.lock();
+        self.rx.next < state.end() || state.closed
+    }
+}
+
+impl<T: Clone> sealed::Action for Recv<'_, T> {
+    type Output = Result<T, Error>;
+
+    fn poll(self: Pin<&mut Self>, waker: Option<&Waker>) -> Poll<Self::Output> {
+        self.find(waker).map(Found::take)
+    }
+
+    fn is_settled(&self) -> bool {
+        self.would_find()
+    }
+
+    fn abandon(self: Pin<&mut Self>, why: ErrorKind) -> Self::Output {
+        if why == ErrorKind::Timeout {
+            count!(self.rx.channel.state.lock().counters, recv_timeout += 1);
+        } else {
+            count!(self.rx.channel.state.lock().counters, recv_cancelled += 1);
+        }
+        Err(why.into())
+    }
+
+    fn spin_memory(&self) -> Option<&SpinMemory> {
+        Some(&self.rx.channel.spin)
+    }
+}
+
+impl<T: Clone> ClauseAction for Recv<'_, T> {
+    fn lock(&self) -> Option<&RawLock> {
+        None
+    }
+
+    fn attempt(self: Pin<&mut Self>) -> bool {
+        self.would_find()
+    }
+
+    unsafe fn could_end(&self) -> bool {
+        false
+    }
+
+    unsafe fn enlist(self: Pin<&mut Self>, _claim: NonNull<Claim>, _clause: u32) {}
+
+    fn delist(self: Pin<&mut Self>) {}
+
+    fn watch(self: Pin<&mut Self>, waker: &Waker) -> bool {
+        if self.would_find() {
+            return true;
+        }
+        let waker = waker.clone();
+        let mut state = self.rx.channel.state.lock();
+        // SAFETY: under the lock; pinned, and `drop` removes it.
+        let old = unsafe { state.waiting.insert(&self.node, waker) };
+        drop(state);
+        drop(old);
+        self.would_find()
+    }
+
+    fn ended_closed(&self) -> bool {
+        let state = self.rx.channel.state.lock();
+        state.closed && self.rx.next == state.end()
+    }
+
+    fn is_spent(&self) -> bool {
+        false
+    }
+
+    fn forget(self: Pin<&mut Self>) {}
+}
+
+impl<T> Drop for Recv<'_, T> {
+    fn drop(&mut self) {
+        let mut state = self.rx.channel.state.lock();
+        // SAFETY: under the lock; the node is in this list or in none.
+        let waker = unsafe { state.waiting.remove(&self.node) };
+        drop(state);
+        drop(waker);
+    }
+}

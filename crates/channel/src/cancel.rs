@@ -1,0 +1,177 @@
+//! Cancel tokens: a flag that can be waited for, with children that are triggered with it.
+//!
+//! Triggering is final. A child keeps its parent; a token knows its children weakly and sweeps out
+//! the dead ones as their number grows.
+
+use std::{
+    fmt,
+    sync::{Arc, Weak},
+    task::Waker,
+};
+
+use crate::{
+    lock::Lock,
+    sync::{AtomicBool, Ordering},
+    wakers::{WakeList, WakeNode, wake_all},
+};
+
+/// Ends operations from outside: give it to any of them with `.cancel(&token)`.
+///
+/// ```
+/// use marline_channel::{CancelToken, ErrorKind, rendezvous};
+/// let token = CancelToken::new();
+/// let child = token.child();
+/// token.cancel();
+/// assert!(child.is_cancelled());
+/// let (tx, _rx) = rendezvous();
+/// let error = tx.send("hello").cancel(&child).wait().unwrap_err();
+/// assert_eq!((error.kind(), error.into_inner()), (ErrorKind::Cancelled, "hello"));
+/// ```
+#[derive(Clone)]
+pub struct CancelToken {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    cancelled: AtomicBool,
+    state: Lock<State>,
+    parent: Option<Arc<Inner>>,
+}
+
+struct State {
+    waiting: WakeList,
+    children: Vec<Weak<Inner>>,
+    /// How many children there may be before the dead ones are swept out.
+    sweep_at: usize,
+}
+
+const FIRST_SWEEP: usize = 16;
+
+impl CancelToken {
+    /// A token of its own.
+    pub fn new() -> CancelToken {
+        CancelToken {
+            inner: Arc::new(Inner::new(None)),
+        }
+    }
+
+    /// A token that is triggered with this one, and can be triggered without it.
+    pub fn child(&self) -> CancelToken {
+        let child = Arc::new(Inner::new(Some(self.inner.clone())));
+        let mut state = self.inner.state.lock();
+        if state.children.len() >= state.sweep_at {
+            state.children.retain(|child| child.strong_count() > 0);
+            state.sweep_at = (state.children.len() * 2).max(FIRST_SWEEP);
+        }
+        state.children.push(Arc::downgrade(&child));
+        drop(state);
+        // After the listing: either this sees the flag, or `cancel` sees the child.
+        if self.is_cancelled() {
+            child.cancel();
+        }
+        CancelToken { inner: child }
+    }
+
+    /// Triggers this token and its children. Once is enough; more do nothing.
+    pub fn cancel(&self) {
+        self.inner.cancel();
+    }
+
+    /// Whether it was triggered.
+    pub fn is_cancelled(&self) -> bool {
+        self.inner.cancelled.load(Ordering::Acquire)
+    }
+
+    /// Has `waker` woken at the trigger; false when it was triggered already.
+    ///
+    /// # Safety
+    /// The node is pinned, and [`CancelToken::forget`] is called before it goes.
+    pub(crate) unsafe fn register(&self, node: &WakeNode, waker: &Waker) -> bool {
+        // SAFETY: the caller's promise, under the lock.
+        unsafe {
+            if self.inner.state.lock().waiting.holds(node, waker) {
+                return !self.is_cancelled();
+            }
+            let waker = waker.clone();
+            let mut state = self.inner.state.lock();
+            // Under the lock: `cancel` sets the flag before it takes the lock to wake.
+            if self.is_cancelled() {
+                return false;
+            }
+            let old = state.waiting.insert(node, waker);
+            drop(state);
+            drop(old);
+        }
+        true
+    }
+
+    pub(crate) fn forget(&self, node: &WakeNode) {
+        let mut state = self.inner.state.lock();
+        // SAFETY: under the lock, and a node registers with one token only.
+        let waker = unsafe { state.waiting.remove(node) };
+        drop(state);
+        drop(waker);
+    }
+}
+
+impl Inner {
+    fn new(parent: Option<Arc<Inner>>) -> Inner {
+        let state = State {
+            waiting: WakeList::new(),
+            children: Vec::new(),
+            sweep_at: FIRST_SWEEP,
+        };
+        Inner {
+            cancelled: AtomicBool::new(false),
+            state: Lock::new(state),
+            parent,
+        }
+    }
+
+    fn cancel(&self) {
+        if self.cancelled.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let mut below = vec![];
+        let mut children = std::mem::take(&mut self.state.lock().children);
+        // Not by recursion: a chain of tokens may be long.
+        while let Some(child) = children.pop() {
+            if let Some(child) = child.upgrade()
+                && !child.cancelled.swap(true, Ordering::AcqRel)
+            {
+                children.append(&mut child.state.lock().children);
+                below.push(child);
+            }
+        }
+        let mut panics = crate::panics::FirstPanic::default();
+        panics.run(|| wake_all(&self.state, |state| &mut state.waiting));
+        for child in &below {
+            panics.run(|| wake_all(&child.state, |state| &mut state.waiting));
+        }
+        panics.resume();
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // A long chain of parents must not be dropped by recursion either.
+        let mut parent = self.parent.take();
+        while let Some(mut inner) = parent.and_then(Arc::into_inner) {
+            parent = inner.parent.take();
+        }
+    }
+}
+
+impl Default for CancelToken {
+    fn default() -> CancelToken {
+        CancelToken::new()
+    }
+}
+
+impl fmt::Debug for CancelToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CancelToken")
+            .field("is_cancelled", &self.is_cancelled())
+            .finish()
+    }
+}

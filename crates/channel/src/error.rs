@@ -1,0 +1,179 @@
+//! What can go wrong, once for the whole crate: a closed [`ErrorKind`], an [`Error`] that carries
+//! it, and a [`SendError`] that also hands the value back.
+//!
+//! A kind exists for each thing a caller may do differently. The C header maps each to an errno.
+
+use std::fmt;
+
+/// Why an operation did not do what was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// No room now; a later try may succeed.
+    Full,
+    /// Nothing to receive now; a later try may succeed.
+    Empty,
+    /// The deadline passed first.
+    Timeout,
+    /// The operation's [`CancelToken`](crate::CancelToken) was triggered first.
+    Cancelled,
+    /// The channel is closed (and, for receives, drained), or this end was let go.
+    Closed,
+    /// A signal arrived during `wait_interruptible`; the operation is intact.
+    Interrupted,
+    /// A broadcast receiver was too slow and missed this many values; the next receive goes on at
+    /// the oldest value kept.
+    Lagged(u64),
+    /// The request itself makes no sense.
+    Invalid,
+    /// This kind of channel cannot do that.
+    Unsupported,
+}
+
+impl ErrorKind {
+    fn sentence(self) -> &'static str {
+        match self {
+            ErrorKind::Full => "channel is full: receive from it, or send without `try_`",
+            ErrorKind::Empty => "channel is empty: send to it, or receive without `try_`",
+            ErrorKind::Timeout => "deadline passed before the other side arrived",
+            ErrorKind::Cancelled => "cancelled by its cancel token",
+            ErrorKind::Closed => "channel is closed",
+            ErrorKind::Interrupted => "interrupted by a signal: wait again to go on",
+            ErrorKind::Lagged(_) => "receiver lagged behind",
+            ErrorKind::Invalid => "invalid request",
+            ErrorKind::Unsupported => "this kind of channel does not support it",
+        }
+    }
+}
+
+impl fmt::Display for ErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ErrorKind::Lagged(missed) => write!(
+                f,
+                "receiver lagged and missed {missed} values: receive again to go on at the oldest kept"
+            ),
+            kind => f.write_str(kind.sentence()),
+        }
+    }
+}
+
+/// A failed operation that holds no value.
+///
+/// ```
+/// use marline_channel::{ErrorKind, bounded};
+/// let (_tx, rx) = bounded::<u32>(1);
+/// assert_eq!(rx.try_recv().unwrap_err().kind(), ErrorKind::Empty);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Error {
+    kind: ErrorKind,
+    context: Option<&'static str>,
+}
+
+impl Error {
+    pub(crate) fn new(kind: ErrorKind) -> Error {
+        Error {
+            kind,
+            context: None,
+        }
+    }
+
+    pub(crate) fn with(kind: ErrorKind, context: &'static str) -> Error {
+        Error {
+            kind,
+            context: Some(context),
+        }
+    }
+
+    /// What went wrong, as a closed set.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// True when the channel is closed and drained: the usual end of a receive loop.
+    pub fn is_closed(&self) -> bool {
+        self.kind == ErrorKind::Closed
+    }
+}
+
+impl From<ErrorKind> for Error {
+    fn from(kind: ErrorKind) -> Error {
+        Error::new(kind)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.context {
+            Some(context) => f.write_str(context),
+            None => self.kind.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// A failed send, with the value that was not sent.
+///
+/// ```
+/// use marline_channel::{ErrorKind, bounded};
+/// let (tx, _rx) = bounded(1);
+/// tx.try_send("first").unwrap();
+/// let error = tx.try_send("second").unwrap_err();
+/// assert_eq!(error.kind(), ErrorKind::Full);
+/// assert_eq!(error.into_inner(), "second");
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct SendError<T> {
+    kind: ErrorKind,
+    value: T,
+}
+
+impl<T> SendError<T> {
+    pub(crate) fn new(kind: ErrorKind, value: T) -> SendError<T> {
+        SendError { kind, value }
+    }
+
+    /// What went wrong, as a closed set.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// True when the channel is closed.
+    pub fn is_closed(&self) -> bool {
+        self.kind == ErrorKind::Closed
+    }
+
+    /// The value that was not sent.
+    pub fn into_inner(self) -> T {
+        self.value
+    }
+
+    /// A look at the value that was not sent.
+    pub fn value(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T> fmt::Debug for SendError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SendError")
+            .field("kind", &self.kind)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<T> fmt::Display for SendError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.kind.fmt(f)
+    }
+}
+
+impl<T> std::error::Error for SendError<T> {}
+
+impl<T> From<SendError<T>> for Error {
+    fn from(error: SendError<T>) -> Error {
+        Error::new(error.kind)
+    }
+}

@@ -1,0 +1,393 @@
+//! What a channel knows about itself: counters kept under the lock it holds anyway, a snapshot of
+//! them, rates between two snapshots, and subscriptions that push snapshots.
+//!
+//! Counting costs a plain increment per operation. Time is looked at once in [`SAMPLE_EVERY`]
+//! operations and when a thread goes to sleep, never per operation. Built without the `metrics`
+//! feature the counters are gone and their fields in a snapshot stay zero.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use crate::{
+    error::{Error, ErrorKind},
+    panics::FirstPanic,
+};
+
+/// The clock is read once in this many operations.
+pub const SAMPLE_EVERY: u64 = 64;
+
+/// The version of [`Snapshot`]'s fields.
+pub const SNAPSHOT_VERSION: u32 = 1;
+
+/// The kinds of channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Each send waits for its receive.
+    Rendezvous,
+    /// Holds up to its capacity.
+    Bounded,
+    /// Holds whatever is sent.
+    Unbounded,
+    /// Holds the latest value.
+    Conflated,
+    /// One value, once.
+    Oneshot,
+    /// Every receiver gets every value.
+    Broadcast,
+    /// Receivers see the latest value.
+    Watch,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Kind::Rendezvous => "rendezvous",
+            Kind::Bounded => "bounded",
+            Kind::Unbounded => "unbounded",
+            Kind::Conflated => "conflated",
+            Kind::Oneshot => "oneshot",
+            Kind::Broadcast => "broadcast",
+            Kind::Watch => "watch",
+        })
+    }
+}
+
+/// Running totals, guarded by the channel's lock.
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) totals: Totals,
+    pub(crate) high_water: usize,
+    pub(crate) first_operation: Option<Instant>,
+    pub(crate) last_operation: Option<Instant>,
+    /// The number of operations at which to look at the clock next.
+    next_sample: u64,
+    /// Set with the first subscription.
+    observers: Option<Arc<Observers>>,
+}
+
+/// The counters of a [`Snapshot`]: only successful operations count as such, each exactly once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Totals {
+    /// Values accepted (also those an overflow policy discarded later; not those it refused).
+    pub sends: u64,
+    /// Values taken by receivers.
+    pub recvs: u64,
+    /// Bytes of the values accepted.
+    pub bytes_sent: u64,
+    /// Bytes of the values taken.
+    pub bytes_received: u64,
+    /// `try_send` found no room.
+    pub send_full: u64,
+    /// Sends that met their deadline.
+    pub send_timeout: u64,
+    /// Sends ended by their cancel token, or dropped while they waited.
+    pub send_cancelled: u64,
+    /// Sends that found, or met, a closed channel.
+    pub send_closed: u64,
+    /// `try_recv` found nothing.
+    pub recv_empty: u64,
+    /// Receives that met their deadline.
+    pub recv_timeout: u64,
+    /// Receives ended by their cancel token, or dropped while they waited.
+    pub recv_cancelled: u64,
+    /// Receives that found, or met, a closed and drained channel.
+    pub recv_closed: u64,
+    /// Values discarded to make room for newer ones.
+    pub dropped_oldest: u64,
+    /// Values discarded for lack of room.
+    pub dropped_newest: u64,
+    /// Values still inside when the last receiver went.
+    pub undelivered: u64,
+}
+
+/// Applies a change to the totals, or nothing when metrics are compiled out.
+macro_rules! count {
+    ($counters:expr, $field:ident += $by:expr) => {
+        if cfg!(feature = "metrics") {
+            let by = $by as u64;
+            $counters.totals.$field += by;
+        }
+    };
+}
+pub(crate) use count;
+
+impl Counters {
+    /// Counts an accepted value; true when it is time to [`Counters::sample`].
+    #[inline(always)]
+    pub(crate) fn sent(&mut self) -> bool {
+        count!(self, sends += 1);
+        self.is_sample_due()
+    }
+
+    /// Counts a taken value; true when it is time to [`Counters::sample`].
+    #[inline(always)]
+    pub(crate) fn received(&mut self) -> bool {
+        count!(self, recvs += 1);
+        self.is_sample_due()
+    }
+
+    /// Takes back a receive whose operation was dropped before it saw its value.
+    pub(crate) fn unreceived(&mut self, bytes: u64) {
+        if cfg!(feature = "metrics") {
+            self.totals.recvs -= 1;
+            self.totals.bytes_received -= bytes;
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn level(&mut self, len: usize) {
+        if cfg!(feature = "metrics") && len > self.high_water {
+            self.high_water = len;
+        }
+    }
+
+    #[inline(always)]
+    fn is_sample_due(&self) -> bool {
+        cfg!(feature = "metrics") && self.totals.sends + self.totals.recvs > self.next_sample
+    }
+
+    /// Looks at the clock; true when somebody observes this channel.
+    #[cold]
+    pub(crate) fn sample(&mut self) -> bool {
+        if !cfg!(feature = "metrics") {
+            return false;
+        }
+        let now = Instant::now();
+        self.first_operation.get_or_insert(now);
+        self.last_operation = Some(now);
+        let step = self
+            .observers
+            .as_ref()
+            .and_then(|observers| observers.step());
+        self.next_sample = self.totals.sends + self.totals.recvs + step.unwrap_or(SAMPLE_EVERY) - 1;
+        step.is_some()
+    }
+
+    /// The observers, for adding one: the next operation is sampled.
+    pub(crate) fn observe(&mut self) -> Result<Arc<Observers>, Error> {
+        if !cfg!(feature = "metrics") {
+            return Err(Error::with(
+                ErrorKind::Unsupported,
+                "metrics are compiled out: build marline-channel with its `metrics` feature",
+            ));
+        }
+        self.next_sample = 0;
+        Ok(self.observers.get_or_insert_default().clone())
+    }
+
+    /// The observers, for pushing to them.
+    pub(crate) fn observers(&self) -> Option<Arc<Observers>> {
+        self.observers.clone()
+    }
+}
+
+/// A channel at one moment. Counters survive the close of the channel.
+///
+/// ```
+/// let (tx, rx) = marline_channel::bounded(8);
+/// tx.try_send(1u64).unwrap();
+/// rx.try_recv().unwrap();
+/// let snapshot = rx.snapshot();
+/// assert_eq!((snapshot.totals.sends, snapshot.totals.recvs, snapshot.len), (1, 1, 0));
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Snapshot {
+    /// [`SNAPSHOT_VERSION`].
+    pub version: u32,
+    /// The kind of channel.
+    pub kind: Kind,
+    /// The name given to the builder.
+    pub name: Option<Arc<str>>,
+    /// How many values it holds at most; none for unbounded.
+    pub capacity: Option<usize>,
+    /// How many values it holds.
+    pub len: usize,
+    /// The most it ever held.
+    pub high_water: usize,
+    /// Sending ends.
+    pub senders: usize,
+    /// Receiving ends.
+    pub receivers: usize,
+    /// Parked sends.
+    pub waiting_send: usize,
+    /// Parked receives.
+    pub waiting_recv: usize,
+    /// Running totals.
+    pub totals: Totals,
+    /// About when the first operation was (sampled).
+    pub first_operation: Option<Instant>,
+    /// About when the last operation was (sampled).
+    pub last_operation: Option<Instant>,
+    /// Whether the channel is closed.
+    pub closed: bool,
+    /// When this snapshot was taken.
+    pub at: Instant,
+}
+
+/// Operations and bytes per second between two snapshots.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Rate {
+    /// Accepted values per second.
+    pub sends: f64,
+    /// Taken values per second.
+    pub recvs: f64,
+    /// Bytes accepted per second.
+    pub bytes_sent: f64,
+    /// Bytes taken per second.
+    pub bytes_received: f64,
+}
+
+impl Snapshot {
+    /// A snapshot of a channel that nothing is known of yet.
+    pub(crate) fn empty(kind: Kind, at: Instant) -> Snapshot {
+        Snapshot::counted(kind, at, &Counters::default())
+    }
+
+    /// A snapshot with everything that was counted; the rest is the caller's to fill in.
+    pub(crate) fn counted(kind: Kind, at: Instant, counters: &Counters) -> Snapshot {
+        Snapshot {
+            version: SNAPSHOT_VERSION,
+            kind,
+            name: None,
+            capacity: None,
+            len: 0,
+            high_water: counters.high_water,
+            senders: 0,
+            receivers: 0,
+            waiting_send: 0,
+            waiting_recv: 0,
+            totals: counters.totals,
+            first_operation: counters.first_operation,
+            last_operation: counters.last_operation,
+            closed: false,
+            at,
+        }
+    }
+
+    /// The rate from `earlier` to this snapshot; zero when no time has passed.
+    ///
+    /// ```
+    /// let (tx, _rx) = marline_channel::unbounded();
+    /// let before = tx.snapshot();
+    /// tx.try_send("x").unwrap();
+    /// assert!(tx.snapshot().rate(&before).sends > 0.0);
+    /// ```
+    pub fn rate(&self, earlier: &Snapshot) -> Rate {
+        let seconds = self.at.saturating_duration_since(earlier.at).as_secs_f64();
+        if seconds == 0.0 {
+            return Rate::default();
+        }
+        let per_second = |field: fn(&Totals) -> u64| {
+            field(&self.totals).saturating_sub(field(&earlier.totals)) as f64 / seconds
+        };
+        Rate {
+            sends: per_second(|totals| totals.sends),
+            recvs: per_second(|totals| totals.recvs),
+            bytes_sent: per_second(|totals| totals.bytes_sent),
+            bytes_received: per_second(|totals| totals.bytes_received),
+        }
+    }
+}
+
+type Callback = dyn Fn(&Snapshot) + Send + Sync;
+
+/// Who gets snapshots pushed. Each push needs both minimums to have passed since the last one.
+pub(crate) struct Observer {
+    min_operations: u64,
+    min_interval: Duration,
+    last: Mutex<(u64, Option<Instant>)>,
+    callback: Box<Callback>,
+}
+
+impl Observer {
+    /// Whether a push is due; says yes to one caller only.
+    fn claim(&self, snapshot: &Snapshot) -> bool {
+        let operations = snapshot.totals.sends + snapshot.totals.recvs;
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let enough = operations.saturating_sub(last.0) >= self.min_operations;
+        let elapsed = |before| snapshot.at.saturating_duration_since(before) >= self.min_interval;
+        let due = enough && last.1.is_none_or(elapsed);
+        if due || snapshot.closed {
+            *last = (operations, Some(snapshot.at));
+        }
+        due || snapshot.closed
+    }
+}
+
+/// The observers of one channel.
+#[derive(Default)]
+pub(crate) struct Observers {
+    list: Mutex<Vec<Arc<Observer>>>,
+}
+
+impl Observers {
+    fn list(&self) -> MutexGuard<'_, Vec<Arc<Observer>>> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Pushes `snapshot` to whoever is due.
+    pub(crate) fn push(&self, snapshot: &Snapshot) {
+        let list = self.list().clone();
+        let mut panics = FirstPanic::default();
+        for observer in list.iter().filter(|observer| observer.claim(snapshot)) {
+            panics.run(|| (observer.callback)(snapshot));
+        }
+        panics.resume();
+    }
+
+    /// The smallest number of operations anybody waits for; none when nobody does.
+    fn step(&self) -> Option<u64> {
+        self.list()
+            .iter()
+            .map(|observer| observer.min_operations.clamp(1, SAMPLE_EVERY))
+            .min()
+    }
+
+    /// Adds an observer.
+    pub(crate) fn add(
+        self: &Arc<Observers>,
+        min_operations: u64,
+        min_interval: Duration,
+        callback: Box<Callback>,
+    ) -> Subscription {
+        let last = Mutex::new((0, None));
+        let observer = Arc::new(Observer {
+            min_operations,
+            min_interval,
+            last,
+            callback,
+        });
+        self.list().push(observer.clone());
+        Subscription {
+            observers: self.clone(),
+            observer,
+        }
+    }
+}
+
+/// Keeps an observer subscribed; dropping it ends the pushes.
+#[must_use = "dropping it ends the subscription"]
+pub struct Subscription {
+    observers: Arc<Observers>,
+    observer: Arc<Observer>,
+}
+
+impl fmt::Debug for Subscription {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Subscription").finish_non_exhaustive()
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        self.observers
+            .list()
+            .retain(|other| !Arc::ptr_eq(other, &self.observer));
+    }
+}

@@ -1,0 +1,322 @@
+//! One operation object, several endings.
+//!
+//! [`Op`] wraps any action (a send, a receive, a select …) and ends it by `.await`, by
+//! [`wait`](Op::wait) on the thread, or by [`wait_interruptible`](Op::wait_interruptible), with an
+//! optional deadline and cancel token. All of that is here, once; an action only knows how to
+//! attempt, park, and leave.
+//!
+//! Order of precedence when several things have happened by the time an operation looks: its own
+//! completion, then cancellation, then the deadline. A token that was triggered before the
+//! operation began ends it without an attempt; a deadline that had passed still allows one.
+
+use std::{
+    future::Future,
+    pin::{Pin, pin},
+    task::{Context, Poll, Waker},
+    time::{Duration, Instant},
+};
+
+use crate::{
+    cancel::CancelToken,
+    error::{Error, ErrorKind},
+    park::{SpinMemory, Woken, with_parker},
+    timer::Alarm,
+    wakers::WakeNode,
+};
+
+/// What an [`Op`] does. Implemented by this crate's operations only.
+pub trait Action: sealed::Action {}
+
+impl<A: sealed::Action> Action for A {}
+
+pub(crate) mod sealed {
+    use super::{ErrorKind, Pin, Poll, SpinMemory, Waker};
+
+    /// Attempt, park, leave. Dropping a parked action leaves, too.
+    pub trait Action {
+        type Output;
+
+        /// Attempts, and parks when it cannot end yet. Parked without a waker, nobody is told of
+        /// its end: the caller looks at [`Action::is_settled`] and then polls again.
+        fn poll(self: Pin<&mut Self>, waker: Option<&Waker>) -> Poll<Self::Output>;
+
+        /// Whether polling a parked action would end it.
+        fn is_settled(&self) -> bool;
+
+        /// Ends it now: with what it achieved if a peer was faster, with `why` otherwise.
+        fn abandon(self: Pin<&mut Self>, why: ErrorKind) -> Self::Output;
+
+        /// Whether spinning for its end has paid lately.
+        fn spin_memory(&self) -> Option<&SpinMemory>;
+
+        /// The thread is about to sleep: the one moment when reading the clock costs nothing.
+        fn before_sleep(&self) {}
+    }
+}
+
+/// A pending operation: `.await` it, or end it with [`wait`](Op::wait).
+///
+/// ```
+/// use marline_channel::{ErrorKind, bounded};
+/// use std::time::Duration;
+/// let (tx, rx) = bounded(1);
+/// tx.send(1).wait().unwrap();                                      // from a thread
+/// let late = tx.send(2).timeout(Duration::from_millis(1)).wait();  // with a deadline
+/// assert_eq!(late.unwrap_err().kind(), ErrorKind::Timeout);
+/// futures_executor::block_on(async { assert_eq!(rx.recv().await, Ok(1)) }); // from a task
+/// ```
+#[must_use = "an operation does nothing until it is awaited or waited for"]
+pub struct Op<A: Action> {
+    action: A,
+    limits: Limits,
+}
+
+impl<A: Action> Op<A> {
+    pub(crate) fn of(action: A) -> Op<A> {
+        Op {
+            action,
+            limits: Limits {
+                deadline: None,
+                alarm: None,
+                cancel: None,
+            },
+        }
+    }
+
+    /// Fails with [`ErrorKind::Timeout`] at `deadline`. Of two deadlines the earlier counts.
+    pub fn deadline(mut self, deadline: Instant) -> Op<A> {
+        self.limits.deadline = Some(
+            self.limits
+                .deadline
+                .map_or(deadline, |other| other.min(deadline)),
+        );
+        self
+    }
+
+    /// Fails with [`ErrorKind::Timeout`] after `timeout`, counted from this call. A time too far
+    /// away to be told means none.
+    pub fn timeout(self, timeout: Duration) -> Op<A> {
+        match Instant::now().checked_add(timeout) {
+            Some(deadline) => self.deadline(deadline),
+            None => self,
+        }
+    }
+
+    /// Fails with [`ErrorKind::Cancelled`] when `token` is triggered.
+    pub fn cancel(mut self, token: &CancelToken) -> Op<A> {
+        let token = token.clone();
+        self.limits.cancel = Some(Cancel {
+            token,
+            node: WakeNode::new(),
+            registered: false,
+        });
+        self
+    }
+
+    /// Ends the operation on this thread, asleep for as long as it takes.
+    #[inline]
+    pub fn wait(self) -> A::Output {
+        let this = pin!(self);
+        match this.block(false) {
+            Ok(output) => output,
+            Err(_) => unreachable!("only an interruptible wait is interrupted"),
+        }
+    }
+
+    /// Like [`wait`](Op::wait), but returns [`ErrorKind::Interrupted`] when a signal handler ran
+    /// on this thread. The operation is intact then: wait again, or drop it.
+    /// (On Linux; elsewhere it waits on.)
+    ///
+    /// ```
+    /// use std::pin::pin;
+    /// let (tx, rx) = marline_channel::bounded(1);
+    /// tx.send(1).wait().unwrap();
+    /// let mut op = pin!(rx.recv());
+    /// let value = loop {
+    ///     match op.as_mut().wait_interruptible() {
+    ///         Ok(received) => break received.unwrap(),
+    ///         Err(_interrupted) => { /* look at what the handler left, then go on */ }
+    ///     }
+    /// };
+    /// assert_eq!(value, 1);
+    /// ```
+    pub fn wait_interruptible(self: Pin<&mut Self>) -> Result<A::Output, Error> {
+        self.block(true)
+    }
+
+    #[inline]
+    fn block(mut self: Pin<&mut Self>, interruptible: bool) -> Result<A::Output, Error> {
+        if self.limits.is_cancelled() {
+            return Ok(self.action().abandon(ErrorKind::Cancelled));
+        }
+        match self.as_mut().action().poll(None) {
+            Poll::Ready(output) => Ok(output),
+            Poll::Pending => self.block_parked(interruptible),
+        }
+    }
+
+    #[cold]
+    fn block_parked(mut self: Pin<&mut Self>, interruptible: bool) -> Result<A::Output, Error> {
+        let deadline = self.limits.deadline;
+        if self.limits.passed().is_none()
+            && let Some(memory) = self.action.spin_memory()
+            && memory.spin(|| self.action.is_settled())
+            && let Poll::Ready(output) = self.as_mut().action().poll(None)
+        {
+            return Ok(output);
+        }
+        with_parker(|parker, waker| {
+            loop {
+                if let Poll::Ready(output) = self.as_mut().poll_limited(waker) {
+                    return Ok(output);
+                }
+                self.action.before_sleep();
+                if parker.park(deadline, interruptible) == Woken::Signal {
+                    return Err(Error::new(ErrorKind::Interrupted));
+                }
+            }
+        })
+    }
+
+    /// Polls the action, then its limits. The deadline's wake-up is the caller's affair.
+    fn poll_limited(mut self: Pin<&mut Self>, waker: &Waker) -> Poll<A::Output> {
+        if let Poll::Ready(output) = self.as_mut().action().poll(Some(waker)) {
+            return Poll::Ready(output);
+        }
+        if let Some(why) = self.limits.passed() {
+            return Poll::Ready(self.action().abandon(why));
+        }
+        if !self.as_mut().limits().watch_cancel(waker) {
+            return Poll::Ready(self.action().abandon(ErrorKind::Cancelled));
+        }
+        Poll::Pending
+    }
+
+    fn action(self: Pin<&mut Self>) -> Pin<&mut A> {
+        // SAFETY: the action is pinned with the operation and is never moved out of it.
+        unsafe { self.map_unchecked_mut(|this| &mut this.action) }
+    }
+
+    fn limits(self: Pin<&mut Self>) -> Pin<&mut Limits> {
+        // SAFETY: as above.
+        unsafe { self.map_unchecked_mut(|this| &mut this.limits) }
+    }
+
+    /// The two halves, for a select that drives them itself.
+    pub(crate) fn parts(self: Pin<&mut Self>) -> (Pin<&mut A>, Pin<&mut Limits>) {
+        // SAFETY: as above.
+        unsafe {
+            let this = self.get_unchecked_mut();
+            (
+                Pin::new_unchecked(&mut this.action),
+                Pin::new_unchecked(&mut this.limits),
+            )
+        }
+    }
+
+    /// The same operation with another action, before it has begun.
+    pub(crate) fn map<B: Action>(self, change: impl FnOnce(A) -> B) -> Op<B> {
+        Op {
+            action: change(self.action),
+            limits: self.limits,
+        }
+    }
+
+    pub(crate) fn limits_ref(&self) -> &Limits {
+        &self.limits
+    }
+
+    pub(crate) fn inner(&self) -> &A {
+        &self.action
+    }
+}
+
+impl<A: Action> Future for Op<A> {
+    type Output = A::Output;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<A::Output> {
+        if self.limits.is_none() {
+            return self.action().poll(Some(context.waker()));
+        }
+        if self.limits.is_cancelled() {
+            return Poll::Ready(self.action().abandon(ErrorKind::Cancelled));
+        }
+        if let Poll::Ready(output) = self.as_mut().poll_limited(context.waker()) {
+            return Poll::Ready(output);
+        }
+        self.limits().watch_deadline(context.waker());
+        Poll::Pending
+    }
+}
+
+/// When an operation ends although nothing came.
+pub(crate) struct Limits {
+    deadline: Option<Instant>,
+    alarm: Option<Alarm>,
+    cancel: Option<Cancel>,
+}
+
+struct Cancel {
+    token: CancelToken,
+    node: WakeNode,
+    registered: bool,
+}
+
+impl Limits {
+    #[inline(always)]
+    fn is_none(&self) -> bool {
+        self.deadline.is_none() && self.cancel.is_none()
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.cancel
+            .as_ref()
+            .is_some_and(|cancel| cancel.token.is_cancelled())
+    }
+
+    /// The limit that has passed, if one has.
+    pub(crate) fn passed(&self) -> Option<ErrorKind> {
+        if self.is_cancelled() {
+            return Some(ErrorKind::Cancelled);
+        }
+        match self.deadline {
+            Some(deadline) if deadline <= Instant::now() => Some(ErrorKind::Timeout),
+            _ => None,
+        }
+    }
+
+    /// Has `waker` woken when the token is triggered; false when it was already.
+    pub(crate) fn watch_cancel(self: Pin<&mut Self>, waker: &Waker) -> bool {
+        // SAFETY: nothing is moved.
+        match unsafe { &mut self.get_unchecked_mut().cancel } {
+            None => true,
+            Some(cancel) => {
+                cancel.registered = true;
+                // SAFETY: pinned with the limits, and forgotten in `Cancel::drop`.
+                unsafe { cancel.token.register(&cancel.node, waker) }
+            }
+        }
+    }
+
+    /// Has `waker` woken at the deadline.
+    pub(crate) fn watch_deadline(self: Pin<&mut Self>, waker: &Waker) {
+        // SAFETY: neither the deadline nor the alarm is pinned; the cancel node is left alone.
+        let this = unsafe { self.get_unchecked_mut() };
+        if let Some(deadline) = this.deadline {
+            match &mut this.alarm {
+                Some(alarm) => alarm.renew(waker),
+                None => this.alarm = Some(Alarm::set(deadline, waker)),
+            }
+        }
+    }
+}
+
+impl Drop for Cancel {
+    fn drop(&mut self) {
+        if self.registered {
+            self.token.forget(&self.node);
+        }
+    }
+}

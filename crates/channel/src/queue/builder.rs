@@ -1,0 +1,207 @@
+//! Making queue channels.
+
+use std::sync::Arc as StdArc;
+
+use super::{
+    Channel, OnDrop, Overflow, Receiver, Sender,
+    state::{State, UNBOUNDED},
+};
+use crate::{
+    error::{Error, ErrorKind},
+    lock::Lock,
+    metrics::Kind,
+    park::SpinMemory,
+};
+
+/// The largest capacity of a bounded channel. More is a mistake or an unbounded channel.
+pub const MAX_CAPACITY: usize = 1 << 32;
+
+/// The longest name of a channel, in bytes.
+const MAX_NAME_BYTES: usize = 255;
+
+/// A channel without a buffer: each send completes when its value is handed to a receive.
+///
+/// ```
+/// let (tx, rx) = marline_channel::rendezvous();
+/// std::thread::scope(|scope| {
+///     scope.spawn(|| tx.send("hello").wait().unwrap());
+///     assert_eq!(rx.recv().wait(), Ok("hello"));
+/// });
+/// ```
+pub fn rendezvous<T>() -> (Sender<T>, Receiver<T>) {
+    Builder::rendezvous().make()
+}
+
+/// A channel that holds up to `capacity` values; further sends wait.
+///
+/// # Panics
+/// When `capacity` is 0 (see [`rendezvous`]) or more than [`MAX_CAPACITY`]. [`Builder::build`]
+/// returns an error instead.
+///
+/// ```
+/// let (tx, rx) = marline_channel::bounded(2);
+/// tx.send(1).wait().unwrap();
+/// tx.send(2).wait().unwrap();
+/// assert!(tx.try_send(3).is_err());
+/// assert_eq!(rx.recv().wait(), Ok(1));
+/// ```
+#[track_caller]
+pub fn bounded<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
+    match Builder::bounded(capacity).build() {
+        Ok(ends) => ends,
+        Err(error) => panic!("bounded({capacity}): {error}"),
+    }
+}
+
+/// A channel that holds whatever is sent; sends never wait.
+///
+/// ```
+/// let (tx, rx) = marline_channel::unbounded();
+/// (0..1000).for_each(|n| drop(tx.try_send(n).unwrap()));
+/// drop(tx);
+/// assert_eq!(rx.into_iter().sum::<i32>(), 499_500);
+/// ```
+pub fn unbounded<T>() -> (Sender<T>, Receiver<T>) {
+    Builder::unbounded().make()
+}
+
+/// A channel that holds the latest value: a new one replaces one not yet received.
+///
+/// ```
+/// let (tx, rx) = marline_channel::conflated();
+/// for position in 0..10 {
+///     tx.try_send(position).unwrap();
+/// }
+/// assert_eq!(rx.try_recv(), Ok(9));
+/// assert!(rx.try_recv().is_err());
+/// ```
+pub fn conflated<T>() -> (Sender<T>, Receiver<T>) {
+    Builder::conflated().make()
+}
+
+/// Makes a queue channel with more than a kind: an overflow policy, a name, callbacks.
+///
+/// ```
+/// use marline_channel::{Builder, Overflow};
+/// use std::sync::atomic::{AtomicU32, Ordering};
+/// static DROPPED: AtomicU32 = AtomicU32::new(0);
+/// let (tx, _rx) = Builder::bounded(2)
+///     .overflow(Overflow::DropOldest)
+///     .name("frames")
+///     .on_drop(|_frame: u32| drop(DROPPED.fetch_add(1, Ordering::Relaxed)))
+///     .build()
+///     .unwrap();
+/// for frame in 0..5 {
+///     tx.try_send(frame).unwrap();
+/// }
+/// assert_eq!(DROPPED.load(Ordering::Relaxed), 3);
+/// ```
+#[must_use = "a builder does nothing until `build`"]
+pub struct Builder<T> {
+    kind: Kind,
+    capacity: usize,
+    overflow: Overflow,
+    name: Option<StdArc<str>>,
+    on_drop: Option<OnDrop<T>>,
+    measure: Option<fn(&T) -> usize>,
+}
+
+impl<T> Builder<T> {
+    fn new(kind: Kind, capacity: usize, overflow: Overflow) -> Builder<T> {
+        Builder {
+            kind,
+            capacity,
+            overflow,
+            name: None,
+            on_drop: None,
+            measure: None,
+        }
+    }
+
+    /// Like [`rendezvous`].
+    pub fn rendezvous() -> Builder<T> {
+        Builder::new(Kind::Rendezvous, 0, Overflow::Block)
+    }
+
+    /// Like [`bounded`].
+    pub fn bounded(capacity: usize) -> Builder<T> {
+        Builder::new(Kind::Bounded, capacity, Overflow::Block)
+    }
+
+    /// Like [`unbounded`].
+    pub fn unbounded() -> Builder<T> {
+        Builder::new(Kind::Unbounded, UNBOUNDED, Overflow::Block)
+    }
+
+    /// Like [`conflated`].
+    pub fn conflated() -> Builder<T> {
+        Builder::new(Kind::Conflated, 1, Overflow::DropOldest)
+    }
+
+    /// What a bounded channel does when it is full.
+    pub fn overflow(mut self, overflow: Overflow) -> Builder<T> {
+        self.overflow = overflow;
+        self
+    }
+
+    /// A name for snapshots and dumps.
+    pub fn name(mut self, name: &str) -> Builder<T> {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// Called once with each value that will never be received: discarded by the overflow policy,
+    /// or still inside when the last receiver goes. It runs on the thread that caused it, outside
+    /// the channel's lock.
+    pub fn on_drop(mut self, on_drop: impl Fn(T) + Send + Sync + 'static) -> Builder<T> {
+        self.on_drop = Some(Box::new(on_drop));
+        self
+    }
+
+    /// How many bytes a value counts for in the metrics; its own size by default. It runs inside
+    /// the channel's lock: it must be quick and must not touch the channel. A panic counts as 0.
+    pub fn measure(mut self, measure: fn(&T) -> usize) -> Builder<T> {
+        self.measure = Some(measure);
+        self
+    }
+
+    /// Makes the channel, or says what does not fit together.
+    pub fn build(self) -> Result<(Sender<T>, Receiver<T>), Error> {
+        let invalid = |context| Err(Error::with(ErrorKind::Invalid, context));
+        if self.kind == Kind::Bounded && self.capacity == 0 {
+            return invalid("a bounded channel needs a capacity of at least 1: use `rendezvous`");
+        }
+        if self.kind == Kind::Bounded && self.capacity > MAX_CAPACITY {
+            return invalid("capacity is over MAX_CAPACITY (2^32): use `unbounded`");
+        }
+        if self.kind != Kind::Bounded
+            && self.kind != Kind::Conflated
+            && self.overflow != Overflow::Block
+        {
+            return invalid("only a bounded channel can overflow: use `Builder::bounded`");
+        }
+        if self.kind == Kind::Conflated && self.overflow != Overflow::DropOldest {
+            return invalid(
+                "a conflated channel always drops the oldest: use `Builder::bounded(1)`",
+            );
+        }
+        if self
+            .name
+            .as_ref()
+            .is_some_and(|name| name.len() > MAX_NAME_BYTES)
+        {
+            return invalid("a channel's name has at most 255 bytes");
+        }
+        Ok(self.make())
+    }
+
+    fn make(self) -> (Sender<T>, Receiver<T>) {
+        Sender::pair(Channel {
+            state: Lock::new(State::new(self.capacity, self.overflow, self.measure)),
+            spin: SpinMemory::new(),
+            kind: self.kind,
+            name: self.name,
+            on_drop: self.on_drop,
+        })
+    }
+}

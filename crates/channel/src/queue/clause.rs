@@ -1,0 +1,195 @@
+//! Sends and receives of queue channels as clauses of a select.
+
+use std::{pin::Pin, ptr::NonNull, task::Waker};
+
+use super::{
+    Channel,
+    node::{CLOSED, DISCARDED, DONE, IDLE, Node, SPENT, WAITING},
+    recv::Recv,
+    send::SendValue,
+    state::{Effects, Offer},
+    waiting::Side,
+};
+use crate::{
+    lock::RawLock,
+    select::{Claim, ClauseAction},
+    sync::broken,
+};
+
+impl<T> Channel<T> {
+    /// Marks the node as a clause of a select.
+    ///
+    /// # Safety
+    /// Under the channel's lock.
+    unsafe fn mark(&self, node: &Node<T>, claim: NonNull<Claim>, clause: u32) {
+        // SAFETY: under the lock.
+        unsafe {
+            node.links(|links| {
+                links.claim = Some(claim);
+                links.clause = clause;
+            });
+        }
+    }
+
+    /// Takes the node off its list, if it is there, without counting that as a failure.
+    fn delist(&self, node: &Node<T>, side: Side) {
+        let mut state = self.state.lock();
+        // SAFETY: under the lock; the node is on the side it was parked on.
+        let waker = unsafe {
+            if !broken("delist") {
+                state.unpark(node, side == Side::Send);
+            }
+            node.links(|links| {
+                links.claim = None;
+                links.waker.take()
+            })
+        };
+        drop(state);
+        drop(waker);
+    }
+}
+
+impl<T> ClauseAction for SendValue<'_, T> {
+    fn lock(&self) -> Option<&RawLock> {
+        Some(self.sender().channel.state.raw())
+    }
+
+    fn attempt(self: Pin<&mut Self>) -> bool {
+        let (channel, node) = (&self.sender().channel, &self.node);
+        if node.state() == WAITING {
+            // It was awaited by itself before.
+            channel.delist(node, Side::Send);
+        }
+        if node.state() != IDLE {
+            return true;
+        }
+        if self.sender().is_released() {
+            node.set_state(CLOSED);
+            return true;
+        }
+        let mut effects = Effects::none();
+        let mut state = channel.state.lock();
+        // SAFETY: the owner of an IDLE node.
+        let offer = unsafe { node.slot(|slot| state.offer(slot, &mut effects)) };
+        drop(state);
+        match offer {
+            Offer::Full => return false,
+            Offer::Sent => node.set_state(DONE),
+            Offer::Discarded => node.set_state(DISCARDED),
+            Offer::Closed => node.set_state(CLOSED),
+        }
+        channel.carry_out(effects);
+        true
+    }
+
+    unsafe fn could_end(&self) -> bool {
+        // SAFETY: the caller holds the lock.
+        unsafe { self.sender().channel.state.state() }.could_offer()
+    }
+
+    unsafe fn enlist(self: Pin<&mut Self>, claim: NonNull<Claim>, clause: u32) {
+        let channel = &self.sender().channel;
+        // SAFETY: the caller holds the lock and delists; the node is pinned and IDLE.
+        unsafe {
+            channel.mark(&self.node, claim, clause);
+            channel.state.state().park_sender(NonNull::from(&self.node));
+        }
+    }
+
+    fn delist(self: Pin<&mut Self>) {
+        self.sender().channel.delist(&self.node, Side::Send);
+    }
+
+    fn watch(self: Pin<&mut Self>, _waker: &Waker) -> bool {
+        false
+    }
+
+    fn ended_closed(&self) -> bool {
+        self.node.state() == CLOSED
+    }
+
+    fn is_spent(&self) -> bool {
+        self.node.state() == SPENT
+    }
+
+    fn forget(self: Pin<&mut Self>) {
+        // A value that was sent is gone; one that was not is still there to be sent.
+        let gone = matches!(self.node.state(), DONE | DISCARDED);
+        self.node.set_state(if gone { SPENT } else { IDLE });
+    }
+}
+
+impl<T> ClauseAction for Recv<'_, T> {
+    fn lock(&self) -> Option<&RawLock> {
+        Some(self.receiver().channel.state.raw())
+    }
+
+    fn attempt(self: Pin<&mut Self>) -> bool {
+        let (channel, node) = (&self.receiver().channel, &self.node);
+        if node.state() == WAITING {
+            channel.delist(node, Side::Receive);
+        }
+        if node.state() != IDLE {
+            return true;
+        }
+        if self.receiver().is_released() {
+            node.set_state(CLOSED);
+            return true;
+        }
+        let mut effects = Effects::none();
+        let mut state = channel.state.lock();
+        match state.take(&mut effects) {
+            Ok(value) => {
+                // SAFETY: under the lock, the owner of an IDLE node. The oldest value there was:
+                // should it go back, it goes to the very front.
+                unsafe {
+                    node.links(|links| links.ticket = 0);
+                    node.slot(|slot| *slot = Some(value));
+                }
+                node.set_state(DONE);
+            }
+            Err(crate::ErrorKind::Empty) => return false,
+            Err(_) => node.set_state(CLOSED),
+        }
+        drop(state);
+        channel.carry_out(effects);
+        true
+    }
+
+    unsafe fn could_end(&self) -> bool {
+        // SAFETY: the caller holds the lock.
+        unsafe { self.receiver().channel.state.state() }.could_take()
+    }
+
+    unsafe fn enlist(self: Pin<&mut Self>, claim: NonNull<Claim>, clause: u32) {
+        let channel = &self.receiver().channel;
+        // SAFETY: the caller holds the lock and delists; the node is pinned and IDLE.
+        unsafe {
+            channel.mark(&self.node, claim, clause);
+            channel
+                .state
+                .state()
+                .park_receiver(NonNull::from(&self.node));
+        }
+    }
+
+    fn delist(self: Pin<&mut Self>) {
+        self.receiver().channel.delist(&self.node, Side::Receive);
+    }
+
+    fn watch(self: Pin<&mut Self>, _waker: &Waker) -> bool {
+        false
+    }
+
+    fn ended_closed(&self) -> bool {
+        self.node.state() == CLOSED
+    }
+
+    fn is_spent(&self) -> bool {
+        false
+    }
+
+    fn forget(self: Pin<&mut Self>) {
+        self.receiver().channel.drop_recv(&self.node);
+    }
+}

@@ -1,0 +1,219 @@
+//! Queue channels: rendezvous, bounded, unbounded and conflated, one algorithm for the four.
+//!
+//! [`state`] decides, under one short lock; [`node`] is a parked operation; [`waiting`] is how an
+//! operation attempts, parks and leaves; the rest are the operations and the ends users hold.
+
+use std::{fmt, mem, time::Instant};
+
+pub(crate) mod buffer;
+pub(crate) mod node;
+pub(crate) mod state;
+
+mod batch;
+mod builder;
+mod clause;
+mod ends;
+mod iter;
+mod permit;
+mod recv;
+mod send;
+#[cfg(feature = "stream")]
+mod stream;
+mod waiting;
+
+pub use batch::{Receiving as ReceivingMany, RecvMany, SendAll, Sending as SendingAll};
+pub use builder::{Builder, MAX_CAPACITY, bounded, conflated, rendezvous, unbounded};
+pub use ends::{Receiver, Sender, WeakReceiver, WeakSender};
+pub use iter::{IntoIter, Iter, TryIter};
+pub use permit::{Permit, Reserve, Reserving};
+pub use recv::{Receiving, Recv};
+pub use send::{SendValue, Sending, Sent};
+#[cfg(feature = "stream")]
+pub use stream::ReceiverStream;
+
+use crate::{
+    lock::Lock,
+    metrics::{Kind, Snapshot},
+    panics::FirstPanic,
+    park::SpinMemory,
+};
+use state::{Effects, State, UNBOUNDED, WAKES_PER_ROUND};
+
+/// What a bounded channel does with a value it has no room for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Overflow {
+    /// The send waits.
+    #[default]
+    Block,
+    /// The oldest value inside is discarded to make room.
+    DropOldest,
+    /// The new value is discarded; the send succeeds and says so ([`Sent::Dropped`]).
+    DropNewest,
+}
+
+type OnDrop<T> = Box<dyn Fn(T) + Send + Sync>;
+
+/// What the ends of a channel share.
+pub(crate) struct Channel<T> {
+    pub(crate) state: Lock<State<T>>,
+    pub(crate) spin: SpinMemory,
+    kind: Kind,
+    name: Option<std::sync::Arc<str>>,
+    on_drop: Option<OnDrop<T>>,
+}
+
+impl<T> Channel<T> {
+    /// Does what an operation left to be done outside the lock.
+    #[inline(always)]
+    pub(crate) fn carry_out(&self, effects: Effects<T>) {
+        if effects.discard.is_some() || effects.observed {
+            self.carry_out_all(effects);
+        } else if let Some(waker) = effects.wake {
+            waker.wake();
+        }
+    }
+
+    #[cold]
+    fn carry_out_all(&self, effects: Effects<T>) {
+        let mut panics = FirstPanic::default();
+        if let Some(waker) = effects.wake {
+            panics.run(|| waker.wake());
+        }
+        if let Some(value) = effects.discard {
+            panics.run(|| self.discard(value));
+        }
+        if effects.observed {
+            panics.run(|| self.push_metrics());
+        }
+        panics.resume();
+    }
+
+    /// Carries out the effects of taking `value`. Should one of them panic, the value goes back
+    /// first: the panic reaches the receiver, and so the value cannot.
+    #[inline(always)]
+    pub(crate) fn carry_out_and_deliver(&self, effects: Effects<T>, value: T) -> T {
+        if effects.wake.is_none() && effects.discard.is_none() && !effects.observed {
+            return value;
+        }
+        let mut guard = Undelivered {
+            channel: self,
+            value: Some(value),
+        };
+        self.carry_out(effects);
+        let value = guard.value.take().expect("not taken yet");
+        mem::forget(guard);
+        value
+    }
+
+    pub(crate) fn discard(&self, value: T) {
+        match &self.on_drop {
+            Some(on_drop) => on_drop(value),
+            None => drop(value),
+        }
+    }
+
+    /// Closes the channel for all ends.
+    pub(crate) fn close(&self) -> bool {
+        self.close_with(|state| state.close())
+    }
+
+    /// Closes if `change` says so, ends all parked operations, and discards what nobody can take.
+    fn close_with(&self, change: impl FnOnce(&mut State<T>) -> bool) -> bool {
+        let mut state = self.state.lock();
+        if !change(&mut state) {
+            return false;
+        }
+        let undelivered = (state.receivers == 0).then(|| state.take_undelivered());
+        let observers = state.counters.observers();
+        let mut panics = FirstPanic::default();
+        let mut wakes = Vec::new();
+        loop {
+            let (parked_senders, parked_receivers) = state.waiting();
+            if parked_senders + parked_receivers > wakes.capacity() {
+                // Room is made outside the lock.
+                drop(state);
+                wakes.reserve(WAKES_PER_ROUND);
+                state = self.state.lock();
+            }
+            let finished = state.end_waiting(&mut wakes);
+            drop(state);
+            for waker in wakes.drain(..) {
+                panics.run(|| waker.wake());
+            }
+            if finished {
+                break;
+            }
+            state = self.state.lock();
+        }
+        for value in undelivered.into_iter().flatten() {
+            panics.run(|| self.discard(value));
+        }
+        if let Some(observers) = observers {
+            panics.run(|| observers.push(&self.snapshot()));
+        }
+        panics.resume();
+        true
+    }
+
+    pub(crate) fn capacity(&self) -> Option<usize> {
+        match self.state.lock().capacity() {
+            UNBOUNDED => None,
+            capacity => Some(capacity),
+        }
+    }
+
+    #[cold]
+    fn push_metrics(&self) {
+        let observers = self.state.lock().counters.observers();
+        if let Some(observers) = observers {
+            observers.push(&self.snapshot());
+        }
+    }
+
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        let at = Instant::now();
+        let state = self.state.lock();
+        let (waiting_send, waiting_recv) = state.waiting();
+        Snapshot {
+            name: self.name.clone(),
+            capacity: Some(state.capacity()).filter(|&capacity| capacity != UNBOUNDED),
+            len: state.len(),
+            senders: state.senders,
+            receivers: state.receivers,
+            waiting_send,
+            waiting_recv,
+            closed: state.is_closed(),
+            ..Snapshot::counted(self.kind, at, &state.counters)
+        }
+    }
+}
+
+/// A taken value whose receiver is being unwound: it goes back to the front.
+struct Undelivered<'a, T> {
+    channel: &'a Channel<T>,
+    value: Option<T>,
+}
+
+impl<T> Drop for Undelivered<'_, T> {
+    fn drop(&mut self) {
+        if let Some(value) = self.value.take() {
+            let mut effects = Effects::none();
+            self.channel.state.lock().give_back(0, value, &mut effects);
+            let mut panics = FirstPanic::default();
+            panics.run(|| self.channel.carry_out(effects));
+        }
+    }
+}
+
+impl<T> fmt::Debug for Channel<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let snapshot = self.snapshot();
+        f.debug_struct("Channel")
+            .field("kind", &snapshot.kind)
+            .field("name", &snapshot.name)
+            .field("len", &snapshot.len)
+            .field("capacity", &snapshot.capacity)
+            .field("closed", &snapshot.closed)
+            .finish_non_exhaustive()
+    }
+}

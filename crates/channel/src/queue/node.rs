@@ -1,0 +1,283 @@
+//! A parked operation: a node that lives inside the operation itself (its future, or the waiting
+//! thread's stack) and is linked into its channel's list. Parking allocates nothing.
+//!
+//! Who may touch what:
+//! - `links` only under the channel's lock;
+//! - `slot` by the owner while the node is not WAITING, by the peer that took the node off its list
+//!   (under the lock) until it stores the outcome in `state`;
+//! - `state` is written under the lock; the owner may read it without. A peer's *last* touch of a
+//!   node is storing an outcome (Release); an owner that reads an outcome (Acquire) therefore owns
+//!   the whole node again and may free it without the lock.
+//! - An owner that wants to free a WAITING node takes the lock and unlinks it first.
+//!
+//! Nodes of a select share a [`Claim`]: a peer may use such a node only after winning the claim,
+//! and then the select's owner frees nothing before it has taken this channel's lock once more.
+
+use std::{marker::PhantomPinned, ptr::NonNull, task::Waker};
+
+use crate::{
+    select::Claim,
+    sync::{AtomicU8, Ordering, Shared},
+};
+
+/// Not in any list; nothing has happened.
+pub(crate) const IDLE: u8 = 0;
+/// In a list.
+pub(crate) const WAITING: u8 = 1;
+/// Outcome: the value moved (into a receiver's slot, out of a sender's), or the permit was granted.
+pub(crate) const DONE: u8 = 2;
+/// Outcome: the channel closed.
+pub(crate) const CLOSED: u8 = 3;
+/// Outcome of a send attempt, never of a parked one: accepted and discarded by `DropNewest`.
+pub(crate) const DISCARDED: u8 = 4;
+
+/// A reusable send clause whose value is gone; only its refill changes that.
+pub(crate) const SPENT: u8 = 5;
+
+/// What a parked sender wants.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Want {
+    /// To hand over the value in its slot; also every receiver's.
+    Value,
+    /// Room for a value it will send later.
+    Permit,
+}
+
+pub(crate) struct Node<T> {
+    state: AtomicU8,
+    links: Shared<Links<T>>,
+    slot: Shared<Option<T>>,
+    _pinned: PhantomPinned,
+}
+
+/// The part of a node that the channel's lock guards.
+pub(crate) struct Links<T> {
+    previous: Option<NonNull<Node<T>>>,
+    next: Option<NonNull<Node<T>>>,
+    /// Whom to wake; none while the owner spins. A select's waker is in its claim instead.
+    pub(crate) waker: Option<Waker>,
+    /// The select this node is a clause of, and which one.
+    pub(crate) claim: Option<NonNull<Claim>>,
+    pub(crate) clause: u32,
+    /// The hand-off number of the value in a filled receiver's slot.
+    pub(crate) ticket: u64,
+    pub(crate) want: Want,
+}
+
+impl<T> Links<T> {
+    /// Whether a peer may have this operation: yes, or after winning the claim of its select.
+    #[inline(always)]
+    fn win(&mut self) -> bool {
+        // SAFETY: a claim lives as long as any node of its select is in a list.
+        self.claim
+            .is_none_or(|claim| unsafe { claim.as_ref() }.try_win(self.clause))
+    }
+
+    fn is_open(&self) -> bool {
+        // SAFETY: as above.
+        self.claim
+            .is_none_or(|claim| unsafe { claim.as_ref() }.is_open())
+    }
+}
+
+impl<T> Node<T> {
+    pub(crate) fn new(value: Option<T>) -> Node<T> {
+        Node {
+            state: AtomicU8::new(IDLE),
+            links: Shared::new(Links {
+                previous: None,
+                next: None,
+                waker: None,
+                claim: None,
+                clause: 0,
+                ticket: 0,
+                want: Want::Value,
+            }),
+            slot: Shared::new(value),
+            _pinned: PhantomPinned,
+        }
+    }
+
+    /// The state, as the owner sees it.
+    #[inline(always)]
+    pub(crate) fn state(&self) -> u8 {
+        self.state.load(Ordering::Acquire)
+    }
+
+    /// Sets a state with no peer looking, or under the lock.
+    #[inline(always)]
+    pub(crate) fn set_state(&self, state: u8) {
+        self.state.store(state, Ordering::Release);
+    }
+
+    /// # Safety
+    /// Under the channel's lock.
+    #[inline(always)]
+    pub(crate) unsafe fn links<R>(&self, f: impl FnOnce(&mut Links<T>) -> R) -> R {
+        // SAFETY: the lock makes it exclusive.
+        unsafe { self.links.with(f) }
+    }
+
+    /// # Safety
+    /// The caller is the owner of a node that is not WAITING, or the peer that took it off its list.
+    #[inline(always)]
+    pub(crate) unsafe fn slot<R>(&self, f: impl FnOnce(&mut Option<T>) -> R) -> R {
+        // SAFETY: exclusive by the caller's promise.
+        unsafe { self.slot.with(f) }
+    }
+
+    /// Ends a node that was taken off its list: stores `outcome` and returns whom to wake.
+    /// The node must not be touched afterwards.
+    ///
+    /// # Safety
+    /// Under the channel's lock, on a node that [`List::claim_front`] returned.
+    #[inline(always)]
+    pub(crate) unsafe fn settle(node: NonNull<Node<T>>, outcome: u8) -> Option<Waker> {
+        // SAFETY: the node is alive until the outcome is stored; the lock guards its links, and a
+        // claim that was won gives its waker to the winner.
+        unsafe {
+            let node = node.as_ref();
+            let waker = node.links(|links| match links.claim {
+                None => links.waker.take(),
+                Some(claim) => claim.as_ref().take_waker(),
+            });
+            node.set_state(outcome);
+            waker
+        }
+    }
+}
+
+/// The parked operations of one side of a channel, first come first.
+pub(crate) struct List<T> {
+    head: Option<NonNull<Node<T>>>,
+    tail: Option<NonNull<Node<T>>>,
+    len: usize,
+}
+
+impl<T> List<T> {
+    pub(crate) const fn new() -> List<T> {
+        List {
+            head: None,
+            tail: None,
+            len: 0,
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.head.is_none()
+    }
+
+    /// # Safety
+    /// Under the channel's lock; the node is pinned, IDLE, and will be taken off before it goes.
+    pub(crate) unsafe fn push_back(&mut self, node: NonNull<Node<T>>) {
+        // SAFETY: the caller's promise; nodes in the list are alive.
+        unsafe {
+            let this = node.as_ref();
+            this.links(|links| {
+                links.previous = self.tail;
+                links.next = None;
+            });
+            this.set_state(WAITING);
+            match self.tail {
+                None => self.head = Some(node),
+                Some(tail) => tail.as_ref().links(|links| links.next = Some(node)),
+            }
+        }
+        self.tail = Some(node);
+        self.len += 1;
+    }
+
+    /// Takes a WAITING node off the list. Its state is the caller's to set.
+    ///
+    /// # Safety
+    /// Under the channel's lock; the node is in this list.
+    pub(crate) unsafe fn remove(&mut self, node: NonNull<Node<T>>) {
+        // SAFETY: neighbours in the list are alive.
+        unsafe {
+            let (previous, next) = node
+                .as_ref()
+                .links(|links| (links.previous.take(), links.next.take()));
+            match previous {
+                None => self.head = next,
+                Some(previous) => previous.as_ref().links(|links| links.next = next),
+            }
+            match next {
+                None => self.tail = previous,
+                Some(next) => next.as_ref().links(|links| links.previous = previous),
+            }
+        }
+        self.len -= 1;
+    }
+
+    /// Takes the first operation that is still to be had. Clauses of selects that were decided
+    /// elsewhere are dropped from the list on the way, so `None` means the list is now empty.
+    ///
+    /// # Safety
+    /// Under the channel's lock. The node returned must be settled before the lock is released.
+    #[inline(always)]
+    pub(crate) unsafe fn claim_front(&mut self) -> Option<NonNull<Node<T>>> {
+        loop {
+            let node = self.head?;
+            // SAFETY: the head is in this list, and alive while it is.
+            unsafe {
+                self.remove(node);
+                if node.as_ref().links(Links::win) {
+                    return Some(node);
+                }
+                node.as_ref().set_state(IDLE);
+            }
+        }
+    }
+
+    /// Like [`List::claim_front`], for the first operation that is `fit`; others stay.
+    ///
+    /// # Safety
+    /// As for [`List::claim_front`].
+    pub(crate) unsafe fn claim_first(
+        &mut self,
+        fit: impl Fn(&Links<T>) -> bool,
+    ) -> Option<NonNull<Node<T>>> {
+        let mut at = self.head;
+        while let Some(node) = at {
+            // SAFETY: nodes in the list are alive, and the lock guards their links.
+            unsafe {
+                let (fits, next) = node.as_ref().links(|links| (fit(links), links.next));
+                at = next;
+                if !fits {
+                    continue;
+                }
+                self.remove(node);
+                if node.as_ref().links(Links::win) {
+                    return Some(node);
+                }
+                node.as_ref().set_state(IDLE);
+            }
+        }
+        None
+    }
+
+    /// Whether an operation that is `fit` could be claimed right now.
+    ///
+    /// # Safety
+    /// Under the channel's lock.
+    pub(crate) unsafe fn any_open(&self, fit: impl Fn(&Links<T>) -> bool) -> bool {
+        let mut at = self.head;
+        while let Some(node) = at {
+            // SAFETY: nodes in the list are alive.
+            let (open, next) = unsafe {
+                node.as_ref()
+                    .links(|links| (fit(links) && links.is_open(), links.next))
+            };
+            if open {
+                return true;
+            }
+            at = next;
+        }
+        false
+    }
+}

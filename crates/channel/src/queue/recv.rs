@@ -1,0 +1,90 @@
+//! Receiving one value.
+
+use std::{
+    pin::Pin,
+    task::{Poll, Waker},
+};
+
+use super::{
+    Receiver,
+    node::{IDLE, Node, WAITING},
+    waiting::Side,
+};
+use crate::{
+    error::{Error, ErrorKind},
+    op::{Op, sealed},
+    park::SpinMemory,
+};
+
+/// The operation [`Receiver::recv`] returns.
+pub type Receiving<'a, T> = Op<Recv<'a, T>>;
+
+/// The action of [`Receiving`]. Dropping it at any moment loses nothing: a value it was handed
+/// goes back to the front of the channel.
+pub struct Recv<'a, T> {
+    rx: &'a Receiver<T>,
+    pub(crate) node: Node<T>,
+}
+
+// SAFETY: the node is shared with peers by the rules of `node`, which send `T` across threads.
+unsafe impl<T: Send> Send for Recv<'_, T> {}
+// SAFETY: through a shared reference only the node's atomic state can be read.
+unsafe impl<T: Send> Sync for Recv<'_, T> {}
+
+impl<'a, T> Recv<'a, T> {
+    #[inline(always)]
+    pub(super) fn op(rx: &'a Receiver<T>) -> Receiving<'a, T> {
+        Op::of(Recv {
+            rx,
+            node: Node::new(None),
+        })
+    }
+
+    pub(crate) fn receiver(&self) -> &'a Receiver<T> {
+        self.rx
+    }
+}
+
+impl<T> sealed::Action for Recv<'_, T> {
+    type Output = Result<T, Error>;
+
+    #[inline(always)]
+    fn poll(self: Pin<&mut Self>, waker: Option<&Waker>) -> Poll<Self::Output> {
+        if self.rx.is_released() && self.node.state() == IDLE {
+            return Poll::Ready(Err(ErrorKind::Closed.into()));
+        }
+        // SAFETY: pinned, and `drop` leaves.
+        unsafe { self.rx.channel.poll_recv(&self.node, waker) }.map_err(Error::new)
+    }
+
+    fn is_settled(&self) -> bool {
+        self.node.state() > WAITING
+    }
+
+    fn abandon(self: Pin<&mut Self>, why: ErrorKind) -> Self::Output {
+        if self.rx.channel.leave(&self.node, Side::Receive, why) {
+            return Err(why.into());
+        }
+        match self.poll(None) {
+            Poll::Ready(result) => result,
+            Poll::Pending => unreachable!("a settled receive is ready"),
+        }
+    }
+
+    fn spin_memory(&self) -> Option<&SpinMemory> {
+        Some(&self.rx.channel.spin)
+    }
+
+    fn before_sleep(&self) {
+        self.rx.channel.state.lock().counters.sample();
+    }
+}
+
+impl<T> Drop for Recv<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.node.state() != IDLE {
+            self.rx.channel.drop_recv(&self.node);
+        }
+    }
+}

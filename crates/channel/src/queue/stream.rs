@@ -1,0 +1,69 @@
+//! Receiving as a `Stream`.
+
+use std::{
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use futures_core::Stream;
+
+use super::{
+    Receiver,
+    node::{IDLE, Node},
+};
+
+/// A receiver as a [`Stream`] that ends when the channel is closed; see [`Receiver::into_stream`].
+/// Dropping it at any moment loses nothing, as with a receive.
+pub struct ReceiverStream<T> {
+    node: Node<T>,
+    rx: Receiver<T>,
+}
+
+// SAFETY: the node is shared with peers by the rules of `node`, which send `T` across threads.
+unsafe impl<T: Send> Send for ReceiverStream<T> {}
+// SAFETY: through a shared reference nothing of the node can be reached.
+unsafe impl<T: Send> Sync for ReceiverStream<T> {}
+
+impl<T> Receiver<T> {
+    /// This end as a `Stream` (feature `stream`).
+    ///
+    /// ```
+    /// use futures_util::StreamExt;
+    /// let (tx, rx) = marline_channel::unbounded();
+    /// tx.try_send(1).unwrap();
+    /// drop(tx);
+    /// let values: Vec<i32> = futures_executor::block_on(rx.into_stream().collect());
+    /// assert_eq!(values, [1]);
+    /// ```
+    pub fn into_stream(self) -> ReceiverStream<T> {
+        ReceiverStream {
+            node: Node::new(None),
+            rx: self,
+        }
+    }
+
+    /// Another end of this channel as a `Stream` (feature `stream`).
+    pub fn stream(&self) -> ReceiverStream<T> {
+        self.clone().into_stream()
+    }
+}
+
+impl<T> Stream for ReceiverStream<T> {
+    type Item = T;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<T>> {
+        if self.rx.is_released() {
+            return Poll::Ready(None);
+        }
+        // SAFETY: pinned, and `drop` leaves.
+        unsafe { self.rx.channel.poll_recv(&self.node, Some(context.waker())) }.map(Result::ok)
+    }
+}
+
+impl<T> Drop for ReceiverStream<T> {
+    fn drop(&mut self) {
+        if self.node.state() != IDLE {
+            self.rx.channel.drop_recv(&self.node);
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! A clause of a select: an operation that can be attempted, listed with others under one claim,
+//! and taken off again.
+
+use std::{
+    pin::Pin,
+    ptr::NonNull,
+    task::{Poll, Waker},
+};
+
+use super::Claim;
+use crate::{error::ErrorKind, lock::RawLock, op::Op};
+
+/// What can be a clause of a select: the receives and sends of this crate, by value or as
+/// `Pin<&mut _>` (to keep a losing send and its value).
+pub trait Clause: sealed::Clause {}
+
+impl<C: sealed::Clause> Clause for C {}
+
+pub(crate) use sealed::ClauseAction;
+
+pub(crate) mod sealed {
+    use super::{Claim, ErrorKind, NonNull, Pin, RawLock, Waker};
+
+    /// What a select asks of an operation without its limits.
+    pub trait ClauseAction: crate::op::sealed::Action {
+        /// The lock of its channel; none for what is only waited for, not raced for.
+        fn lock(&self) -> Option<&RawLock>;
+
+        /// Tries to end it now, taking the lock itself. True when polling would be ready.
+        fn attempt(self: Pin<&mut Self>) -> bool;
+
+        /// Whether an attempt would end it, judged under its lock.
+        ///
+        /// # Safety
+        /// The caller holds [`ClauseAction::lock`].
+        unsafe fn could_end(&self) -> bool;
+
+        /// Lists it.
+        ///
+        /// # Safety
+        /// The caller holds [`ClauseAction::lock`], and delists it before it or the claim goes.
+        unsafe fn enlist(self: Pin<&mut Self>, claim: NonNull<Claim>, clause: u32);
+
+        /// Takes it off, if it is listed, by itself taking the lock.
+        fn delist(self: Pin<&mut Self>);
+
+        /// For what is only waited for: has `waker` woken; true when there is something already.
+        fn watch(self: Pin<&mut Self>, waker: &Waker) -> bool;
+
+        /// Whether it ended because its channel is closed.
+        fn ended_closed(&self) -> bool;
+
+        /// Whether it has nothing left to do, and is to be passed over.
+        fn is_spent(&self) -> bool;
+
+        /// Lets go of a result that nobody took.
+        fn forget(self: Pin<&mut Self>);
+    }
+
+    /// A clause with its limits, as the select sees it.
+    pub trait Clause {
+        type Output;
+        fn erased(self: Pin<&mut Self>) -> Pin<&mut dyn Erased>;
+        /// The result of the clause that was chosen.
+        fn output(self: Pin<&mut Self>, limit: Option<ErrorKind>) -> Self::Output;
+    }
+
+    /// The part of a clause that does not depend on its type.
+    pub trait Erased {
+        fn lock(&self) -> Option<&RawLock>;
+        fn attempt(self: Pin<&mut Self>) -> bool;
+        /// # Safety
+        /// As for [`ClauseAction::could_end`].
+        unsafe fn could_end(&self) -> bool;
+        /// # Safety
+        /// As for [`ClauseAction::enlist`].
+        unsafe fn enlist(self: Pin<&mut Self>, claim: NonNull<Claim>, clause: u32);
+        fn delist(self: Pin<&mut Self>);
+        /// Has `waker` woken by what is only waited for, and by the limits.
+        fn watch(self: Pin<&mut Self>, waker: &Waker) -> bool;
+        fn ended_closed(&self) -> bool;
+        fn is_spent(&self) -> bool;
+        fn forget(self: Pin<&mut Self>);
+        fn limit_passed(&self) -> Option<ErrorKind>;
+        fn is_cancelled(&self) -> bool;
+    }
+}
+
+impl<A: ClauseAction> sealed::Erased for Op<A> {
+    fn lock(&self) -> Option<&RawLock> {
+        self.inner().lock()
+    }
+
+    fn attempt(self: Pin<&mut Self>) -> bool {
+        self.parts().0.attempt()
+    }
+
+    unsafe fn could_end(&self) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { self.inner().could_end() }
+    }
+
+    unsafe fn enlist(self: Pin<&mut Self>, claim: NonNull<Claim>, clause: u32) {
+        // SAFETY: the caller's promise.
+        unsafe { self.parts().0.enlist(claim, clause) }
+    }
+
+    fn delist(self: Pin<&mut Self>) {
+        self.parts().0.delist();
+    }
+
+    fn watch(self: Pin<&mut Self>, waker: &Waker) -> bool {
+        let (action, mut limits) = self.parts();
+        let ready = action.watch(waker);
+        let cancelled = !limits.as_mut().watch_cancel(waker);
+        limits.watch_deadline(waker);
+        ready || cancelled
+    }
+
+    fn ended_closed(&self) -> bool {
+        self.inner().ended_closed()
+    }
+
+    fn is_spent(&self) -> bool {
+        self.inner().is_spent()
+    }
+
+    fn forget(self: Pin<&mut Self>) {
+        self.parts().0.forget();
+    }
+
+    fn limit_passed(&self) -> Option<ErrorKind> {
+        self.limits_ref().passed()
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.limits_ref().is_cancelled()
+    }
+}
+
+impl<A: ClauseAction> sealed::Clause for Op<A> {
+    type Output = A::Output;
+
+    fn erased(self: Pin<&mut Self>) -> Pin<&mut dyn sealed::Erased> {
+        self
+    }
+
+    fn output(self: Pin<&mut Self>, limit: Option<ErrorKind>) -> A::Output {
+        let action = self.parts().0;
+        match limit {
+            Some(why) => action.abandon(why),
+            None => match action.poll(None) {
+                Poll::Ready(output) => output,
+                Poll::Pending => unreachable!("a chosen clause is ready"),
+            },
+        }
+    }
+}
+
+impl<C: sealed::Clause> sealed::Clause for Pin<&mut C> {
+    type Output = C::Output;
+
+    fn erased(self: Pin<&mut Self>) -> Pin<&mut dyn sealed::Erased> {
+        self.as_deref_mut().erased()
+    }
+
+    fn output(self: Pin<&mut Self>, limit: Option<ErrorKind>) -> C::Output {
+        self.as_deref_mut().output(limit)
+    }
+}

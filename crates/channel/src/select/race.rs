@@ -1,0 +1,301 @@
+//! The algorithm of a select, over any collection of clauses; see the parent module for why it is
+//! right. First every clause is attempted by itself, in turn; only when none ends are all of them
+//! locked and listed.
+
+use std::{
+    pin::Pin,
+    ptr::NonNull,
+    task::{Poll, Waker},
+};
+
+use super::{Claim, clause::sealed::Erased, turn};
+use crate::{
+    error::{Error, ErrorKind},
+    lock::RawLock,
+    sync::broken,
+};
+
+/// Clauses by number.
+pub(crate) trait Indexed {
+    fn count(&self) -> usize;
+    fn clause(self: Pin<&mut Self>, index: usize) -> Pin<&mut dyn Erased>;
+}
+
+/// The clause that was chosen, and the limit that ended it if one did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Chosen {
+    pub(crate) index: usize,
+    pub(crate) limit: Option<ErrorKind>,
+}
+
+/// One select's progress.
+pub(crate) struct Progress {
+    claim: Claim,
+    /// The clauses are listed. A race that goes is delisted first.
+    listed: bool,
+    /// The waker the claim was opened with.
+    waker: Option<Waker>,
+    pub(crate) biased: bool,
+    pub(crate) skip_closed: bool,
+}
+
+impl Progress {
+    pub(crate) fn new() -> Progress {
+        Progress {
+            claim: Claim::new(),
+            listed: false,
+            waker: None,
+            biased: false,
+            skip_closed: false,
+        }
+    }
+
+    /// Whether polling would be ready, for a thread that spins.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.listed && !self.claim.is_open()
+    }
+
+    /// # Safety
+    /// `self` and the clauses are pinned, and [`Progress::leave`] is called before they go.
+    pub(crate) unsafe fn poll(
+        &mut self,
+        mut clauses: Pin<&mut dyn Indexed>,
+        waker: Option<&Waker>,
+    ) -> Poll<Result<Chosen, Error>> {
+        loop {
+            if self.listed {
+                match self.look(clauses.as_mut(), waker) {
+                    Poll::Pending => return Poll::Pending,
+                    Poll::Ready(Some(chosen)) => return Poll::Ready(Ok(chosen)),
+                    Poll::Ready(None) => {}
+                }
+            }
+            match self.attempt_all(clauses.as_mut()) {
+                Poll::Ready(result) => return Poll::Ready(result),
+                // SAFETY: the caller's promise.
+                Poll::Pending => unsafe { self.list_all(clauses.as_mut(), waker) },
+            }
+            if self.listed && waker.is_none() {
+                return Poll::Pending;
+            }
+            // Once around: what is only waited for has been told whom to wake, now look at it.
+        }
+    }
+
+    fn passes_over(&self, clause: &dyn Erased) -> bool {
+        clause.is_spent() || self.skip_closed && clause.ended_closed()
+    }
+
+    /// Attempts the clauses one by one, then looks at their limits.
+    fn attempt_all(&self, mut clauses: Pin<&mut dyn Indexed>) -> Poll<Result<Chosen, Error>> {
+        let count = clauses.count();
+        if count == 0 {
+            return Poll::Ready(Err(Error::with(
+                ErrorKind::Invalid,
+                "a select needs at least one clause: it would wait for ever",
+            )));
+        }
+        let start = if self.biased { 0 } else { turn::next() % count };
+        let in_turn = || (start..count).chain(0..start);
+        let mut live = 0;
+        for index in in_turn() {
+            let mut clause = clauses.as_mut().clause(index);
+            if self.passes_over(&*clause) {
+                continue;
+            }
+            if clause.is_cancelled() {
+                let limit = Some(ErrorKind::Cancelled);
+                return Poll::Ready(Ok(Chosen { index, limit }));
+            }
+            if clause.as_mut().attempt() && !(self.skip_closed && clause.ended_closed()) {
+                return Poll::Ready(Ok(Chosen { index, limit: None }));
+            }
+            if !clause.ended_closed() {
+                live += 1;
+            }
+        }
+        if live == 0 {
+            return Poll::Ready(Err(ErrorKind::Closed.into()));
+        }
+        for index in in_turn() {
+            if let limit @ Some(_) = clauses.as_mut().clause(index).limit_passed() {
+                return Poll::Ready(Ok(Chosen { index, limit }));
+            }
+        }
+        Poll::Pending
+    }
+
+    /// Lists all clauses, unless one could end by now.
+    ///
+    /// # Safety
+    /// As for [`Progress::poll`].
+    unsafe fn list_all(&mut self, mut clauses: Pin<&mut dyn Indexed>, waker: Option<&Waker>) {
+        self.waker = waker.cloned();
+        drop(self.claim.open(self.waker.clone()));
+        let claim = NonNull::from(&self.claim);
+        let locked = LockedAll::new(clauses.as_mut());
+        let mut could_end = false;
+        for index in 0..clauses.count() {
+            let clause = clauses.as_mut().clause(index);
+            let raced = clause.lock().is_some() && !self.passes_over(&*clause);
+            // SAFETY: its lock is held.
+            could_end |= raced && unsafe { clause.could_end() };
+        }
+        if could_end && !broken("select-looks-before-listing") {
+            return;
+        }
+        for index in 0..clauses.count() {
+            let clause = clauses.as_mut().clause(index);
+            if clause.lock().is_some() && !self.passes_over(&*clause) {
+                // SAFETY: its lock is held; the rest is the caller's promise.
+                unsafe { clause.enlist(claim, index as u32) };
+            }
+        }
+        self.listed = true;
+        drop(locked);
+    }
+
+    /// Looks at listed clauses. Ready with nothing means: start over.
+    fn look(
+        &mut self,
+        mut clauses: Pin<&mut dyn Indexed>,
+        waker: Option<&Waker>,
+    ) -> Poll<Option<Chosen>> {
+        if self.claim.winner().is_none() {
+            let Some(waker) = waker else {
+                return Poll::Pending;
+            };
+            if !self
+                .waker
+                .as_ref()
+                .is_some_and(|held| held.will_wake(waker))
+            {
+                return self.start_over(clauses);
+            }
+            let mut ready = None;
+            for index in 0..clauses.count() {
+                let mut clause = clauses.as_mut().clause(index);
+                if self.passes_over(&*clause) {
+                    continue;
+                }
+                if clause.as_mut().watch(waker) {
+                    ready = ready.or(Some((index, None)));
+                }
+                if let limit @ Some(_) = clause.limit_passed() {
+                    ready = Some((index, limit));
+                    break;
+                }
+            }
+            match ready {
+                None => return Poll::Pending,
+                Some((_, None)) => return self.start_over(clauses),
+                Some((index, limit)) => {
+                    if self.claim.try_give_up() {
+                        self.delist_all(clauses);
+                        return Poll::Ready(Some(Chosen { index, limit }));
+                    }
+                }
+            }
+        }
+        self.settle(clauses)
+    }
+
+    /// Gives up and begins again, unless a peer was faster.
+    fn start_over(&mut self, clauses: Pin<&mut dyn Indexed>) -> Poll<Option<Chosen>> {
+        if self.claim.try_give_up() {
+            self.delist_all(clauses);
+            return Poll::Ready(None);
+        }
+        self.settle(clauses)
+    }
+
+    /// Ends with the clause a peer chose; starts over when that clause is only closed and skipped.
+    fn settle(&mut self, mut clauses: Pin<&mut dyn Indexed>) -> Poll<Option<Chosen>> {
+        let index = self.claim.winner().expect("somebody won");
+        self.delist_all(clauses.as_mut());
+        if self.skip_closed && clauses.clause(index).ended_closed() {
+            return Poll::Ready(None);
+        }
+        Poll::Ready(Some(Chosen { index, limit: None }))
+    }
+
+    /// Ends the race from the owner's side: nothing when it gave up, the choice when a peer was
+    /// faster.
+    pub(crate) fn leave(&mut self, clauses: Pin<&mut dyn Indexed>) -> Option<Chosen> {
+        if !self.listed {
+            return None;
+        }
+        if self.claim.try_give_up() {
+            self.delist_all(clauses);
+            return None;
+        }
+        match self.settle(clauses) {
+            Poll::Ready(chosen) => chosen,
+            Poll::Pending => unreachable!("settling is immediate"),
+        }
+    }
+
+    fn delist_all(&mut self, mut clauses: Pin<&mut dyn Indexed>) {
+        for index in 0..clauses.count() {
+            clauses.as_mut().clause(index).delist();
+        }
+        self.listed = false;
+    }
+}
+
+/// Locks held at once without an allocation.
+const INLINE_LOCKS: usize = 16;
+
+/// The locks of all clauses, each once, taken in address order.
+struct LockedAll {
+    inline: [Option<NonNull<RawLock>>; INLINE_LOCKS],
+    more: Vec<Option<NonNull<RawLock>>>,
+}
+
+impl LockedAll {
+    fn new(mut clauses: Pin<&mut dyn Indexed>) -> LockedAll {
+        let mut all = LockedAll {
+            inline: [None; INLINE_LOCKS],
+            more: Vec::new(),
+        };
+        let count = clauses.count();
+        if count > INLINE_LOCKS {
+            all.more.resize(count, None);
+        }
+        let places = all.places();
+        for (index, place) in places.iter_mut().take(count).enumerate() {
+            *place = clauses.as_mut().clause(index).lock().map(NonNull::from);
+        }
+        places.sort_unstable();
+        let mut previous = None;
+        for place in places.iter_mut() {
+            if *place == previous {
+                *place = None;
+                continue;
+            }
+            previous = *place;
+            if let Some(lock) = *place {
+                // SAFETY: the clauses keep their channels, which outlive this guard.
+                unsafe { lock.as_ref() }.acquire();
+            }
+        }
+        all
+    }
+
+    fn places(&mut self) -> &mut [Option<NonNull<RawLock>>] {
+        if self.more.is_empty() {
+            &mut self.inline
+        } else {
+            &mut self.more
+        }
+    }
+}
+
+impl Drop for LockedAll {
+    fn drop(&mut self) {
+        for lock in self.places().iter().flatten() {
+            // SAFETY: taken in `new`, released once.
+            unsafe { lock.as_ref().release() };
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! The typed select: a chain of clauses with their handlers, held by value. It allocates nothing.
+
+use std::{
+    marker::PhantomData,
+    pin::Pin,
+    task::{Poll, Waker},
+};
+
+use super::{
+    clause::{Clause, sealed::Erased},
+    race::{Chosen, Indexed, Progress},
+};
+use crate::{
+    error::{Error, ErrorKind},
+    op::{Op, sealed},
+    park::SpinMemory,
+};
+
+/// A select being built, and then the operation itself: `.await` it or [`wait`](Op::wait) for it.
+/// Exactly one clause happens; its handler gets its result and makes the select's. The clauses
+/// that lose change nothing.
+///
+/// Clauses are looked at in turn, so that none starves; [`biased`](Op::biased) looks in the order
+/// they were added. A clause on a closed channel is ready with its error, unless
+/// [`skip_closed`](Op::skip_closed). Clauses may have their own deadlines and tokens: when one
+/// passes, that clause is chosen, with its error.
+///
+/// ```
+/// use marline_channel::{Select, bounded, rendezvous};
+/// let (orders, _kitchen) = bounded(8);
+/// let (_guests, bell) = rendezvous::<String>();
+/// let done = Select::new()
+///     .on(bell.recv(), |guest| format!("{guest:?} rang"))
+///     .on(orders.send("soup"), |sent| format!("ordered: {:?}", sent.unwrap()))
+///     .wait();
+/// assert_eq!(done.unwrap(), "ordered: Accepted");
+/// ```
+pub type Select<C, R> = Op<Race<C, R>>;
+
+/// The action of a [`Select`].
+pub struct Race<C: Clauses<R>, R> {
+    clauses: C,
+    progress: Progress,
+    result: PhantomData<fn() -> R>,
+}
+
+/// The clauses of a typed select. Implemented by this crate only.
+pub trait Clauses<R>: sealed_clauses::Chain<R> {}
+
+impl<R, C: sealed_clauses::Chain<R>> Clauses<R> for C {}
+
+mod sealed_clauses {
+    use super::{Chosen, Erased, Pin};
+
+    pub trait Chain<R> {
+        const COUNT: usize;
+        fn clause(self: Pin<&mut Self>, index: usize) -> Pin<&mut dyn Erased>;
+        fn finish(self: Pin<&mut Self>, chosen: Chosen) -> R;
+    }
+}
+
+use sealed_clauses::Chain;
+
+impl<R> Chain<R> for () {
+    const COUNT: usize = 0;
+
+    fn clause(self: Pin<&mut Self>, _index: usize) -> Pin<&mut dyn Erased> {
+        unreachable!("clauses are asked for by their number")
+    }
+
+    fn finish(self: Pin<&mut Self>, _chosen: Chosen) -> R {
+        unreachable!("clauses are asked for by their number")
+    }
+}
+
+/// A clause and its handler behind the clauses before it.
+pub struct Arms<P, C, F> {
+    before: P,
+    clause: C,
+    handler: Option<F>,
+}
+
+impl<P, C, F> Arms<P, C, F> {
+    fn parts(self: Pin<&mut Self>) -> (Pin<&mut P>, Pin<&mut C>, &mut Option<F>) {
+        // SAFETY: the clauses are pinned with the whole; the handler is not.
+        unsafe {
+            let this = self.get_unchecked_mut();
+            let before = Pin::new_unchecked(&mut this.before);
+            (
+                before,
+                Pin::new_unchecked(&mut this.clause),
+                &mut this.handler,
+            )
+        }
+    }
+}
+
+impl<R, P: Chain<R>, C: Clause, F: FnOnce(C::Output) -> R> Chain<R> for Arms<P, C, F> {
+    const COUNT: usize = P::COUNT + 1;
+
+    fn clause(self: Pin<&mut Self>, index: usize) -> Pin<&mut dyn Erased> {
+        let (before, clause, _) = self.parts();
+        if index == P::COUNT {
+            clause.erased()
+        } else {
+            before.clause(index)
+        }
+    }
+
+    fn finish(self: Pin<&mut Self>, chosen: Chosen) -> R {
+        let (before, clause, handler) = self.parts();
+        if chosen.index != P::COUNT {
+            return before.finish(chosen);
+        }
+        let output = clause.output(chosen.limit);
+        handler.take().expect("a select ends once")(output)
+    }
+}
+
+impl<R> Select<(), R> {
+    /// A select without clauses yet.
+    #[expect(clippy::new_without_default, reason = "an empty select is an error")]
+    pub fn new() -> Select<(), R> {
+        Op::of(Race {
+            clauses: (),
+            progress: Progress::new(),
+            result: PhantomData,
+        })
+    }
+}
+
+impl<C: Clauses<R>, R> Select<C, R> {
+    /// Adds a clause: a send or a receive, and what to make of its result.
+    pub fn on<K: Clause, F: FnOnce(K::Output) -> R>(
+        self,
+        clause: K,
+        handler: F,
+    ) -> Select<Arms<C, K, F>, R> {
+        self.map(|race| {
+            let mut progress = Progress::new();
+            progress.biased = race.progress.biased;
+            progress.skip_closed = race.progress.skip_closed;
+            let (before, handler) = (race.into_clauses(), Some(handler));
+            Race {
+                clauses: Arms {
+                    before,
+                    clause,
+                    handler,
+                },
+                progress,
+                result: PhantomData,
+            }
+        })
+    }
+
+    /// Looks at the clauses in the order they were added, instead of in turn.
+    pub fn biased(self) -> Select<C, R> {
+        self.map(|mut race| {
+            race.progress.biased = true;
+            race
+        })
+    }
+
+    /// Passes over clauses whose channel is closed; when all are, the select fails with
+    /// [`ErrorKind::Closed`].
+    pub fn skip_closed(self) -> Select<C, R> {
+        self.map(|mut race| {
+            race.progress.skip_closed = true;
+            race
+        })
+    }
+}
+
+impl<C: Clauses<R>, R> Race<C, R> {
+    fn into_clauses(self) -> C {
+        let this = std::mem::ManuallyDrop::new(self);
+        // SAFETY: read once, and `this` is not dropped; the rest of an unlisted race holds nothing.
+        unsafe { std::ptr::read(&this.clauses) }
+    }
+
+    fn parts(self: Pin<&mut Self>) -> (Pin<&mut C>, &mut Progress) {
+        // SAFETY: both stay where they are: the clauses are handed on pinned, and the progress is
+        // only ever used in place.
+        unsafe {
+            let this = self.get_unchecked_mut();
+            (Pin::new_unchecked(&mut this.clauses), &mut this.progress)
+        }
+    }
+}
+
+/// A chain of clauses by number.
+#[repr(transparent)]
+struct ByNumber<C, R>(C, PhantomData<fn() -> R>);
+
+impl<C: Chain<R>, R> ByNumber<C, R> {
+    fn of(clauses: Pin<&mut C>) -> Pin<&mut ByNumber<C, R>> {
+        // SAFETY: transparent over the chain, and pinned as it is.
+        unsafe {
+            let clauses: *mut C = clauses.get_unchecked_mut();
+            Pin::new_unchecked(&mut *clauses.cast::<ByNumber<C, R>>())
+        }
+    }
+}
+
+impl<C: Chain<R>, R> Indexed for ByNumber<C, R> {
+    fn count(&self) -> usize {
+        C::COUNT
+    }
+
+    fn clause(self: Pin<&mut Self>, index: usize) -> Pin<&mut dyn Erased> {
+        // SAFETY: pinned as the whole is.
+        unsafe { self.map_unchecked_mut(|this| &mut this.0) }.clause(index)
+    }
+}
+
+impl<C: Clauses<R>, R> sealed::Action for Race<C, R> {
+    type Output = Result<R, Error>;
+
+    fn poll(self: Pin<&mut Self>, waker: Option<&Waker>) -> Poll<Self::Output> {
+        let (mut clauses, progress) = self.parts();
+        let indexed = ByNumber::<C, R>::of(clauses.as_mut());
+        // SAFETY: pinned, and `drop` leaves.
+        unsafe { progress.poll(indexed, waker) }
+            .map(|result| result.map(|chosen| clauses.finish(chosen)))
+    }
+
+    fn is_settled(&self) -> bool {
+        self.progress.is_settled()
+    }
+
+    fn abandon(self: Pin<&mut Self>, why: ErrorKind) -> Self::Output {
+        let (mut clauses, progress) = self.parts();
+        match progress.leave(ByNumber::<C, R>::of(clauses.as_mut())) {
+            None => Err(why.into()),
+            Some(chosen) => Ok(clauses.finish(chosen)),
+        }
+    }
+
+    fn spin_memory(&self) -> Option<&SpinMemory> {
+        static SELECTS: SpinMemory = SpinMemory::new();
+        Some(&SELECTS)
+    }
+}
+
+impl<C: Clauses<R>, R> Drop for Race<C, R> {
+    fn drop(&mut self) {
+        // SAFETY: pinned since it was listed, and not moved here.
+        let clauses = unsafe { Pin::new_unchecked(&mut self.clauses) };
+        self.progress.leave(ByNumber::<C, R>::of(clauses));
+    }
+}

@@ -1,0 +1,446 @@
+//! The latest value, for whoever looks: receivers see that it changed, not every change.
+//!
+//! The value is behind a reader-writer lock (looking at it is user code and may take its time);
+//! its version, the ends and the waiters are behind the short lock. A version moves while the
+//! value is locked for writing, so a reader that holds the value knows which version it holds.
+
+use std::{
+    fmt, mem,
+    ops::Deref,
+    pin::Pin,
+    ptr::NonNull,
+    sync::{PoisonError, RwLock, RwLockReadGuard},
+    task::{Poll, Waker},
+    time::Instant,
+};
+
+use crate::{
+    error::{Error, ErrorKind, SendError},
+    lock::{Lock, RawLock},
+    metrics::{Counters, Kind, Snapshot, count},
+    op::{Op, sealed},
+    park::SpinMemory,
+    select::{Claim, ClauseAction},
+    sync::Arc,
+    wakers::{WakeList, WakeNode, wake_all},
+};
+
+/// A channel that holds one value, `initial` at first, which receivers can look at any time and
+/// wait to see changed.
+///
+/// ```
+/// let (tx, mut rx) = marline_channel::watch("starting");
+/// assert_eq!(*rx.borrow(), "starting");
+/// tx.send("ready").unwrap();
+/// rx.changed().wait().unwrap();
+/// assert_eq!(*rx.borrow_and_update(), "ready");
+/// assert_eq!(rx.has_changed(), Ok(false));
+/// ```
+pub fn watch<T>(initial: T) -> (Sender<T>, Receiver<T>) {
+    let channel = Arc::new(Channel {
+        value: RwLock::new(initial),
+        state: Lock::new(State {
+            version: 0,
+            senders: 1,
+            receivers: 1,
+            closed: false,
+            waiting: WakeList::new(),
+            counters: Counters::default(),
+        }),
+        spin: SpinMemory::new(),
+    });
+    (
+        Sender {
+            channel: channel.clone(),
+        },
+        Receiver { channel, seen: 0 },
+    )
+}
+
+struct Channel<T> {
+    value: RwLock<T>,
+    state: Lock<State>,
+    spin: SpinMemory,
+}
+
+struct State {
+    version: u64,
+    senders: usize,
+    receivers: usize,
+    closed: bool,
+    waiting: WakeList,
+    counters: Counters,
+}
+
+impl State {
+    /// Whether a receiver that has seen `seen` has something to see; none when not yet.
+    fn news(&self, seen: u64) -> Option<Result<(), ErrorKind>> {
+        if self.version != seen {
+            Some(Ok(()))
+        } else if self.closed {
+            Some(Err(ErrorKind::Closed))
+        } else {
+            None
+        }
+    }
+}
+
+impl<T> Channel<T> {
+    fn borrow(&self) -> Ref<'_, T> {
+        Ref {
+            guard: self.value.read().unwrap_or_else(PoisonError::into_inner),
+        }
+    }
+
+    /// Changes the value; a new version if `change` says so. What it returns beside that is handed
+    /// out after everything is unlocked.
+    fn modify<R>(&self, change: impl FnOnce(&mut T) -> (bool, R)) -> R {
+        let mut value = self.value.write().unwrap_or_else(PoisonError::into_inner);
+        let (changed, result) = change(&mut value);
+        if changed {
+            let mut state = self.state.lock();
+            state.version += 1;
+            count!(state.counters, bytes_sent += size_of::<T>());
+            if state.counters.sent() {
+                state.counters.sample();
+            }
+        }
+        drop(value);
+        if changed {
+            wake_all(&self.state, |state| &mut state.waiting);
+        }
+        result
+    }
+
+    fn close(&self) -> bool {
+        let mut state = self.state.lock();
+        let first = !state.closed;
+        state.closed = true;
+        drop(state);
+        wake_all(&self.state, |state| &mut state.waiting);
+        first
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let at = Instant::now();
+        let state = self.state.lock();
+        Snapshot {
+            capacity: Some(1),
+            len: 1,
+            senders: state.senders,
+            receivers: state.receivers,
+            waiting_recv: state.waiting.len(),
+            closed: state.closed,
+            ..Snapshot::counted(Kind::Watch, at, &state.counters)
+        }
+    }
+}
+
+/// A look at the value. Keep it short: the sender waits for it.
+#[derive(Debug)]
+pub struct Ref<'a, T> {
+    guard: RwLockReadGuard<'a, T>,
+}
+
+impl<T> Deref for Ref<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.guard
+    }
+}
+
+/// The sending end.
+pub struct Sender<T> {
+    channel: Arc<Channel<T>>,
+}
+
+/// A receiving end, which remembers the last version it has seen.
+pub struct Receiver<T> {
+    channel: Arc<Channel<T>>,
+    seen: u64,
+}
+
+impl<T> Sender<T> {
+    /// Replaces the value. Gives it back, [`ErrorKind::Closed`], when there is no receiver.
+    pub fn send(&self, value: T) -> Result<(), SendError<T>> {
+        {
+            let mut state = self.channel.state.lock();
+            if state.closed || state.receivers == 0 {
+                count!(state.counters, send_closed += 1);
+                drop(state);
+                return Err(SendError::new(ErrorKind::Closed, value));
+            }
+        }
+        drop(self.send_replace(value));
+        Ok(())
+    }
+
+    /// Replaces the value, also when nobody looks, and returns the old one.
+    pub fn send_replace(&self, value: T) -> T {
+        self.channel
+            .modify(|held| (true, mem::replace(held, value)))
+    }
+
+    /// Changes the value in place; receivers are told if `change` says that it did.
+    ///
+    /// ```
+    /// let (tx, rx) = marline_channel::watch(1);
+    /// assert!(tx.send_if_modified(|n| { *n += 1; true }));
+    /// assert_eq!(*rx.borrow(), 2);
+    /// ```
+    pub fn send_if_modified(&self, change: impl FnOnce(&mut T) -> bool) -> bool {
+        self.channel.modify(|held| {
+            let changed = change(held);
+            (changed, changed)
+        })
+    }
+
+    /// Another receiver, which has seen the value as it is now.
+    pub fn subscribe(&self) -> Receiver<T> {
+        let mut state = self.channel.state.lock();
+        state.receivers += 1;
+        let seen = state.version;
+        drop(state);
+        Receiver {
+            channel: self.channel.clone(),
+            seen,
+        }
+    }
+}
+
+impl<T> Receiver<T> {
+    /// A look at the value that also marks it as seen.
+    pub fn borrow_and_update(&mut self) -> Ref<'_, T> {
+        let value = self.channel.borrow();
+        self.seen = self.channel.state.lock().version;
+        value
+    }
+
+    /// Waits for a value this receiver has not seen, and marks it as seen. A value that came
+    /// before the close is still to be seen after it.
+    pub fn changed(&mut self) -> Changing<'_, T> {
+        Op::of(Changed {
+            rx: self,
+            node: WakeNode::new(),
+        })
+    }
+
+    /// Like [`changed`](Receiver::changed), without waiting: [`ErrorKind::Empty`] when not.
+    pub fn try_changed(&mut self) -> Result<(), Error> {
+        let mut state = self.channel.state.lock();
+        match state.news(self.seen) {
+            Some(news) => {
+                self.seen = state.version;
+                count!(state.counters, recvs += u64::from(news.is_ok()));
+                news.map_err(Error::new)
+            }
+            None => {
+                count!(state.counters, recv_empty += 1);
+                Err(ErrorKind::Empty.into())
+            }
+        }
+    }
+
+    /// Whether there is a value this receiver has not seen; [`ErrorKind::Closed`] when there is
+    /// none and never will be.
+    pub fn has_changed(&self) -> Result<bool, Error> {
+        match self.channel.state.lock().news(self.seen) {
+            Some(news) => news.map(|()| true).map_err(Error::new),
+            None => Ok(false),
+        }
+    }
+}
+
+macro_rules! both_ends {
+    ($End:ident, $count:ident) => {
+        impl<T> $End<T> {
+            /// A look at the value, also after the close.
+            pub fn borrow(&self) -> Ref<'_, T> {
+                self.channel.borrow()
+            }
+
+            /// How many sending ends there are.
+            pub fn sender_count(&self) -> usize {
+                self.channel.state.lock().senders
+            }
+
+            /// How many receiving ends there are.
+            pub fn receiver_count(&self) -> usize {
+                self.channel.state.lock().receivers
+            }
+
+            /// Whether the channel is closed.
+            pub fn is_closed(&self) -> bool {
+                self.channel.state.lock().closed
+            }
+
+            /// Closes the channel for everybody. Says whether this call closed it.
+            pub fn close_channel(&self) -> bool {
+                self.channel.close()
+            }
+
+            /// What the channel knows about itself.
+            pub fn snapshot(&self) -> Snapshot {
+                self.channel.snapshot()
+            }
+        }
+
+        impl<T> Drop for $End<T> {
+            fn drop(&mut self) {
+                let mut state = self.channel.state.lock();
+                state.$count -= 1;
+                let last_sender = state.senders == 0;
+                drop(state);
+                if last_sender {
+                    self.channel.close();
+                }
+            }
+        }
+
+        impl<T> fmt::Debug for $End<T> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_struct(concat!("watch::", stringify!($End)))
+                    .field("is_closed", &self.is_closed())
+                    .finish_non_exhaustive()
+            }
+        }
+    };
+}
+
+both_ends!(Sender, senders);
+both_ends!(Receiver, receivers);
+
+impl<T> Clone for Sender<T> {
+    fn clone(&self) -> Sender<T> {
+        self.channel.state.lock().senders += 1;
+        Sender {
+            channel: self.channel.clone(),
+        }
+    }
+}
+
+impl<T> Clone for Receiver<T> {
+    /// Another receiver that has seen what this one has.
+    fn clone(&self) -> Receiver<T> {
+        self.channel.state.lock().receivers += 1;
+        Receiver {
+            channel: self.channel.clone(),
+            seen: self.seen,
+        }
+    }
+}
+
+/// The operation [`Receiver::changed`] returns.
+pub type Changing<'a, T> = Op<Changed<'a, T>>;
+
+/// The action of [`Changing`].
+pub struct Changed<'a, T> {
+    rx: &'a mut Receiver<T>,
+    node: WakeNode,
+}
+
+impl<T> Changed<'_, T> {
+    fn has_news(&self) -> bool {
+        self.rx.channel.state.lock().news(self.rx.seen).is_some()
+    }
+
+    /// Has `waker` woken by the next change; true when there is one already.
+    fn register(&self, waker: &Waker) -> bool {
+        let state = self.rx.channel.state.lock();
+        // SAFETY: under the lock.
+        if state.news(self.rx.seen).is_none() && unsafe { state.waiting.holds(&self.node, waker) } {
+            return false;
+        }
+        drop(state);
+        let waker = waker.clone();
+        let mut state = self.rx.channel.state.lock();
+        if state.news(self.rx.seen).is_some() {
+            drop(state);
+            return true;
+        }
+        // SAFETY: under the lock; pinned, and `drop` removes it.
+        let old = unsafe { state.waiting.insert(&self.node, waker) };
+        drop(state);
+        drop(old);
+        false
+    }
+}
+
+impl<T> sealed::Action for Changed<'_, T> {
+    type Output = Result<(), Error>;
+
+    fn poll(self: Pin<&mut Self>, waker: Option<&Waker>) -> Poll<Self::Output> {
+        let ready = match waker {
+            Some(waker) => self.register(waker),
+            None => self.has_news(),
+        };
+        if !ready {
+            return Poll::Pending;
+        }
+        // SAFETY: the node is not moved.
+        let this = unsafe { self.get_unchecked_mut() };
+        Poll::Ready(this.rx.try_changed())
+    }
+
+    fn is_settled(&self) -> bool {
+        self.has_news()
+    }
+
+    fn abandon(self: Pin<&mut Self>, why: ErrorKind) -> Self::Output {
+        let mut state = self.rx.channel.state.lock();
+        match why {
+            ErrorKind::Timeout => count!(state.counters, recv_timeout += 1),
+            _ => count!(state.counters, recv_cancelled += 1),
+        }
+        Err(why.into())
+    }
+
+    fn spin_memory(&self) -> Option<&SpinMemory> {
+        Some(&self.rx.channel.spin)
+    }
+}
+
+impl<T> ClauseAction for Changed<'_, T> {
+    fn lock(&self) -> Option<&RawLock> {
+        None
+    }
+
+    fn attempt(self: Pin<&mut Self>) -> bool {
+        self.has_news()
+    }
+
+    unsafe fn could_end(&self) -> bool {
+        false
+    }
+
+    unsafe fn enlist(self: Pin<&mut Self>, _claim: NonNull<Claim>, _clause: u32) {}
+
+    fn delist(self: Pin<&mut Self>) {}
+
+    fn watch(self: Pin<&mut Self>, waker: &Waker) -> bool {
+        self.register(waker)
+    }
+
+    fn ended_closed(&self) -> bool {
+        matches!(
+            self.rx.channel.state.lock().news(self.rx.seen),
+            Some(Err(_))
+        )
+    }
+
+    fn is_spent(&self) -> bool {
+        false
+    }
+
+    fn forget(self: Pin<&mut Self>) {}
+}
+
+impl<T> Drop for Changed<'_, T> {
+    fn drop(&mut self) {
+        let mut state = self.rx.channel.state.lock();
+        // SAFETY: under the lock; the node is in this list or in none.
+        let waker = unsafe { state.waiting.remove(&self.node) };
+        drop(state);
+        drop(waker);
+    }
+}

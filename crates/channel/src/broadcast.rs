@@ -58,12 +58,7 @@ pub fn broadcast<T: Clone>(capacity: usize) -> (Sender<T>, Receiver<T>) {
         spin: SpinMemory::new(),
         capacity: capacity.next_power_of_two(),
     });
-    (
-        Sender {
-            channel: channel.clone(),
-        },
-        Receiver { channel, next: 0 },
-    )
+    (Sender { channel: channel.clone() }, Receiver { channel, next: 0 })
 }
 
 struct Channel<T> {
@@ -115,11 +110,7 @@ impl<T> State<T> {
         };
         *next += 1;
         slot.left -= 1;
-        let value = if slot.left == 0 {
-            slot.value.take()
-        } else {
-            slot.value.clone()
-        };
+        let value = if slot.left == 0 { slot.value.take() } else { slot.value.clone() };
         count!(self.counters, recvs += 1);
         count!(self.counters, bytes_received += size_of::<T>());
         self.retire();
@@ -141,24 +132,13 @@ impl<T> State<T> {
     fn unsubscribe(&mut self, next: u64) -> Vec<StdArc<T>> {
         self.receivers -= 1;
         let mut dropped = vec![];
-        for slot in self
-            .ring
-            .iter_mut()
-            .skip(next.saturating_sub(self.first) as usize)
-        {
+        for slot in self.ring.iter_mut().skip(next.saturating_sub(self.first) as usize) {
             slot.left -= 1;
             if slot.left == 0 {
                 dropped.extend(slot.value.take());
             }
         }
-        count!(
-            self.counters,
-            undelivered += if self.receivers == 0 {
-                dropped.len()
-            } else {
-                0
-            }
-        );
+        count!(self.counters, undelivered += if self.receivers == 0 { dropped.len() } else { 0 });
         self.retire();
         dropped
     }
@@ -182,10 +162,7 @@ impl<T> Channel<T> {
         state.receivers += 1;
         let next = state.end();
         drop(state);
-        Receiver {
-            channel: self.clone(),
-            next,
-        }
+        Receiver { channel: self.clone(), next }
     }
 
     fn snapshot(&self) -> Snapshot {
@@ -235,10 +212,7 @@ impl<T> Sender<T> {
             state.first += 1;
             count!(state.counters, dropped_oldest += 1);
         }
-        state.ring.push_back(Slot {
-            value: Some(value),
-            left: receivers,
-        });
+        state.ring.push_back(Slot { value: Some(value), left: receivers });
         count!(state.counters, bytes_sent += size_of::<T>());
         let len = state.ring.len();
         state.counters.level(len);
@@ -265,10 +239,7 @@ impl<T> Sender<T> {
 impl<T: Clone> Receiver<T> {
     /// Receives the next value, waiting for it. Dropping the operation loses nothing.
     pub fn recv(&mut self) -> Receiving<'_, T> {
-        Op::of(Recv {
-            rx: self,
-            node: WakeNode::new(),
-        })
+        Op::of(Recv { rx: self, node: WakeNode::new() })
     }
 
     /// Receives the next value if it is there.
@@ -367,9 +338,7 @@ both_ends!(Receiver);
 impl<T> Clone for Sender<T> {
     fn clone(&self) -> Sender<T> {
         self.channel.state.lock().senders += 1;
-        Sender {
-            channel: self.channel.clone(),
-        }
+        Sender { channel: self.channel.clone() }
     }
 }
 

@@ -50,9 +50,7 @@ const FIRST_SWEEP: usize = 16;
 impl CancelToken {
     /// A token of its own.
     pub fn new() -> CancelToken {
-        CancelToken {
-            inner: Arc::new(Inner::new(None)),
-        }
+        CancelToken { inner: Arc::new(Inner::new(None)) }
     }
 
     /// A token that is triggered with this one, and can be triggered without it.
@@ -116,16 +114,8 @@ impl CancelToken {
 
 impl Inner {
     fn new(parent: Option<Arc<Inner>>) -> Inner {
-        let state = State {
-            waiting: WakeList::new(),
-            children: Vec::new(),
-            sweep_at: FIRST_SWEEP,
-        };
-        Inner {
-            cancelled: AtomicBool::new(false),
-            state: Lock::new(state),
-            parent,
-        }
+        let state = State { waiting: WakeList::new(), children: Vec::new(), sweep_at: FIRST_SWEEP };
+        Inner { cancelled: AtomicBool::new(false), state: Lock::new(state), parent }
     }
 
     fn cancel(&self) {
@@ -170,8 +160,6 @@ impl Default for CancelToken {
 
 impl fmt::Debug for CancelToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CancelToken")
-            .field("is_cancelled", &self.is_cancelled())
-            .finish()
+        f.debug_struct("CancelToken").field("is_cancelled", &self.is_cancelled()).finish()
     }
 }

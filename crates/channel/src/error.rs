@@ -73,17 +73,11 @@ pub struct Error {
 
 impl Error {
     pub(crate) fn new(kind: ErrorKind) -> Error {
-        Error {
-            kind,
-            context: None,
-        }
+        Error { kind, context: None }
     }
 
     pub(crate) fn with(kind: ErrorKind, context: &'static str) -> Error {
-        Error {
-            kind,
-            context: Some(context),
-        }
+        Error { kind, context: Some(context) }
     }
 
     /// What went wrong, as a closed set.
@@ -158,9 +152,7 @@ impl<T> SendError<T> {
 
 impl<T> fmt::Debug for SendError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SendError")
-            .field("kind", &self.kind)
-            .finish_non_exhaustive()
+        f.debug_struct("SendError").field("kind", &self.kind).finish_non_exhaustive()
     }
 }
 

@@ -32,10 +32,7 @@ unsafe impl<S: Send> Sync for Lock<S> {}
 
 impl<S> Lock<S> {
     pub(crate) fn new(state: S) -> Lock<S> {
-        Lock {
-            raw: RawLock::new(),
-            state: UnsafeCell::new(state),
-        }
+        Lock { raw: RawLock::new(), state: UnsafeCell::new(state) }
     }
 
     #[inline(always)]
@@ -110,9 +107,7 @@ mod real {
 
     impl RawLock {
         pub(super) const fn new() -> RawLock {
-            RawLock {
-                held: AtomicBool::new(false),
-            }
+            RawLock { held: AtomicBool::new(false) }
         }
 
         #[inline(always)]
@@ -177,10 +172,7 @@ mod model {
 
     impl RawLock {
         pub(super) fn new() -> RawLock {
-            RawLock {
-                mutex: loom::sync::Mutex::new(()),
-                guard: UnsafeCell::new(None),
-            }
+            RawLock { mutex: loom::sync::Mutex::new(()), guard: UnsafeCell::new(None) }
         }
 
         pub(crate) fn acquire(&self) {

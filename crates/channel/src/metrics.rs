@@ -159,10 +159,7 @@ impl Counters {
         let now = Instant::now();
         self.first_operation.get_or_insert(now);
         self.last_operation = Some(now);
-        let step = self
-            .observers
-            .as_ref()
-            .and_then(|observers| observers.step());
+        let step = self.observers.as_ref().and_then(|observers| observers.step());
         self.next_sample = self.totals.sends + self.totals.recvs + step.unwrap_or(SAMPLE_EVERY) - 1;
         step.is_some()
     }
@@ -343,10 +340,7 @@ impl Observers {
 
     /// The smallest number of operations anybody waits for; none when nobody does.
     fn step(&self) -> Option<u64> {
-        self.list()
-            .iter()
-            .map(|observer| observer.min_operations.clamp(1, SAMPLE_EVERY))
-            .min()
+        self.list().iter().map(|observer| observer.min_operations.clamp(1, SAMPLE_EVERY)).min()
     }
 
     /// Adds an observer.
@@ -357,17 +351,9 @@ impl Observers {
         callback: Box<Callback>,
     ) -> Subscription {
         let last = Mutex::new((0, None));
-        let observer = Arc::new(Observer {
-            min_operations,
-            min_interval,
-            last,
-            callback,
-        });
+        let observer = Arc::new(Observer { min_operations, min_interval, last, callback });
         self.list().push(observer.clone());
-        Subscription {
-            observers: self.clone(),
-            observer,
-        }
+        Subscription { observers: self.clone(), observer }
     }
 }
 
@@ -386,8 +372,6 @@ impl fmt::Debug for Subscription {
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        self.observers
-            .list()
-            .retain(|other| !Arc::ptr_eq(other, &self.observer));
+        self.observers.list().retain(|other| !Arc::ptr_eq(other, &self.observer));
     }
 }

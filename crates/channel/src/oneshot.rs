@@ -109,10 +109,7 @@ impl<T> Inner<T> {
             senders: sides(SENDER_GONE),
             receivers: sides(RECEIVER_GONE),
             waiting_recv: usize::from(word & WAKER != 0 && !sent),
-            totals: Totals {
-                sends: sent.into(),
-                ..Totals::default()
-            },
+            totals: Totals { sends: sent.into(), ..Totals::default() },
             closed: word & (ENDED | SENDER_GONE | RECEIVER_GONE) != 0,
             ..Snapshot::empty(Kind::Oneshot, Instant::now())
         }
@@ -137,10 +134,7 @@ impl<T> Sender<T> {
             inner.value.with(|place| *place = Some(value));
             let word = &inner.word;
             let through = SENT | SENDER_GONE;
-            if word
-                .compare_exchange(0, through, Ordering::AcqRel, Ordering::Acquire)
-                .is_ok()
-            {
+            if word.compare_exchange(0, through, Ordering::AcqRel, Ordering::Acquire).is_ok() {
                 return Ok(());
             }
             Self::send_to_waiting(this.inner)
@@ -246,11 +240,7 @@ impl<T> Receiver<T> {
             let value = unsafe { self.inner().take_value() };
             return Poll::Ready(value.ok_or(ErrorKind::Closed.into()));
         }
-        if word & ENDED != 0 {
-            Poll::Ready(Err(ErrorKind::Closed.into()))
-        } else {
-            Poll::Pending
-        }
+        if word & ENDED != 0 { Poll::Ready(Err(ErrorKind::Closed.into())) } else { Poll::Pending }
     }
 
     fn poll_recv(&mut self, waker: Option<&Waker>) -> Poll<Result<T, Error>> {
@@ -373,16 +363,12 @@ impl<T> ClauseAction for Recv<'_, T> {
 
 impl<T> fmt::Debug for Sender<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("oneshot::Sender")
-            .field("is_closed", &self.is_closed())
-            .finish()
+        f.debug_struct("oneshot::Sender").field("is_closed", &self.is_closed()).finish()
     }
 }
 
 impl<T> fmt::Debug for Receiver<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("oneshot::Receiver")
-            .field("is_settled", &self.is_settled())
-            .finish()
+        f.debug_struct("oneshot::Receiver").field("is_settled", &self.is_settled()).finish()
     }
 }

@@ -73,23 +73,13 @@ pub struct Op<A: Action> {
 
 impl<A: Action> Op<A> {
     pub(crate) fn of(action: A) -> Op<A> {
-        Op {
-            action,
-            limits: Limits {
-                deadline: None,
-                alarm: None,
-                cancel: None,
-            },
-        }
+        Op { action, limits: Limits { deadline: None, alarm: None, cancel: None } }
     }
 
     /// Fails with [`ErrorKind::Timeout`] at `deadline`. Of two deadlines the earlier counts.
     pub fn deadline(mut self, deadline: Instant) -> Op<A> {
-        self.limits.deadline = Some(
-            self.limits
-                .deadline
-                .map_or(deadline, |other| other.min(deadline)),
-        );
+        self.limits.deadline =
+            Some(self.limits.deadline.map_or(deadline, |other| other.min(deadline)));
         self
     }
 
@@ -105,11 +95,7 @@ impl<A: Action> Op<A> {
     /// Fails with [`ErrorKind::Cancelled`] when `token` is triggered.
     pub fn cancel(mut self, token: &CancelToken) -> Op<A> {
         let token = token.clone();
-        self.limits.cancel = Some(Cancel {
-            token,
-            node: WakeNode::new(),
-            registered: false,
-        });
+        self.limits.cancel = Some(Cancel { token, node: WakeNode::new(), registered: false });
         self
     }
 
@@ -207,19 +193,13 @@ impl<A: Action> Op<A> {
         // SAFETY: as above.
         unsafe {
             let this = self.get_unchecked_mut();
-            (
-                Pin::new_unchecked(&mut this.action),
-                Pin::new_unchecked(&mut this.limits),
-            )
+            (Pin::new_unchecked(&mut this.action), Pin::new_unchecked(&mut this.limits))
         }
     }
 
     /// The same operation with another action, before it has begun.
     pub(crate) fn map<B: Action>(self, change: impl FnOnce(A) -> B) -> Op<B> {
-        Op {
-            action: change(self.action),
-            limits: self.limits,
-        }
+        Op { action: change(self.action), limits: self.limits }
     }
 
     pub(crate) fn limits_ref(&self) -> &Limits {
@@ -271,9 +251,7 @@ impl Limits {
 
     #[inline(always)]
     pub(crate) fn is_cancelled(&self) -> bool {
-        self.cancel
-            .as_ref()
-            .is_some_and(|cancel| cancel.token.is_cancelled())
+        self.cancel.as_ref().is_some_and(|cancel| cancel.token.is_cancelled())
     }
 
     /// The limit that has passed, if one has.

@@ -41,10 +41,7 @@ pub(crate) fn with_parker<R>(f: impl FnOnce(&Parker, &Waker) -> R) -> R {
         static SPARE: RefCell<Option<(Arc<Parker>, Waker)>> = const { RefCell::new(None) };
     }
     // Taken out while in use, so that a wait inside a wait (in a callback) gets its own.
-    let spare = SPARE
-        .try_with(|spare| spare.borrow_mut().take())
-        .ok()
-        .flatten();
+    let spare = SPARE.try_with(|spare| spare.borrow_mut().take()).ok().flatten();
     let (parker, waker) = spare.unwrap_or_else(|| {
         let parker = Arc::new(Parker::new());
         (parker.clone(), Waker::from(parker))
@@ -184,9 +181,7 @@ const MOST_MISSES: u32 = 5;
 
 impl SpinMemory {
     pub(crate) const fn new() -> SpinMemory {
-        SpinMemory {
-            word: AtomicU32::new(0),
-        }
+        SpinMemory { word: AtomicU32::new(0) }
     }
 
     /// Spins until `settled` or until it is no longer worth it; says whether it was settled.
@@ -198,8 +193,7 @@ impl SpinMemory {
         let word = self.word.load(Ordering::Relaxed);
         let (rest, misses) = (word & 0xff, word >> 8);
         if rest > 0 {
-            self.word
-                .store((misses << 8) | (rest - 1), Ordering::Relaxed);
+            self.word.store((misses << 8) | (rest - 1), Ordering::Relaxed);
             return false;
         }
         let start = Instant::now();
@@ -215,8 +209,7 @@ impl SpinMemory {
             }
             if start.elapsed() >= LONGEST_SPIN {
                 let misses = (misses + 1).min(MOST_MISSES);
-                self.word
-                    .store((misses << 8) | ((1 << misses) - 1), Ordering::Relaxed);
+                self.word.store((misses << 8) | ((1 << misses) - 1), Ordering::Relaxed);
                 return false;
             }
         }

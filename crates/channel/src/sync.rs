@@ -51,9 +51,7 @@ impl<T> Shared<T> {
 #[cfg(loom)]
 pub(crate) fn broken(step: &str) -> bool {
     static STEP: std::sync::OnceLock<Option<String>> = std::sync::OnceLock::new();
-    STEP.get_or_init(|| std::env::var("MARLINE_BROKEN").ok())
-        .as_deref()
-        == Some(step)
+    STEP.get_or_init(|| std::env::var("MARLINE_BROKEN").ok()).as_deref() == Some(step)
 }
 
 #[cfg(not(loom))]

@@ -43,10 +43,8 @@ struct Timer {
 fn timer() -> &'static Timer {
     static TIMER: OnceLock<Timer> = OnceLock::new();
     static STARTED: OnceLock<()> = OnceLock::new();
-    let timer = TIMER.get_or_init(|| Timer {
-        alarms: Mutex::new(Alarms::default()),
-        changed: Condvar::new(),
-    });
+    let timer = TIMER
+        .get_or_init(|| Timer { alarms: Mutex::new(Alarms::default()), changed: Condvar::new() });
     STARTED.get_or_init(|| {
         thread::Builder::new()
             .name("marline-timer".into())
@@ -103,10 +101,7 @@ impl Timer {
             let now = Instant::now();
             let next = alarms.heap.first().map(|&place| alarms.places[place].at);
             alarms = match next {
-                None => self
-                    .changed
-                    .wait(alarms)
-                    .unwrap_or_else(PoisonError::into_inner),
+                None => self.changed.wait(alarms).unwrap_or_else(PoisonError::into_inner),
                 Some(at) if at > now => {
                     let waited = self.changed.wait_timeout(alarms, at - now);
                     waited.unwrap_or_else(PoisonError::into_inner).0
@@ -128,11 +123,7 @@ impl Timer {
 impl Alarms {
     fn insert(&mut self, at: Instant, waker: Waker) -> usize {
         let position = self.heap.len();
-        let place = Place {
-            at,
-            position: Some(position),
-            waker: Some(waker),
-        };
+        let place = Place { at, position: Some(position), waker: Some(waker) };
         let index = match self.free.pop() {
             Some(index) => {
                 self.places[index] = place;
@@ -215,9 +206,7 @@ mod tests {
         let mut alarms = Alarms::default();
         let mut seed = 7u64;
         let mut random = |below: u64| {
-            seed = seed
-                .wrapping_mul(6364136223846793005)
-                .wrapping_add(1442695040888963407);
+            seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             (seed >> 33) % below
         };
         let mut set = vec![];

@@ -27,16 +27,8 @@ unsafe impl Sync for WakeNode {}
 
 impl WakeNode {
     pub(crate) fn new() -> WakeNode {
-        let links = Links {
-            previous: None,
-            next: None,
-            waker: None,
-            listed: false,
-        };
-        WakeNode {
-            links: Shared::new(links),
-            _pinned: PhantomPinned,
-        }
+        let links = Links { previous: None, next: None, waker: None, listed: false };
+        WakeNode { links: Shared::new(links), _pinned: PhantomPinned }
     }
 }
 
@@ -51,11 +43,7 @@ unsafe impl Send for WakeList {}
 
 impl WakeList {
     pub(crate) const fn new() -> WakeList {
-        WakeList {
-            head: None,
-            tail: None,
-            len: 0,
-        }
+        WakeList { head: None, tail: None, len: 0 }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -70,11 +58,7 @@ impl WakeList {
         // SAFETY: the lock guards the links.
         unsafe {
             node.links.with(|links| {
-                links.listed
-                    && links
-                        .waker
-                        .as_ref()
-                        .is_some_and(|held| held.will_wake(waker))
+                links.listed && links.waker.as_ref().is_some_and(|held| held.will_wake(waker))
             })
         }
     }
@@ -118,12 +102,7 @@ impl WakeList {
         unsafe {
             let (listed, previous, next, waker) = node.links.with(|links| {
                 let listed = std::mem::replace(&mut links.listed, false);
-                (
-                    listed,
-                    links.previous.take(),
-                    links.next.take(),
-                    links.waker.take(),
-                )
+                (listed, links.previous.take(), links.next.take(), links.waker.take())
             });
             if !listed {
                 return waker;

@@ -49,12 +49,7 @@ pub fn watch<T>(initial: T) -> (Sender<T>, Receiver<T>) {
         }),
         spin: SpinMemory::new(),
     });
-    (
-        Sender {
-            channel: channel.clone(),
-        },
-        Receiver { channel, seen: 0 },
-    )
+    (Sender { channel: channel.clone() }, Receiver { channel, seen: 0 })
 }
 
 struct Channel<T> {
@@ -87,9 +82,7 @@ impl State {
 
 impl<T> Channel<T> {
     fn borrow(&self) -> Ref<'_, T> {
-        Ref {
-            guard: self.value.read().unwrap_or_else(PoisonError::into_inner),
-        }
+        Ref { guard: self.value.read().unwrap_or_else(PoisonError::into_inner) }
     }
 
     /// Changes the value; a new version if `change` says so. What it returns beside that is handed
@@ -177,8 +170,7 @@ impl<T> Sender<T> {
 
     /// Replaces the value, also when nobody looks, and returns the old one.
     pub fn send_replace(&self, value: T) -> T {
-        self.channel
-            .modify(|held| (true, mem::replace(held, value)))
+        self.channel.modify(|held| (true, mem::replace(held, value)))
     }
 
     /// Changes the value in place; receivers are told if `change` says that it did.
@@ -201,10 +193,7 @@ impl<T> Sender<T> {
         state.receivers += 1;
         let seen = state.version;
         drop(state);
-        Receiver {
-            channel: self.channel.clone(),
-            seen,
-        }
+        Receiver { channel: self.channel.clone(), seen }
     }
 }
 
@@ -219,10 +208,7 @@ impl<T> Receiver<T> {
     /// Waits for a value this receiver has not seen, and marks it as seen. A value that came
     /// before the close is still to be seen after it.
     pub fn changed(&mut self) -> Changing<'_, T> {
-        Op::of(Changed {
-            rx: self,
-            node: WakeNode::new(),
-        })
+        Op::of(Changed { rx: self, node: WakeNode::new() })
     }
 
     /// Like [`changed`](Receiver::changed), without waiting: [`ErrorKind::Empty`] when not.
@@ -313,9 +299,7 @@ both_ends!(Receiver, receivers);
 impl<T> Clone for Sender<T> {
     fn clone(&self) -> Sender<T> {
         self.channel.state.lock().senders += 1;
-        Sender {
-            channel: self.channel.clone(),
-        }
+        Sender { channel: self.channel.clone() }
     }
 }
 
@@ -323,10 +307,7 @@ impl<T> Clone for Receiver<T> {
     /// Another receiver that has seen what this one has.
     fn clone(&self) -> Receiver<T> {
         self.channel.state.lock().receivers += 1;
-        Receiver {
-            channel: self.channel.clone(),
-            seen: self.seen,
-        }
+        Receiver { channel: self.channel.clone(), seen: self.seen }
     }
 }
 
@@ -422,10 +403,7 @@ impl<T> ClauseAction for Changed<'_, T> {
     }
 
     fn ended_closed(&self) -> bool {
-        matches!(
-            self.rx.channel.state.lock().news(self.rx.seen),
-            Some(Err(_))
-        )
+        matches!(self.rx.channel.state.lock().news(self.rx.seen), Some(Err(_)))
     }
 
     fn is_spent(&self) -> bool {

@@ -41,12 +41,7 @@ unsafe impl<T: Send> Sync for SendAll<'_, T> {}
 
 impl<'a, T> SendAll<'a, T> {
     pub(super) fn op(tx: &'a Sender<T>, values: &'a mut VecDeque<T>) -> Sending<'a, T> {
-        Op::of(SendAll {
-            tx,
-            values,
-            node: Node::new(None),
-            sent: 0,
-        })
+        Op::of(SendAll { tx, values, node: Node::new(None), sent: 0 })
     }
 
     /// Sends as many as fit; false when the channel is full (or closed).
@@ -160,9 +155,7 @@ impl<T> sealed::Action for SendAll<'_, T> {
 impl<T> Drop for SendAll<'_, T> {
     fn drop(&mut self) {
         if self.node.state() == WAITING {
-            self.tx
-                .channel
-                .leave(&self.node, Side::Send, ErrorKind::Cancelled);
+            self.tx.channel.leave(&self.node, Side::Send, ErrorKind::Cancelled);
         }
         self.put_back();
     }
@@ -186,12 +179,7 @@ unsafe impl<T: Send> Sync for RecvMany<'_, T> {}
 
 impl<'a, T> RecvMany<'a, T> {
     pub(super) fn op(rx: &'a Receiver<T>, values: &'a mut Vec<T>, max: usize) -> Receiving<'a, T> {
-        Op::of(RecvMany {
-            rx,
-            values,
-            max,
-            node: Node::new(None),
-        })
+        Op::of(RecvMany { rx, values, max, node: Node::new(None) })
     }
 
     /// Takes up to `max` without waiting.

@@ -21,24 +21,12 @@ pub(crate) struct Buffer<T> {
 
 impl<T> Buffer<T> {
     const SLOTS: usize = {
-        let size = if size_of::<T>() == 0 {
-            1
-        } else {
-            size_of::<T>()
-        };
-        if BLOCK_BYTES / size > FEWEST_SLOTS {
-            BLOCK_BYTES / size
-        } else {
-            FEWEST_SLOTS
-        }
+        let size = if size_of::<T>() == 0 { 1 } else { size_of::<T>() };
+        if BLOCK_BYTES / size > FEWEST_SLOTS { BLOCK_BYTES / size } else { FEWEST_SLOTS }
     };
 
     pub(crate) const fn new() -> Buffer<T> {
-        Buffer {
-            front: VecDeque::new(),
-            rest: VecDeque::new(),
-            len: 0,
-        }
+        Buffer { front: VecDeque::new(), rest: VecDeque::new(), len: 0 }
     }
 
     #[inline(always)]
@@ -122,10 +110,7 @@ mod tests {
             assert_eq!(value, next_out);
             next_out += 1;
         }
-        assert_eq!(
-            (next_out, buffer.len(), buffer.rest.capacity()),
-            (50_000, 0, 0)
-        );
+        assert_eq!((next_out, buffer.len(), buffer.rest.capacity()), (50_000, 0, 0));
         assert!(buffer.front.capacity() <= 2 * Buffer::<u64>::SLOTS);
     }
 }

@@ -108,14 +108,7 @@ pub struct Builder<T> {
 
 impl<T> Builder<T> {
     fn new(kind: Kind, capacity: usize, overflow: Overflow) -> Builder<T> {
-        Builder {
-            kind,
-            capacity,
-            overflow,
-            name: None,
-            on_drop: None,
-            measure: None,
-        }
+        Builder { kind, capacity, overflow, name: None, on_drop: None, measure: None }
     }
 
     /// Like [`rendezvous`].
@@ -185,11 +178,7 @@ impl<T> Builder<T> {
                 "a conflated channel always drops the oldest: use `Builder::bounded(1)`",
             );
         }
-        if self
-            .name
-            .as_ref()
-            .is_some_and(|name| name.len() > MAX_NAME_BYTES)
-        {
+        if self.name.as_ref().is_some_and(|name| name.len() > MAX_NAME_BYTES) {
             return invalid("a channel's name has at most 255 bytes");
         }
         Ok(self.make())

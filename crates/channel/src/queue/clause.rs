@@ -166,10 +166,7 @@ impl<T> ClauseAction for Recv<'_, T> {
         // SAFETY: the caller holds the lock and delists; the node is pinned and IDLE.
         unsafe {
             channel.mark(&self.node, claim, clause);
-            channel
-                .state
-                .state()
-                .park_receiver(NonNull::from(&self.node));
+            channel.state.state().park_receiver(NonNull::from(&self.node));
         }
     }
 

@@ -146,9 +146,7 @@ macro_rules! both_ends {
 
             /// An end that does not keep the channel open.
             pub fn downgrade(&self) -> $Weak<T> {
-                $Weak {
-                    channel: self.channel.clone(),
-                }
+                $Weak { channel: self.channel.clone() }
             }
 
             #[inline(always)]
@@ -164,10 +162,7 @@ macro_rules! both_ends {
                 if !released {
                     self.channel.state.lock().$count += 1;
                 }
-                $End {
-                    channel: self.channel.clone(),
-                    released: AtomicBool::new(released),
-                }
+                $End { channel: self.channel.clone(), released: AtomicBool::new(released) }
             }
         }
 
@@ -179,9 +174,7 @@ macro_rules! both_ends {
 
         impl<T> fmt::Debug for $End<T> {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.debug_tuple(stringify!($End))
-                    .field(&self.channel)
-                    .finish()
+                f.debug_tuple(stringify!($End)).field(&self.channel).finish()
             }
         }
 
@@ -194,26 +187,19 @@ macro_rules! both_ends {
                 }
                 state.$count += 1;
                 drop(state);
-                Some($End {
-                    channel: self.channel.clone(),
-                    released: AtomicBool::new(false),
-                })
+                Some($End { channel: self.channel.clone(), released: AtomicBool::new(false) })
             }
         }
 
         impl<T> Clone for $Weak<T> {
             fn clone(&self) -> $Weak<T> {
-                $Weak {
-                    channel: self.channel.clone(),
-                }
+                $Weak { channel: self.channel.clone() }
             }
         }
 
         impl<T> fmt::Debug for $Weak<T> {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.debug_tuple(stringify!($Weak))
-                    .field(&self.channel)
-                    .finish()
+                f.debug_tuple(stringify!($Weak)).field(&self.channel).finish()
             }
         }
     };
@@ -225,17 +211,8 @@ both_ends!(Receiver, WeakReceiver, receivers, let_go_receiver);
 impl<T> Sender<T> {
     pub(super) fn pair(channel: Channel<T>) -> (Sender<T>, Receiver<T>) {
         let channel = Arc::new(channel);
-        let tx = Sender {
-            channel: channel.clone(),
-            released: AtomicBool::new(false),
-        };
-        (
-            tx,
-            Receiver {
-                channel,
-                released: AtomicBool::new(false),
-            },
-        )
+        let tx = Sender { channel: channel.clone(), released: AtomicBool::new(false) };
+        (tx, Receiver { channel, released: AtomicBool::new(false) })
     }
 
     /// Sends a value, waiting for room (on a rendezvous channel: for its receiver).
@@ -262,10 +239,7 @@ impl<T> Sender<T> {
     pub fn try_send(&self, value: T) -> Result<Sent, SendError<T>> {
         let mut value = Some(value);
         if self.is_released() {
-            return Err(SendError::new(
-                ErrorKind::Closed,
-                value.take().expect("not sent"),
-            ));
+            return Err(SendError::new(ErrorKind::Closed, value.take().expect("not sent")));
         }
         let mut effects = Effects::none();
         let mut state = self.channel.state.lock();

@@ -21,6 +21,9 @@ mod send;
 mod stream;
 mod waiting;
 
+#[cfg(test)]
+mod reference;
+
 pub use batch::{Receiving as ReceivingMany, RecvMany, SendAll, Sending as SendingAll};
 pub use builder::{Builder, MAX_CAPACITY, bounded, conflated, rendezvous, unbounded};
 pub use ends::{Receiver, Sender, WeakReceiver, WeakSender};
@@ -95,10 +98,7 @@ impl<T> Channel<T> {
         if effects.wake.is_none() && effects.discard.is_none() && !effects.observed {
             return value;
         }
-        let mut guard = Undelivered {
-            channel: self,
-            value: Some(value),
-        };
+        let mut guard = Undelivered { channel: self, value: Some(value) };
         self.carry_out(effects);
         let value = guard.value.take().expect("not taken yet");
         mem::forget(guard);

@@ -69,14 +69,12 @@ impl<T> Links<T> {
     #[inline(always)]
     fn win(&mut self) -> bool {
         // SAFETY: a claim lives as long as any node of its select is in a list.
-        self.claim
-            .is_none_or(|claim| unsafe { claim.as_ref() }.try_win(self.clause))
+        self.claim.is_none_or(|claim| unsafe { claim.as_ref() }.try_win(self.clause))
     }
 
     fn is_open(&self) -> bool {
         // SAFETY: as above.
-        self.claim
-            .is_none_or(|claim| unsafe { claim.as_ref() }.is_open())
+        self.claim.is_none_or(|claim| unsafe { claim.as_ref() }.is_open())
     }
 }
 
@@ -156,11 +154,7 @@ pub(crate) struct List<T> {
 
 impl<T> List<T> {
     pub(crate) const fn new() -> List<T> {
-        List {
-            head: None,
-            tail: None,
-            len: 0,
-        }
+        List { head: None, tail: None, len: 0 }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -199,9 +193,8 @@ impl<T> List<T> {
     pub(crate) unsafe fn remove(&mut self, node: NonNull<Node<T>>) {
         // SAFETY: neighbours in the list are alive.
         unsafe {
-            let (previous, next) = node
-                .as_ref()
-                .links(|links| (links.previous.take(), links.next.take()));
+            let (previous, next) =
+                node.as_ref().links(|links| (links.previous.take(), links.next.take()));
             match previous {
                 None => self.head = next,
                 Some(previous) => previous.as_ref().links(|links| links.next = next),
@@ -269,10 +262,8 @@ impl<T> List<T> {
         let mut at = self.head;
         while let Some(node) = at {
             // SAFETY: nodes in the list are alive.
-            let (open, next) = unsafe {
-                node.as_ref()
-                    .links(|links| (fit(links) && links.is_open(), links.next))
-            };
+            let (open, next) =
+                unsafe { node.as_ref().links(|links| (fit(links) && links.is_open(), links.next)) };
             if open {
                 return true;
             }

@@ -10,7 +10,6 @@ use super::{
     Overflow, Sender,
     node::{CLOSED, DONE, IDLE, Node, WAITING},
     state::Effects,
-    state::Offer,
     waiting::Side,
 };
 use crate::{
@@ -46,22 +45,16 @@ impl<'a, T> Permit<'a, T> {
         let channel = &self.tx.channel;
         let mut value = Some(value);
         let (mut effects, mut then) = (Effects::none(), Effects::none());
-        let offer = channel
-            .state
-            .lock()
-            .offer_reserved(&mut value, &mut effects, &mut then);
+        channel.state.lock().send_reserved(&mut value, &mut effects, &mut then);
         let tx = self.tx;
         mem::forget(self);
         let mut panics = crate::panics::FirstPanic::default();
         panics.run(|| tx.channel.carry_out(effects));
         panics.run(|| tx.channel.carry_out(then));
         panics.resume();
-        match offer {
-            Offer::Sent | Offer::Discarded => Ok(()),
-            Offer::Full | Offer::Closed => {
-                let value = value.expect("not sent");
-                Err(SendError::new(ErrorKind::Closed, value))
-            }
+        match value {
+            None => Ok(()),
+            Some(value) => Err(SendError::new(ErrorKind::Closed, value)),
         }
     }
 }
@@ -110,10 +103,7 @@ unsafe impl<T: Send> Sync for Reserve<'_, T> {}
 
 impl<'a, T> Reserve<'a, T> {
     pub(super) fn op(tx: &'a Sender<T>) -> Reserving<'a, T> {
-        Op::of(Reserve {
-            tx,
-            node: Node::new(None),
-        })
+        Op::of(Reserve { tx, node: Node::new(None) })
     }
 
     fn result(&self, outcome: u8) -> Result<Permit<'a, T>, Error> {
@@ -158,10 +148,7 @@ impl<'a, T> sealed::Action for Reserve<'a, T> {
 impl<T> Drop for Reserve<'_, T> {
     fn drop(&mut self) {
         if self.node.state() != IDLE
-            && !self
-                .tx
-                .channel
-                .leave(&self.node, Side::Send, ErrorKind::Cancelled)
+            && !self.tx.channel.leave(&self.node, Side::Send, ErrorKind::Cancelled)
             && self.node.state() == DONE
         {
             // Granted and never looked at: the room goes back.

@@ -34,10 +34,7 @@ unsafe impl<T: Send> Sync for Recv<'_, T> {}
 impl<'a, T> Recv<'a, T> {
     #[inline(always)]
     pub(super) fn op(rx: &'a Receiver<T>) -> Receiving<'a, T> {
-        Op::of(Recv {
-            rx,
-            node: Node::new(None),
-        })
+        Op::of(Recv { rx, node: Node::new(None) })
     }
 
     pub(crate) fn receiver(&self) -> &'a Receiver<T> {

@@ -44,10 +44,7 @@ unsafe impl<T: Send> Sync for SendValue<'_, T> {}
 impl<'a, T> SendValue<'a, T> {
     #[inline(always)]
     pub(super) fn op(tx: &'a Sender<T>, value: T) -> Sending<'a, T> {
-        Op::of(SendValue {
-            tx,
-            node: Node::new(Some(value)),
-        })
+        Op::of(SendValue { tx, node: Node::new(Some(value)) })
     }
 
     pub(crate) fn sender(&self) -> &'a Sender<T> {
@@ -111,9 +108,7 @@ impl<T> Drop for SendValue<'_, T> {
     #[inline]
     fn drop(&mut self) {
         if self.node.state() == WAITING {
-            self.tx
-                .channel
-                .leave(&self.node, Side::Send, ErrorKind::Cancelled);
+            self.tx.channel.leave(&self.node, Side::Send, ErrorKind::Cancelled);
         }
     }
 }
@@ -132,10 +127,7 @@ impl<T> Sending<'_, T> {
     pub fn into_unsent(self: Pin<&mut Self>) -> Option<T> {
         let action = self.into_ref().get_ref().inner();
         if action.node.state() == WAITING {
-            action
-                .tx
-                .channel
-                .leave(&action.node, Side::Send, ErrorKind::Cancelled);
+            action.tx.channel.leave(&action.node, Side::Send, ErrorKind::Cancelled);
         }
         action.take_value()
     }

@@ -70,11 +70,7 @@ pub(crate) struct Effects<T> {
 impl<T> Effects<T> {
     #[inline(always)]
     pub(crate) const fn none() -> Effects<T> {
-        Effects {
-            wake: None,
-            discard: None,
-            observed: false,
-        }
+        Effects { wake: None, discard: None, observed: false }
     }
 }
 
@@ -295,19 +291,32 @@ impl<T> State<T> {
         self.admit(effects);
     }
 
-    /// Offers a value into a permit's room, which is used up either way. The room that a value
-    /// handed straight to a receiver leaves over is for the next sender: `then` is its effect.
-    pub(super) fn offer_reserved(
+    /// Sends a value into a permit's room, which is used up either way; false when the channel is
+    /// closed. A permit is a promise: values that went back may have filled the channel meanwhile,
+    /// and the value is accepted all the same. The room left over by a value that went straight to
+    /// a receiver is for the next sender, whose wake-up is in `then`.
+    pub(super) fn send_reserved(
         &mut self,
         value: &mut Option<T>,
         effects: &mut Effects<T>,
         then: &mut Effects<T>,
-    ) -> Offer {
+    ) -> bool {
         self.reserved -= 1;
         self.set_aside -= 1;
-        let offer = self.offer(value, effects);
-        self.admit(then);
-        offer
+        if self.closed {
+            count!(self.counters, send_closed += 1);
+            return false;
+        }
+        let value = value.take().expect("a value to send");
+        match self.claim_receiver() {
+            Some(receiver) => {
+                self.count_sent(&value, effects);
+                effects.wake = self.hand_over(receiver, value, None, effects);
+                self.admit(then);
+            }
+            None => self.accept(value, effects),
+        }
+        true
     }
 
     // ---- receiving -----------------------------------------------------------------------
@@ -362,10 +371,7 @@ impl<T> State<T> {
     /// hand-off takes none, so passing them by is fair.
     fn claim_sender_with_value(&mut self) -> Option<NonNull<Node<T>>> {
         // SAFETY: under the lock; the caller settles the node.
-        unsafe {
-            self.waiting_senders
-                .claim_first(|links| links.want == Want::Value)
-        }
+        unsafe { self.waiting_senders.claim_first(|links| links.want == Want::Value) }
     }
 
     /// Parks a receive that found nothing.
@@ -417,11 +423,7 @@ impl<T> State<T> {
         if node.state() != super::node::WAITING {
             return false;
         }
-        let list = if sender {
-            &mut self.waiting_senders
-        } else {
-            &mut self.waiting_receivers
-        };
+        let list = if sender { &mut self.waiting_senders } else { &mut self.waiting_receivers };
         // SAFETY: a WAITING node is in its list.
         unsafe { list.remove(NonNull::from(node)) };
         node.set_state(IDLE);
@@ -479,10 +481,7 @@ impl<T> State<T> {
         count!(self.counters, undelivered += self.len());
         let returned = std::mem::take(&mut self.returned);
         self.set_aside -= returned.len();
-        returned
-            .into_iter()
-            .map(|(_, value)| value)
-            .chain(self.buffer.take_all())
+        returned.into_iter().map(|(_, value)| value).chain(self.buffer.take_all())
     }
 
     // ---- selecting -----------------------------------------------------------------------
@@ -492,10 +491,7 @@ impl<T> State<T> {
         // SAFETY: under the lock.
         self.closed
             || self.len() > 0
-            || unsafe {
-                self.waiting_senders
-                    .any_open(|links| links.want == Want::Value)
-            }
+            || unsafe { self.waiting_senders.any_open(|links| links.want == Want::Value) }
     }
 
     /// Whether a send attempt would end now.
@@ -537,28 +533,17 @@ impl<T> State<T> {
     pub(crate) fn check_invariants(&self) {
         let (senders, receivers) = self.waiting();
         // SAFETY: under the lock.
-        let values_parked = unsafe {
-            self.waiting_senders
-                .any_open(|links| links.want == Want::Value)
-        };
+        let values_parked =
+            unsafe { self.waiting_senders.any_open(|links| links.want == Want::Value) };
         let open_senders = unsafe { self.waiting_senders.any_open(|_| true) };
         let open_receivers = unsafe { self.waiting_receivers.any_open(|_| true) };
         assert!(
             !open_receivers || (self.len() == 0 && !values_parked),
             "1: a receiver waits beside a value"
         );
-        assert!(
-            !open_senders || !self.has_room(),
-            "2: a sender waits beside room"
-        );
-        assert!(
-            !self.closed || senders + receivers == 0,
-            "3: somebody waits on a closed channel"
-        );
-        assert!(
-            self.receivers > 0 || self.len() == 0,
-            "3: values held for nobody"
-        );
+        assert!(!open_senders || !self.has_room(), "2: a sender waits beside room");
+        assert!(!self.closed || senders + receivers == 0, "3: somebody waits on a closed channel");
+        assert!(self.receivers > 0 || self.len() == 0, "3: values held for nobody");
         assert_eq!(self.set_aside, self.returned.len() + self.reserved);
         assert!(self.returned.iter().is_sorted_by_key(|(ticket, _)| *ticket));
     }

@@ -36,10 +36,7 @@ impl<T> Receiver<T> {
     /// assert_eq!(values, [1]);
     /// ```
     pub fn into_stream(self) -> ReceiverStream<T> {
-        ReceiverStream {
-            node: Node::new(None),
-            rx: self,
-        }
+        ReceiverStream { node: Node::new(None), rx: self }
     }
 
     /// Another end of this channel as a `Stream` (feature `stream`).

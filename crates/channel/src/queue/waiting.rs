@@ -78,12 +78,7 @@ impl<T> Channel<T> {
         let state = self.state.lock();
         // SAFETY: under the lock.
         let same = unsafe {
-            node.links(|links| {
-                links
-                    .waker
-                    .as_ref()
-                    .is_some_and(|held| held.will_wake(waker))
-            })
+            node.links(|links| links.waker.as_ref().is_some_and(|held| held.will_wake(waker)))
         };
         if node.state() == WAITING && same {
             return Poll::Pending;

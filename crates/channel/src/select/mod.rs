@@ -48,10 +48,7 @@ unsafe impl Sync for Claim {}
 
 impl Claim {
     fn new() -> Claim {
-        Claim {
-            word: AtomicU32::new(OPEN),
-            waker: Shared::new(None),
-        }
+        Claim { word: AtomicU32::new(OPEN), waker: Shared::new(None) }
     }
 
     /// Opens the claim again, in no list; returns the old waker.
@@ -68,16 +65,12 @@ impl Claim {
             self.word.store(clause + 1, Ordering::Release);
             return true;
         }
-        self.word
-            .compare_exchange(OPEN, clause + 1, Ordering::AcqRel, Ordering::Relaxed)
-            .is_ok()
+        self.word.compare_exchange(OPEN, clause + 1, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     /// The owner's attempt to end the select without a peer.
     fn try_give_up(&self) -> bool {
-        self.word
-            .compare_exchange(OPEN, GIVEN_UP, Ordering::AcqRel, Ordering::Acquire)
-            .is_ok()
+        self.word.compare_exchange(OPEN, GIVEN_UP, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
     pub(crate) fn is_open(&self) -> bool {

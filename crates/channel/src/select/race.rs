@@ -165,11 +165,7 @@ impl Progress {
             let Some(waker) = waker else {
                 return Poll::Pending;
             };
-            if !self
-                .waker
-                .as_ref()
-                .is_some_and(|held| held.will_wake(waker))
-            {
+            if !self.waker.as_ref().is_some_and(|held| held.will_wake(waker)) {
                 return self.start_over(clauses);
             }
             let mut ready = None;
@@ -254,10 +250,7 @@ struct LockedAll {
 
 impl LockedAll {
     fn new(mut clauses: Pin<&mut dyn Indexed>) -> LockedAll {
-        let mut all = LockedAll {
-            inline: [None; INLINE_LOCKS],
-            more: Vec::new(),
-        };
+        let mut all = LockedAll { inline: [None; INLINE_LOCKS], more: Vec::new() };
         let count = clauses.count();
         if count > INLINE_LOCKS {
             all.more.resize(count, None);
@@ -283,11 +276,7 @@ impl LockedAll {
     }
 
     fn places(&mut self) -> &mut [Option<NonNull<RawLock>>] {
-        if self.more.is_empty() {
-            &mut self.inline
-        } else {
-            &mut self.more
-        }
+        if self.more.is_empty() { &mut self.inline } else { &mut self.more }
     }
 }
 

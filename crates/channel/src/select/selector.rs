@@ -111,22 +111,14 @@ impl<'a> Selector<'a> {
     /// Adds a receive clause.
     pub fn recv<T: Send>(&mut self, rx: &'a Receiver<T>) -> RecvKey<T> {
         let index = self.add(rx.recv());
-        RecvKey {
-            selector: self.id,
-            index,
-            values: PhantomData,
-        }
+        RecvKey { selector: self.id, index, values: PhantomData }
     }
 
     /// Adds a send clause. Once its value is sent the clause has nothing to send: it is passed over
     /// until [`refill`](Selector::refill).
     pub fn send<T: Send>(&mut self, tx: &'a Sender<T>, value: T) -> SendKey<T> {
         let index = self.add(tx.send(value));
-        SendKey {
-            selector: self.id,
-            index,
-            values: PhantomData,
-        }
+        SendKey { selector: self.id, index, values: PhantomData }
     }
 
     fn add<C: Erased + Send + 'a>(&mut self, clause: C) -> usize {
@@ -259,10 +251,7 @@ impl sealed::Action for Next<'_, '_> {
     fn abandon(mut self: Pin<&mut Self>, why: ErrorKind) -> Self::Output {
         let selector = &mut *self.selector;
         selector.chosen = selector.progress.leave(selector.clauses.indexed());
-        selector
-            .chosen
-            .map(|chosen| chosen.index)
-            .ok_or(Error::from(why))
+        selector.chosen.map(|chosen| chosen.index).ok_or(Error::from(why))
     }
 
     fn spin_memory(&self) -> Option<&SpinMemory> {

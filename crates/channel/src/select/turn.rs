@@ -18,15 +18,8 @@ thread_local! {
 }
 
 pub(super) fn next() -> usize {
-    let turn = TURN
-        .try_with(|turn| turn.get())
-        .unwrap_or(0)
-        .wrapping_add(1);
-    let turn = if turn.is_multiple_of(JUMP_EVERY) {
-        jump(turn)
-    } else {
-        turn
-    };
+    let turn = TURN.try_with(|turn| turn.get()).unwrap_or(0).wrapping_add(1);
+    let turn = if turn.is_multiple_of(JUMP_EVERY) { jump(turn) } else { turn };
     let _ = TURN.try_with(|place| place.set(turn));
     turn as usize
 }

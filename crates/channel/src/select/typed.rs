@@ -86,11 +86,7 @@ impl<P, C, F> Arms<P, C, F> {
         unsafe {
             let this = self.get_unchecked_mut();
             let before = Pin::new_unchecked(&mut this.before);
-            (
-                before,
-                Pin::new_unchecked(&mut this.clause),
-                &mut this.handler,
-            )
+            (before, Pin::new_unchecked(&mut this.clause), &mut this.handler)
         }
     }
 }
@@ -100,11 +96,7 @@ impl<R, P: Chain<R>, C: Clause, F: FnOnce(C::Output) -> R> Chain<R> for Arms<P, 
 
     fn clause(self: Pin<&mut Self>, index: usize) -> Pin<&mut dyn Erased> {
         let (before, clause, _) = self.parts();
-        if index == P::COUNT {
-            clause.erased()
-        } else {
-            before.clause(index)
-        }
+        if index == P::COUNT { clause.erased() } else { before.clause(index) }
     }
 
     fn finish(self: Pin<&mut Self>, chosen: Chosen) -> R {
@@ -121,11 +113,7 @@ impl<R> Select<(), R> {
     /// A select without clauses yet.
     #[expect(clippy::new_without_default, reason = "an empty select is an error")]
     pub fn new() -> Select<(), R> {
-        Op::of(Race {
-            clauses: (),
-            progress: Progress::new(),
-            result: PhantomData,
-        })
+        Op::of(Race { clauses: (), progress: Progress::new(), result: PhantomData })
     }
 }
 
@@ -141,15 +129,7 @@ impl<C: Clauses<R>, R> Select<C, R> {
             progress.biased = race.progress.biased;
             progress.skip_closed = race.progress.skip_closed;
             let (before, handler) = (race.into_clauses(), Some(handler));
-            Race {
-                clauses: Arms {
-                    before,
-                    clause,
-                    handler,
-                },
-                progress,
-                result: PhantomData,
-            }
+            Race { clauses: Arms { before, clause, handler }, progress, result: PhantomData }
         })
     }
 

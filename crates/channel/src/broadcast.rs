@@ -157,14 +157,6 @@ impl<T> Channel<T> {
         first
     }
 
-    fn subscribe(self: &Arc<Self>) -> Receiver<T> {
-        let mut state = self.state.lock();
-        state.receivers += 1;
-        let next = state.end();
-        drop(state);
-        Receiver { channel: self.clone(), next }
-    }
-
     fn snapshot(&self) -> Snapshot {
         let at = Instant::now();
         let state = self.state.lock();
@@ -178,6 +170,15 @@ impl<T> Channel<T> {
             ..Snapshot::counted(Kind::Broadcast, at, &state.counters)
         }
     }
+}
+
+/// A receiver from the next value on.
+fn subscribe<T>(channel: &Arc<Channel<T>>) -> Receiver<T> {
+    let mut state = channel.state.lock();
+    state.receivers += 1;
+    let next = state.end();
+    drop(state);
+    Receiver { channel: channel.clone(), next }
 }
 
 /// The sending end. When the last one goes, receivers get what is left, then
@@ -232,7 +233,7 @@ impl<T> Sender<T> {
 
     /// Another receiver, from the next value on.
     pub fn subscribe(&self) -> Receiver<T> {
-        self.channel.subscribe()
+        subscribe(&self.channel)
     }
 }
 
@@ -261,7 +262,7 @@ impl<T: Clone> Receiver<T> {
 
     /// Another receiver of this channel, from the next value sent on.
     pub fn resubscribe(&self) -> Receiver<T> {
-        self.channel.subscribe()
+        subscribe(&self.channel)
     }
 }
 

@@ -8,10 +8,10 @@
 //! `acquire` and `release` are apart from the guard because a select takes several locks of
 //! different types at once (always in address order).
 
-#[cfg(not(loom))]
+#[cfg(not(marline_model))]
 pub use real::RawLock;
 
-#[cfg(loom)]
+#[cfg(marline_model)]
 pub use model::RawLock;
 
 use std::{
@@ -85,7 +85,7 @@ impl<S> Drop for Guard<'_, S> {
     }
 }
 
-#[cfg(not(loom))]
+#[cfg(not(marline_model))]
 mod real {
     use std::{
         hint,
@@ -160,7 +160,7 @@ mod real {
     }
 }
 
-#[cfg(loom)]
+#[cfg(marline_model)]
 mod model {
     use std::cell::UnsafeCell;
 

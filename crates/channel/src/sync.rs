@@ -1,16 +1,16 @@
-//! The one switch between the real primitives and the model checker's (`--cfg loom`).
+//! The one switch between the real primitives and the model checker's (`--cfg marline_model`).
 //!
 //! Everything below this module is the same source in both builds. `broken` names a step of the
 //! protocol that a model run can leave out, to show that the models would notice; outside the
 //! model checker it is the constant `false`.
 
-#[cfg(not(loom))]
+#[cfg(not(marline_model))]
 pub(crate) use std::sync::{
     Arc,
     atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering},
 };
 
-#[cfg(loom)]
+#[cfg(marline_model)]
 pub(crate) use loom::sync::{
     Arc,
     atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering},
@@ -19,17 +19,17 @@ pub(crate) use loom::sync::{
 /// A cell shared between the two parties of a hand-off; under the model checker every access is
 /// checked against every other.
 pub(crate) struct Shared<T> {
-    #[cfg(not(loom))]
+    #[cfg(not(marline_model))]
     cell: std::cell::UnsafeCell<T>,
-    #[cfg(loom)]
+    #[cfg(marline_model)]
     cell: loom::cell::UnsafeCell<T>,
 }
 
 impl<T> Shared<T> {
     pub(crate) fn new(value: T) -> Shared<T> {
-        #[cfg(not(loom))]
+        #[cfg(not(marline_model))]
         let cell = std::cell::UnsafeCell::new(value);
-        #[cfg(loom)]
+        #[cfg(marline_model)]
         let cell = loom::cell::UnsafeCell::new(value);
         Shared { cell }
     }
@@ -38,23 +38,23 @@ impl<T> Shared<T> {
     /// No other party may touch the cell for the duration of `f`.
     #[inline(always)]
     pub(crate) unsafe fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
-        #[cfg(not(loom))]
+        #[cfg(not(marline_model))]
         // SAFETY: exclusive by the caller's promise.
         return f(unsafe { &mut *self.cell.get() });
-        #[cfg(loom)]
+        #[cfg(marline_model)]
         // SAFETY: exclusive by the caller's promise, which loom checks.
         return self.cell.with_mut(|pointer| f(unsafe { &mut *pointer }));
     }
 }
 
 /// Whether a model run asked for `step` to be left out (`MARLINE_BROKEN=step`).
-#[cfg(loom)]
+#[cfg(marline_model)]
 pub(crate) fn broken(step: &str) -> bool {
     static STEP: std::sync::OnceLock<Option<String>> = std::sync::OnceLock::new();
     STEP.get_or_init(|| std::env::var("MARLINE_BROKEN").ok()).as_deref() == Some(step)
 }
 
-#[cfg(not(loom))]
+#[cfg(not(marline_model))]
 #[inline(always)]
 pub(crate) const fn broken(_step: &str) -> bool {
     false

@@ -13,7 +13,6 @@ use super::{
 use crate::{
     lock::RawLock,
     select::{Claim, ClauseAction},
-    sync::broken,
 };
 
 impl<T> Channel<T> {
@@ -36,9 +35,7 @@ impl<T> Channel<T> {
         let mut state = self.state.lock();
         // SAFETY: under the lock; the node is on the side it was parked on.
         let waker = unsafe {
-            if !broken("delist") {
-                state.unpark(node, side == Side::Send);
-            }
+            state.unpark(node, side == Side::Send);
             node.links(|links| {
                 links.claim = None;
                 links.waker.take()

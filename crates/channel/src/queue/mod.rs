@@ -39,6 +39,7 @@ use crate::{
     metrics::{Kind, Snapshot},
     panics::FirstPanic,
     park::SpinMemory,
+    sync::broken,
 };
 use state::{Effects, State, UNBOUNDED, WAKES_PER_ROUND};
 
@@ -123,7 +124,8 @@ impl<T> Channel<T> {
         if !change(&mut state) {
             return false;
         }
-        let undelivered = (state.receivers == 0).then(|| state.take_undelivered());
+        let nobody_left = state.receivers == 0 && !broken("last-receiver-discards");
+        let undelivered = nobody_left.then(|| state.take_undelivered());
         let observers = state.counters.observers();
         let mut panics = FirstPanic::default();
         let mut wakes = Vec::new();
@@ -135,7 +137,7 @@ impl<T> Channel<T> {
                 wakes.reserve(WAKES_PER_ROUND);
                 state = self.state.lock();
             }
-            let finished = state.end_waiting(&mut wakes);
+            let finished = broken("close-ends-waiting") || state.end_waiting(&mut wakes);
             drop(state);
             for waker in wakes.drain(..) {
                 panics.run(|| waker.wake());

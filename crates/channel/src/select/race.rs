@@ -62,9 +62,11 @@ impl Progress {
         mut clauses: Pin<&mut dyn Indexed>,
         waker: Option<&Waker>,
     ) -> Poll<Result<Chosen, Error>> {
+        // A waker need not recognise its own clone, so one that was just left is not asked again.
+        let mut just_listed = false;
         loop {
             if self.listed {
-                match self.look(clauses.as_mut(), waker) {
+                match self.look(clauses.as_mut(), waker, just_listed) {
                     Poll::Pending => return Poll::Pending,
                     Poll::Ready(Some(chosen)) => return Poll::Ready(Ok(chosen)),
                     Poll::Ready(None) => {}
@@ -75,6 +77,7 @@ impl Progress {
                 // SAFETY: the caller's promise.
                 Poll::Pending => unsafe { self.list_all(clauses.as_mut(), waker) },
             }
+            just_listed = self.listed;
             if self.listed && waker.is_none() {
                 return Poll::Pending;
             }
@@ -160,12 +163,14 @@ impl Progress {
         &mut self,
         mut clauses: Pin<&mut dyn Indexed>,
         waker: Option<&Waker>,
+        just_listed: bool,
     ) -> Poll<Option<Chosen>> {
         if self.claim.winner().is_none() {
             let Some(waker) = waker else {
                 return Poll::Pending;
             };
-            if !self.waker.as_ref().is_some_and(|held| held.will_wake(waker)) {
+            let known = self.waker.as_ref().is_some_and(|held| held.will_wake(waker));
+            if !known && !just_listed {
                 return self.start_over(clauses);
             }
             let mut ready = None;

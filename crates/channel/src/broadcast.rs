@@ -43,7 +43,7 @@ use crate::{
 pub fn broadcast<T: Clone>(capacity: usize) -> (Sender<T>, Receiver<T>) {
     assert!(
         (1..=MAX_CAPACITY).contains(&capacity),
-        "broadcast({capacity}): the capacity must be from 1 to MAX_CAPACITY (2^32)"
+        "broadcast({capacity}): the capacity must be from 1 to MAX_CAPACITY (2^31)"
     );
     let channel = Arc::new(Channel {
         state: Lock::new(State {
@@ -215,9 +215,10 @@ impl<T> Sender<T> {
         }
         state.ring.push_back(Slot { value: Some(value), left: receivers });
         count!(state.counters, bytes_sent += size_of::<T>());
-        let len = state.ring.len();
+        let len = state.ring.len() as u64;
         state.counters.level(len);
-        if state.counters.sent() {
+        count!(state.counters, sends += 1);
+        if state.counters.is_sample_due(state.counters.totals.sends) {
             state.counters.sample();
         }
         let anybody = state.waiting.len() > 0;

@@ -66,28 +66,35 @@ impl fmt::Display for ErrorKind {
 /// assert_eq!(rx.try_recv().unwrap_err().kind(), ErrorKind::Empty);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Error {
-    kind: ErrorKind,
-    context: Option<&'static str>,
+pub struct Error(Story);
+
+/// No larger than a kind: errors travel beside values on every receive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Story {
+    Plain(ErrorKind),
+    Told(&'static (ErrorKind, &'static str)),
 }
 
 impl Error {
     pub(crate) fn new(kind: ErrorKind) -> Error {
-        Error { kind, context: None }
+        Error(Story::Plain(kind))
     }
 
-    pub(crate) fn with(kind: ErrorKind, context: &'static str) -> Error {
-        Error { kind, context: Some(context) }
+    /// An error with words of its own.
+    pub(crate) fn told(story: &'static (ErrorKind, &'static str)) -> Error {
+        Error(Story::Told(story))
     }
 
     /// What went wrong, as a closed set.
     pub fn kind(&self) -> ErrorKind {
-        self.kind
+        match self.0 {
+            Story::Plain(kind) | Story::Told(&(kind, _)) => kind,
+        }
     }
 
     /// True when the channel is closed and drained: the usual end of a receive loop.
     pub fn is_closed(&self) -> bool {
-        self.kind == ErrorKind::Closed
+        self.kind() == ErrorKind::Closed
     }
 }
 
@@ -99,9 +106,9 @@ impl From<ErrorKind> for Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.context {
-            Some(context) => f.write_str(context),
-            None => self.kind.fmt(f),
+        match self.0 {
+            Story::Plain(kind) => kind.fmt(f),
+            Story::Told((_, words)) => f.write_str(words),
         }
     }
 }

@@ -19,7 +19,8 @@ use std::{
     ops::{Deref, DerefMut},
 };
 
-/// A value behind a [`RawLock`].
+/// A value behind a [`RawLock`], which comes first so that both can share a cache line.
+#[repr(C)]
 pub(crate) struct Lock<S> {
     raw: RawLock,
     state: UnsafeCell<S>,

@@ -56,14 +56,13 @@ impl fmt::Display for Kind {
 }
 
 /// Running totals, guarded by the channel's lock.
-#[derive(Default)]
 pub(crate) struct Counters {
     pub(crate) totals: Totals,
-    pub(crate) high_water: usize,
+    pub(crate) high_water: u64,
     pub(crate) first_operation: Option<Instant>,
     pub(crate) last_operation: Option<Instant>,
-    /// The number of operations at which to look at the clock next.
-    next_sample: u64,
+    /// Operations whose number has none of these bits are sampled.
+    sample_mask: u64,
     /// Set with the first subscription.
     observers: Option<Arc<Observers>>,
 }
@@ -112,42 +111,40 @@ macro_rules! count {
             $counters.totals.$field += by;
         }
     };
+    ($counters:expr, $field:ident -= $by:expr) => {
+        if cfg!(feature = "metrics") {
+            let by = $by as u64;
+            $counters.totals.$field -= by;
+        }
+    };
 }
 pub(crate) use count;
 
-impl Counters {
-    /// Counts an accepted value; true when it is time to [`Counters::sample`].
-    #[inline(always)]
-    pub(crate) fn sent(&mut self) -> bool {
-        count!(self, sends += 1);
-        self.is_sample_due()
-    }
-
-    /// Counts a taken value; true when it is time to [`Counters::sample`].
-    #[inline(always)]
-    pub(crate) fn received(&mut self) -> bool {
-        count!(self, recvs += 1);
-        self.is_sample_due()
-    }
-
-    /// Takes back a receive whose operation was dropped before it saw its value.
-    pub(crate) fn unreceived(&mut self, bytes: u64) {
-        if cfg!(feature = "metrics") {
-            self.totals.recvs -= 1;
-            self.totals.bytes_received -= bytes;
+impl Default for Counters {
+    fn default() -> Counters {
+        Counters {
+            totals: Totals::default(),
+            high_water: 0,
+            first_operation: None,
+            last_operation: None,
+            sample_mask: SAMPLE_EVERY - 1,
+            observers: None,
         }
     }
+}
 
+impl Counters {
     #[inline(always)]
-    pub(crate) fn level(&mut self, len: usize) {
+    pub(crate) fn level(&mut self, len: u64) {
         if cfg!(feature = "metrics") && len > self.high_water {
             self.high_water = len;
         }
     }
 
+    /// Whether the operation with this number is one at which to [`Counters::sample`].
     #[inline(always)]
-    fn is_sample_due(&self) -> bool {
-        cfg!(feature = "metrics") && self.totals.sends + self.totals.recvs > self.next_sample
+    pub(crate) fn is_sample_due(&self, number: u64) -> bool {
+        cfg!(feature = "metrics") && number & self.sample_mask == 0
     }
 
     /// Looks at the clock; true when somebody observes this channel.
@@ -160,19 +157,20 @@ impl Counters {
         self.first_operation.get_or_insert(now);
         self.last_operation = Some(now);
         let step = self.observers.as_ref().and_then(|observers| observers.step());
-        self.next_sample = self.totals.sends + self.totals.recvs + step.unwrap_or(SAMPLE_EVERY) - 1;
+        // At least as often as asked: the power of two below.
+        self.sample_mask = (1 << step.unwrap_or(SAMPLE_EVERY).ilog2()) - 1;
         step.is_some()
     }
 
     /// The observers, for adding one: the next operation is sampled.
     pub(crate) fn observe(&mut self) -> Result<Arc<Observers>, Error> {
         if !cfg!(feature = "metrics") {
-            return Err(Error::with(
+            return Err(Error::told(&(
                 ErrorKind::Unsupported,
                 "metrics are compiled out: build marline-channel with its `metrics` feature",
-            ));
+            )));
         }
-        self.next_sample = 0;
+        self.sample_mask = 0;
         Ok(self.observers.get_or_insert_default().clone())
     }
 
@@ -254,7 +252,7 @@ impl Snapshot {
             name: None,
             capacity: None,
             len: 0,
-            high_water: counters.high_water,
+            high_water: counters.high_water as usize,
             senders: 0,
             receivers: 0,
             waiting_send: 0,

@@ -40,6 +40,12 @@ pub(crate) mod sealed {
         /// its end: the caller looks at [`Action::is_settled`] and then polls again.
         fn poll(self: Pin<&mut Self>, waker: Option<&Waker>) -> Poll<Self::Output>;
 
+        /// The usual case of a wait: an attempt at the very beginning that does not park, and so
+        /// needs no pinned place. None when it has to be polled.
+        fn attempt_first(&mut self) -> Option<Self::Output> {
+            None
+        }
+
         /// Whether polling a parked action would end it.
         fn is_settled(&self) -> bool;
 
@@ -68,18 +74,19 @@ pub(crate) mod sealed {
 #[must_use = "an operation does nothing until it is awaited or waited for"]
 pub struct Op<A: Action> {
     action: A,
-    limits: Limits,
+    /// None for most: then an operation that ends at once never looks at them again.
+    limits: Option<Limits>,
 }
 
 impl<A: Action> Op<A> {
     pub(crate) fn of(action: A) -> Op<A> {
-        Op { action, limits: Limits { deadline: None, alarm: None, cancel: None } }
+        Op { action, limits: None }
     }
 
     /// Fails with [`ErrorKind::Timeout`] at `deadline`. Of two deadlines the earlier counts.
     pub fn deadline(mut self, deadline: Instant) -> Op<A> {
-        self.limits.deadline =
-            Some(self.limits.deadline.map_or(deadline, |other| other.min(deadline)));
+        let limits = self.limits.get_or_insert_default();
+        limits.deadline = Some(limits.deadline.map_or(deadline, |other| other.min(deadline)));
         self
     }
 
@@ -95,15 +102,25 @@ impl<A: Action> Op<A> {
     /// Fails with [`ErrorKind::Cancelled`] when `token` is triggered.
     pub fn cancel(mut self, token: &CancelToken) -> Op<A> {
         let token = token.clone();
-        self.limits.cancel = Some(Cancel { token, node: WakeNode::new(), registered: false });
+        self.limits.get_or_insert_default().cancel =
+            Some(Cancel { token, node: WakeNode::new(), registered: false });
         self
     }
 
     /// Ends the operation on this thread, asleep for as long as it takes.
-    #[inline]
-    pub fn wait(self) -> A::Output {
-        let this = pin!(self);
-        match this.block(false) {
+    #[inline(always)]
+    pub fn wait(mut self) -> A::Output {
+        if !self.is_cancelled()
+            && let Some(output) = self.action.attempt_first()
+        {
+            return output;
+        }
+        self.wait_slowly()
+    }
+
+    #[cold]
+    fn wait_slowly(self) -> A::Output {
+        match pin!(self).block(false) {
             Ok(output) => output,
             Err(_) => unreachable!("only an interruptible wait is interrupted"),
         }
@@ -130,21 +147,15 @@ impl<A: Action> Op<A> {
         self.block(true)
     }
 
-    #[inline]
     fn block(mut self: Pin<&mut Self>, interruptible: bool) -> Result<A::Output, Error> {
-        if self.limits.is_cancelled() {
+        if self.is_cancelled() {
             return Ok(self.action().abandon(ErrorKind::Cancelled));
         }
-        match self.as_mut().action().poll(None) {
-            Poll::Ready(output) => Ok(output),
-            Poll::Pending => self.block_parked(interruptible),
+        if let Poll::Ready(output) = self.as_mut().action().poll(None) {
+            return Ok(output);
         }
-    }
-
-    #[cold]
-    fn block_parked(mut self: Pin<&mut Self>, interruptible: bool) -> Result<A::Output, Error> {
-        let deadline = self.limits.deadline;
-        if self.limits.passed().is_none()
+        let deadline = self.limits.as_ref().and_then(|limits| limits.deadline);
+        if self.limit_passed().is_none()
             && let Some(memory) = self.action.spin_memory()
             && memory.spin(|| self.action.is_settled())
             && let Poll::Ready(output) = self.as_mut().action().poll(None)
@@ -169,41 +180,50 @@ impl<A: Action> Op<A> {
         if let Poll::Ready(output) = self.as_mut().action().poll(Some(waker)) {
             return Poll::Ready(output);
         }
-        if let Some(why) = self.limits.passed() {
+        if let Some(why) = self.limit_passed() {
             return Poll::Ready(self.action().abandon(why));
         }
-        if !self.as_mut().limits().watch_cancel(waker) {
+        if !self.as_mut().watch_cancel(waker) {
             return Poll::Ready(self.action().abandon(ErrorKind::Cancelled));
         }
         Poll::Pending
     }
 
-    fn action(self: Pin<&mut Self>) -> Pin<&mut A> {
+    pub(crate) fn action(self: Pin<&mut Self>) -> Pin<&mut A> {
         // SAFETY: the action is pinned with the operation and is never moved out of it.
         unsafe { self.map_unchecked_mut(|this| &mut this.action) }
     }
 
-    fn limits(self: Pin<&mut Self>) -> Pin<&mut Limits> {
+    fn limits(self: Pin<&mut Self>) -> Option<Pin<&mut Limits>> {
         // SAFETY: as above.
-        unsafe { self.map_unchecked_mut(|this| &mut this.limits) }
+        unsafe { self.map_unchecked_mut(|this| &mut this.limits) }.as_pin_mut()
     }
 
-    /// The two halves, for a select that drives them itself.
-    pub(crate) fn parts(self: Pin<&mut Self>) -> (Pin<&mut A>, Pin<&mut Limits>) {
-        // SAFETY: as above.
-        unsafe {
-            let this = self.get_unchecked_mut();
-            (Pin::new_unchecked(&mut this.action), Pin::new_unchecked(&mut this.limits))
+    #[inline(always)]
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.limits.as_ref().is_some_and(Limits::is_cancelled)
+    }
+
+    /// The limit that has passed, if one has.
+    pub(crate) fn limit_passed(&self) -> Option<ErrorKind> {
+        self.limits.as_ref().and_then(Limits::passed)
+    }
+
+    /// Has `waker` woken when the token is triggered; false when it was already.
+    pub(crate) fn watch_cancel(self: Pin<&mut Self>, waker: &Waker) -> bool {
+        self.limits().is_none_or(|limits| limits.watch_cancel(waker))
+    }
+
+    /// Has `waker` woken at the deadline.
+    pub(crate) fn watch_deadline(self: Pin<&mut Self>, waker: &Waker) {
+        if let Some(limits) = self.limits() {
+            limits.watch_deadline(waker);
         }
     }
 
     /// The same operation with another action, before it has begun.
     pub(crate) fn map<B: Action>(self, change: impl FnOnce(A) -> B) -> Op<B> {
         Op { action: change(self.action), limits: self.limits }
-    }
-
-    pub(crate) fn limits_ref(&self) -> &Limits {
-        &self.limits
     }
 
     pub(crate) fn inner(&self) -> &A {
@@ -219,19 +239,20 @@ impl<A: Action> Future for Op<A> {
         if self.limits.is_none() {
             return self.action().poll(Some(context.waker()));
         }
-        if self.limits.is_cancelled() {
+        if self.is_cancelled() {
             return Poll::Ready(self.action().abandon(ErrorKind::Cancelled));
         }
         if let Poll::Ready(output) = self.as_mut().poll_limited(context.waker()) {
             return Poll::Ready(output);
         }
-        self.limits().watch_deadline(context.waker());
+        self.watch_deadline(context.waker());
         Poll::Pending
     }
 }
 
 /// When an operation ends although nothing came.
-pub(crate) struct Limits {
+#[derive(Default)]
+struct Limits {
     deadline: Option<Instant>,
     alarm: Option<Alarm>,
     cancel: Option<Cancel>,
@@ -244,18 +265,12 @@ struct Cancel {
 }
 
 impl Limits {
-    #[inline(always)]
-    fn is_none(&self) -> bool {
-        self.deadline.is_none() && self.cancel.is_none()
-    }
-
-    #[inline(always)]
-    pub(crate) fn is_cancelled(&self) -> bool {
+    fn is_cancelled(&self) -> bool {
         self.cancel.as_ref().is_some_and(|cancel| cancel.token.is_cancelled())
     }
 
     /// The limit that has passed, if one has.
-    pub(crate) fn passed(&self) -> Option<ErrorKind> {
+    fn passed(&self) -> Option<ErrorKind> {
         if self.is_cancelled() {
             return Some(ErrorKind::Cancelled);
         }

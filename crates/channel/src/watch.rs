@@ -94,7 +94,8 @@ impl<T> Channel<T> {
             let mut state = self.state.lock();
             state.version += 1;
             count!(state.counters, bytes_sent += size_of::<T>());
-            if state.counters.sent() {
+            count!(state.counters, sends += 1);
+            if state.counters.is_sample_due(state.counters.totals.sends) {
                 state.counters.sample();
             }
         }

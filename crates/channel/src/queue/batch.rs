@@ -2,6 +2,7 @@
 
 use std::{
     collections::VecDeque,
+    mem::MaybeUninit,
     pin::Pin,
     task::{Poll, Waker},
 };
@@ -9,7 +10,7 @@ use std::{
 use super::{
     Channel, Receiver, Sender,
     node::{CLOSED, DONE, IDLE, Node, WAITING},
-    state::{Effects, Offer},
+    state::{Effects, Offer, Take},
     waiting::Side,
 };
 use crate::{
@@ -87,9 +88,9 @@ fn put_front<T>(values: &mut VecDeque<T>, value: Option<T>) {
 
 fn carry_out_round<T>(channel: &Channel<T>, effects: [Effects<T>; ROUND]) {
     let mut panics = FirstPanic::default();
-    for effects in effects {
-        if effects.wake.is_some() || effects.discard.is_some() || effects.observed {
-            panics.run(|| channel.carry_out(effects));
+    for mut effects in effects {
+        if effects.any {
+            panics.run(|| channel.carry_out(&mut effects));
         }
     }
     panics.resume();
@@ -187,7 +188,7 @@ impl<'a, T> RecvMany<'a, T> {
         let channel = &self.rx.channel;
         let mut taken = 0;
         while taken < max {
-            let round = ROUND.min(max - taken).min(channel.state.lock().len());
+            let round = ROUND.min(max - taken).min(channel.state.lock().len() as usize);
             if round == 0 {
                 break;
             }
@@ -196,10 +197,12 @@ impl<'a, T> RecvMany<'a, T> {
             let mut got = 0;
             let mut state = channel.state.lock();
             for effects in effects.iter_mut().take(round) {
-                let Ok(value) = state.take(effects) else {
+                let mut place = MaybeUninit::uninit();
+                if state.take(&mut place, effects) != Take::Taken {
                     break;
-                };
-                self.values.push(value);
+                }
+                // SAFETY: taken, so the place is written.
+                self.values.push(unsafe { place.assume_init() });
                 got += 1;
             }
             drop(state);
@@ -231,12 +234,14 @@ impl<T> sealed::Action for RecvMany<'_, T> {
                 return Poll::Ready(Ok(taken));
             }
         }
+        let mut place = MaybeUninit::uninit();
         // SAFETY: pinned, and `drop` leaves.
-        match unsafe { this.rx.channel.poll_recv(&this.node, waker) } {
+        match unsafe { this.rx.channel.poll_recv(&this.node, &mut place, waker) } {
             Poll::Pending => Poll::Pending,
-            Poll::Ready(Err(kind)) => Poll::Ready(Err(kind.into())),
-            Poll::Ready(Ok(value)) => {
-                this.values.push(value);
+            Poll::Ready(Take::Empty | Take::Closed) => Poll::Ready(Err(ErrorKind::Closed.into())),
+            Poll::Ready(Take::Taken) => {
+                // SAFETY: taken, so the place is written.
+                this.values.push(unsafe { place.assume_init() });
                 let max = this.max - 1;
                 Poll::Ready(Ok(1 + this.take_rounds(max)))
             }

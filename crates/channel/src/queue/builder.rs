@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// The largest capacity of a bounded channel. More is a mistake or an unbounded channel.
-pub const MAX_CAPACITY: usize = 1 << 32;
+pub const MAX_CAPACITY: usize = 1 << 31;
 
 /// The longest name of a channel, in bytes.
 const MAX_NAME_BYTES: usize = 255;
@@ -99,7 +99,8 @@ pub fn conflated<T>() -> (Sender<T>, Receiver<T>) {
 #[must_use = "a builder does nothing until `build`"]
 pub struct Builder<T> {
     kind: Kind,
-    capacity: usize,
+    /// None: unbounded.
+    capacity: Option<usize>,
     overflow: Overflow,
     name: Option<StdArc<str>>,
     on_drop: Option<OnDrop<T>>,
@@ -107,28 +108,28 @@ pub struct Builder<T> {
 }
 
 impl<T> Builder<T> {
-    fn new(kind: Kind, capacity: usize, overflow: Overflow) -> Builder<T> {
+    fn new(kind: Kind, capacity: Option<usize>, overflow: Overflow) -> Builder<T> {
         Builder { kind, capacity, overflow, name: None, on_drop: None, measure: None }
     }
 
     /// Like [`rendezvous`].
     pub fn rendezvous() -> Builder<T> {
-        Builder::new(Kind::Rendezvous, 0, Overflow::Block)
+        Builder::new(Kind::Rendezvous, Some(0), Overflow::Block)
     }
 
     /// Like [`bounded`].
     pub fn bounded(capacity: usize) -> Builder<T> {
-        Builder::new(Kind::Bounded, capacity, Overflow::Block)
+        Builder::new(Kind::Bounded, Some(capacity), Overflow::Block)
     }
 
     /// Like [`unbounded`].
     pub fn unbounded() -> Builder<T> {
-        Builder::new(Kind::Unbounded, UNBOUNDED, Overflow::Block)
+        Builder::new(Kind::Unbounded, None, Overflow::Block)
     }
 
     /// Like [`conflated`].
     pub fn conflated() -> Builder<T> {
-        Builder::new(Kind::Conflated, 1, Overflow::DropOldest)
+        Builder::new(Kind::Conflated, Some(1), Overflow::DropOldest)
     }
 
     /// What a bounded channel does when it is full.
@@ -160,33 +161,46 @@ impl<T> Builder<T> {
 
     /// Makes the channel, or says what does not fit together.
     pub fn build(self) -> Result<(Sender<T>, Receiver<T>), Error> {
-        let invalid = |context| Err(Error::with(ErrorKind::Invalid, context));
-        if self.kind == Kind::Bounded && self.capacity == 0 {
-            return invalid("a bounded channel needs a capacity of at least 1: use `rendezvous`");
+        if self.kind == Kind::Bounded && self.capacity == Some(0) {
+            return Err(Error::told(&(
+                ErrorKind::Invalid,
+                "a bounded channel needs a capacity of at least 1: use `rendezvous`",
+            )));
         }
-        if self.kind == Kind::Bounded && self.capacity > MAX_CAPACITY {
-            return invalid("capacity is over MAX_CAPACITY (2^32): use `unbounded`");
+        if self.capacity > Some(MAX_CAPACITY) {
+            return Err(Error::told(&(
+                ErrorKind::Invalid,
+                "capacity is over MAX_CAPACITY (2^31): use `unbounded`",
+            )));
         }
         if self.kind != Kind::Bounded
             && self.kind != Kind::Conflated
             && self.overflow != Overflow::Block
         {
-            return invalid("only a bounded channel can overflow: use `Builder::bounded`");
+            return Err(Error::told(&(
+                ErrorKind::Invalid,
+                "only a bounded channel can overflow: use `Builder::bounded`",
+            )));
         }
         if self.kind == Kind::Conflated && self.overflow != Overflow::DropOldest {
-            return invalid(
+            return Err(Error::told(&(
+                ErrorKind::Invalid,
                 "a conflated channel always drops the oldest: use `Builder::bounded(1)`",
-            );
+            )));
         }
         if self.name.as_ref().is_some_and(|name| name.len() > MAX_NAME_BYTES) {
-            return invalid("a channel's name has at most 255 bytes");
+            return Err(Error::told(&(
+                ErrorKind::Invalid,
+                "a channel's name has at most 255 bytes",
+            )));
         }
         Ok(self.make())
     }
 
     fn make(self) -> (Sender<T>, Receiver<T>) {
+        let capacity = self.capacity.map_or(UNBOUNDED, |capacity| capacity as u32);
         Sender::pair(Channel {
-            state: Lock::new(State::new(self.capacity, self.overflow, self.measure)),
+            state: Lock::new(State::new(capacity, self.overflow, self.measure)),
             spin: SpinMemory::new(),
             kind: self.kind,
             name: self.name,

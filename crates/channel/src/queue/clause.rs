@@ -1,13 +1,13 @@
 //! Sends and receives of queue channels as clauses of a select.
 
-use std::{pin::Pin, ptr::NonNull, task::Waker};
+use std::{mem::MaybeUninit, pin::Pin, ptr::NonNull, task::Waker};
 
 use super::{
     Channel,
-    node::{CLOSED, DISCARDED, DONE, IDLE, Node, SPENT, WAITING},
+    node::{CLOSED, DISCARDED, DONE, IDLE, Node, Parked, SPENT, TAKEN, WAITING, Want},
     recv::Recv,
     send::SendValue,
-    state::{Effects, Offer},
+    state::{Effects, Offer, Take},
     waiting::Side,
 };
 use crate::{
@@ -16,30 +16,17 @@ use crate::{
 };
 
 impl<T> Channel<T> {
-    /// Marks the node as a clause of a select.
-    ///
-    /// # Safety
-    /// Under the channel's lock.
-    unsafe fn mark(&self, node: &Node<T>, claim: NonNull<Claim>, clause: u32) {
-        // SAFETY: under the lock.
-        unsafe {
-            node.links(|links| {
-                links.claim = Some(claim);
-                links.clause = clause;
-            });
-        }
-    }
-
     /// Takes the node off its list, if it is there, without counting that as a failure.
     fn delist(&self, node: &Node<T>, side: Side) {
         let mut state = self.state.lock();
-        // SAFETY: under the lock; the node is on the side it was parked on.
+        // SAFETY: under the lock; the node is on the side it was parked on. One that is listed, or
+        // was, has links.
         let waker = unsafe {
-            state.unpark(node, side == Side::Send);
-            node.links(|links| {
-                links.claim = None;
-                links.waker.take()
-            })
+            if state.unpark(node, side == Side::Send) {
+                node.links(|links| links.parked.waker.take())
+            } else {
+                None
+            }
         };
         drop(state);
         drop(waker);
@@ -75,7 +62,7 @@ impl<T> ClauseAction for SendValue<'_, T> {
             Offer::Discarded => node.set_state(DISCARDED),
             Offer::Closed => node.set_state(CLOSED),
         }
-        channel.carry_out(effects);
+        channel.carry_out(&mut effects);
         true
     }
 
@@ -88,8 +75,8 @@ impl<T> ClauseAction for SendValue<'_, T> {
         let channel = &self.sender().channel;
         // SAFETY: the caller holds the lock and delists; the node is pinned and IDLE.
         unsafe {
-            channel.mark(&self.node, claim, clause);
-            channel.state.state().park_sender(NonNull::from(&self.node));
+            let parked = Parked { waker: None, claim: Some((claim, clause)), want: Want::Value };
+            channel.state.state().park_sender(NonNull::from(&self.node), parked);
         }
     }
 
@@ -133,23 +120,22 @@ impl<T> ClauseAction for Recv<'_, T> {
             node.set_state(CLOSED);
             return true;
         }
+        let mut place = MaybeUninit::uninit();
         let mut effects = Effects::none();
         let mut state = channel.state.lock();
-        match state.take(&mut effects) {
-            Ok(value) => {
-                // SAFETY: under the lock, the owner of an IDLE node. The oldest value there was:
-                // should it go back, it goes to the very front.
+        match state.take(&mut place, &mut effects) {
+            Take::Taken => {
+                drop(state);
+                // SAFETY: taken, so the place is written; the owner of an IDLE node.
                 unsafe {
-                    node.links(|links| links.ticket = 0);
-                    node.slot(|slot| *slot = Some(value));
+                    channel.deliver(&mut effects, &mut place);
+                    node.slot(|slot| *slot = Some(place.assume_init()));
                 }
-                node.set_state(DONE);
+                node.set_state(TAKEN);
             }
-            Err(crate::ErrorKind::Empty) => return false,
-            Err(_) => node.set_state(CLOSED),
+            Take::Empty => return false,
+            Take::Closed => node.set_state(CLOSED),
         }
-        drop(state);
-        channel.carry_out(effects);
         true
     }
 
@@ -162,8 +148,8 @@ impl<T> ClauseAction for Recv<'_, T> {
         let channel = &self.receiver().channel;
         // SAFETY: the caller holds the lock and delists; the node is pinned and IDLE.
         unsafe {
-            channel.mark(&self.node, claim, clause);
-            channel.state.state().park_receiver(NonNull::from(&self.node));
+            let parked = Parked { waker: None, claim: Some((claim, clause)), want: Want::Value };
+            channel.state.state().park_receiver(NonNull::from(&self.node), parked);
         }
     }
 

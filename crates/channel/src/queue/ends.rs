@@ -3,7 +3,7 @@
 //! Counts live in the channel's state, so that "this was the last one" and the close it causes are
 //! one step. An end that was let go by `close()` stays usable as a value; its operations fail.
 
-use std::{collections::VecDeque, fmt, time::Duration};
+use std::{collections::VecDeque, fmt, mem::MaybeUninit, time::Duration};
 
 use super::{
     Channel, Iter, Overflow, Permit, Reserve, Reserving, SendAll, Sending, SendingAll, Sent,
@@ -11,7 +11,7 @@ use super::{
     batch::{self, RecvMany},
     recv::{Receiving, Recv},
     send::SendValue,
-    state::{Effects, Offer},
+    state::{Effects, Offer, Take},
 };
 use crate::{
     error::{Error, ErrorKind, SendError},
@@ -49,7 +49,7 @@ macro_rules! both_ends {
         impl<T> $End<T> {
             /// How many values are inside.
             pub fn len(&self) -> usize {
-                self.channel.state.lock().len()
+                self.channel.state.lock().len() as usize
             }
 
             /// Whether nothing is inside.
@@ -114,10 +114,10 @@ macro_rules! both_ends {
             /// Changes what a bounded channel does when it is full, for sends that begin later.
             pub fn set_overflow(&self, overflow: Overflow) -> Result<(), Error> {
                 if self.channel.kind != Kind::Bounded {
-                    return Err(Error::with(
+                    return Err(Error::told(&(
                         ErrorKind::Unsupported,
                         "only a bounded channel has an overflow policy to change",
-                    ));
+                    )));
                 }
                 self.channel.state.lock().set_overflow(overflow);
                 Ok(())
@@ -250,11 +250,11 @@ impl<T> Sender<T> {
         drop(state);
         let kind = match offer {
             Offer::Sent => {
-                self.channel.carry_out(effects);
+                self.channel.carry_out(&mut effects);
                 return Ok(Sent::Accepted);
             }
             Offer::Discarded => {
-                self.channel.carry_out(effects);
+                self.channel.carry_out(&mut effects);
                 return Ok(Sent::Dropped);
             }
             Offer::Full => ErrorKind::Full,
@@ -324,19 +324,23 @@ impl<T> Receiver<T> {
         if self.is_released() {
             return Err(ErrorKind::Closed.into());
         }
+        let mut place = MaybeUninit::uninit();
         let mut effects = Effects::none();
         let mut state = self.channel.state.lock();
-        match state.take(&mut effects) {
-            Ok(value) => {
+        match state.take(&mut place, &mut effects) {
+            Take::Taken => {
                 drop(state);
-                Ok(self.channel.carry_out_and_deliver(effects, value))
-            }
-            Err(kind) => {
-                if kind == ErrorKind::Empty {
-                    count!(state.counters, recv_empty += 1);
+                // SAFETY: taken, so the place is written.
+                unsafe {
+                    self.channel.deliver(&mut effects, &mut place);
+                    Ok(place.assume_init())
                 }
-                Err(kind.into())
             }
+            Take::Empty => {
+                count!(state.counters, recv_empty += 1);
+                Err(ErrorKind::Empty.into())
+            }
+            Take::Closed => Err(ErrorKind::Closed.into()),
         }
     }
 

@@ -3,7 +3,12 @@
 //! [`state`] decides, under one short lock; [`node`] is a parked operation; [`waiting`] is how an
 //! operation attempts, parks and leaves; the rest are the operations and the ends users hold.
 
-use std::{fmt, mem, time::Instant};
+use std::{
+    fmt,
+    mem::{self, MaybeUninit},
+    task::Waker,
+    time::Instant,
+};
 
 pub(crate) mod buffer;
 pub(crate) mod node;
@@ -41,7 +46,7 @@ use crate::{
     park::SpinMemory,
     sync::broken,
 };
-use state::{Effects, State, UNBOUNDED, WAKES_PER_ROUND};
+use state::{Effects, State, WAKES_PER_ROUND};
 
 /// What a bounded channel does with a value it has no room for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -57,7 +62,9 @@ pub enum Overflow {
 
 type OnDrop<T> = Box<dyn Fn(T) + Send + Sync>;
 
-/// What the ends of a channel share.
+/// What the ends of a channel share. It begins with the lock and the state, at the start of a cache
+/// line.
+#[repr(C, align(64))]
 pub(crate) struct Channel<T> {
     pub(crate) state: Lock<State<T>>,
     pub(crate) spin: SpinMemory,
@@ -69,21 +76,23 @@ pub(crate) struct Channel<T> {
 impl<T> Channel<T> {
     /// Does what an operation left to be done outside the lock.
     #[inline(always)]
-    pub(crate) fn carry_out(&self, effects: Effects<T>) {
-        if effects.discard.is_some() || effects.observed {
-            self.carry_out_all(effects);
-        } else if let Some(waker) = effects.wake {
-            waker.wake();
+    pub(crate) fn carry_out(&self, effects: &mut Effects<T>) {
+        if effects.any {
+            self.carry_out_some(effects);
         }
     }
 
-    #[cold]
-    fn carry_out_all(&self, effects: Effects<T>) {
+    #[inline(never)]
+    fn carry_out_some(&self, effects: &mut Effects<T>) {
+        let wake = effects.wake.take();
+        if effects.discard.is_none() && !effects.observed {
+            return wake.into_iter().for_each(Waker::wake);
+        }
         let mut panics = FirstPanic::default();
-        if let Some(waker) = effects.wake {
+        if let Some(waker) = wake {
             panics.run(|| waker.wake());
         }
-        if let Some(value) = effects.discard {
+        if let Some(value) = effects.discard.take() {
             panics.run(|| self.discard(value));
         }
         if effects.observed {
@@ -92,18 +101,18 @@ impl<T> Channel<T> {
         panics.resume();
     }
 
-    /// Carries out the effects of taking `value`. Should one of them panic, the value goes back
-    /// first: the panic reaches the receiver, and so the value cannot.
+    /// Carries out the effects of taking the value at `place`. Should one of them panic, the value
+    /// goes back first: the panic reaches the receiver, and so the value cannot.
+    ///
+    /// # Safety
+    /// The place holds a value; it still does afterwards, unless this unwinds.
     #[inline(always)]
-    pub(crate) fn carry_out_and_deliver(&self, effects: Effects<T>, value: T) -> T {
-        if effects.wake.is_none() && effects.discard.is_none() && !effects.observed {
-            return value;
+    pub(crate) unsafe fn deliver(&self, effects: &mut Effects<T>, place: &mut MaybeUninit<T>) {
+        if effects.any {
+            let guard = Undelivered { channel: self, place };
+            self.carry_out_some(effects);
+            mem::forget(guard);
         }
-        let mut guard = Undelivered { channel: self, value: Some(value) };
-        self.carry_out(effects);
-        let value = guard.value.take().expect("not taken yet");
-        mem::forget(guard);
-        value
     }
 
     pub(crate) fn discard(&self, value: T) {
@@ -158,10 +167,7 @@ impl<T> Channel<T> {
     }
 
     pub(crate) fn capacity(&self) -> Option<usize> {
-        match self.state.lock().capacity() {
-            UNBOUNDED => None,
-            capacity => Some(capacity),
-        }
+        Some(self.state.lock().capacity() as usize).filter(|_| self.kind != Kind::Unbounded)
     }
 
     #[cold]
@@ -178,12 +184,13 @@ impl<T> Channel<T> {
         let (waiting_send, waiting_recv) = state.waiting();
         Snapshot {
             name: self.name.clone(),
-            capacity: Some(state.capacity()).filter(|&capacity| capacity != UNBOUNDED),
-            len: state.len(),
+            capacity: Some(state.capacity() as usize).filter(|_| self.kind != Kind::Unbounded),
+            len: state.len() as usize,
             senders: state.senders,
             receivers: state.receivers,
             waiting_send,
             waiting_recv,
+            totals: state.totals(),
             closed: state.is_closed(),
             ..Snapshot::counted(self.kind, at, &state.counters)
         }
@@ -193,17 +200,16 @@ impl<T> Channel<T> {
 /// A taken value whose receiver is being unwound: it goes back to the front.
 struct Undelivered<'a, T> {
     channel: &'a Channel<T>,
-    value: Option<T>,
+    place: &'a mut MaybeUninit<T>,
 }
 
 impl<T> Drop for Undelivered<'_, T> {
     fn drop(&mut self) {
-        if let Some(value) = self.value.take() {
-            let mut effects = Effects::none();
-            self.channel.state.lock().give_back(0, value, &mut effects);
-            let mut panics = FirstPanic::default();
-            panics.run(|| self.channel.carry_out(effects));
-        }
+        // SAFETY: the place holds a value, which nobody else will take.
+        let value = unsafe { self.place.assume_init_read() };
+        let mut effects = Effects::none();
+        self.channel.state.lock().give_back(0, value, &mut effects);
+        FirstPanic::default().run(|| self.channel.carry_out(&mut effects));
     }
 }
 

@@ -13,7 +13,7 @@
 //! Nodes of a select share a [`Claim`]: a peer may use such a node only after winning the claim,
 //! and then the select's owner frees nothing before it has taken this channel's lock once more.
 
-use std::{marker::PhantomPinned, ptr::NonNull, task::Waker};
+use std::{marker::PhantomPinned, mem::MaybeUninit, ptr::NonNull, task::Waker};
 
 use crate::{
     select::Claim,
@@ -31,6 +31,9 @@ pub(crate) const CLOSED: u8 = 3;
 /// Outcome of a send attempt, never of a parked one: accepted and discarded by `DropNewest`.
 pub(crate) const DISCARDED: u8 = 4;
 
+/// Outcome of a receive attempt in a select, never of a parked one: the value is in the slot, and
+/// was the oldest there was.
+pub(crate) const TAKEN: u8 = 6;
 /// A reusable send clause whose value is gone; only its refill changes that.
 pub(crate) const SPENT: u8 = 5;
 
@@ -45,22 +48,28 @@ pub(crate) enum Want {
 
 pub(crate) struct Node<T> {
     state: AtomicU8,
-    links: Shared<Links<T>>,
+    /// Written when the node is listed for the first time. Nothing in it needs dropping: whoever
+    /// takes a node off its list takes the waker.
+    links: Shared<MaybeUninit<Links<T>>>,
     slot: Shared<Option<T>>,
     _pinned: PhantomPinned,
 }
 
 /// The part of a node that the channel's lock guards.
 pub(crate) struct Links<T> {
-    previous: Option<NonNull<Node<T>>>,
-    next: Option<NonNull<Node<T>>>,
+    previous: NonNull<Node<T>>,
+    next: NonNull<Node<T>>,
+    pub(crate) parked: Parked,
+    /// The hand-off number of the value in a filled receiver's slot.
+    pub(crate) ticket: u64,
+}
+
+/// What a listed node says about its owner.
+pub(crate) struct Parked {
     /// Whom to wake; none while the owner spins. A select's waker is in its claim instead.
     pub(crate) waker: Option<Waker>,
     /// The select this node is a clause of, and which one.
-    pub(crate) claim: Option<NonNull<Claim>>,
-    pub(crate) clause: u32,
-    /// The hand-off number of the value in a filled receiver's slot.
-    pub(crate) ticket: u64,
+    pub(crate) claim: Option<(NonNull<Claim>, u32)>,
     pub(crate) want: Want,
 }
 
@@ -69,12 +78,12 @@ impl<T> Links<T> {
     #[inline(always)]
     fn win(&mut self) -> bool {
         // SAFETY: a claim lives as long as any node of its select is in a list.
-        self.claim.is_none_or(|claim| unsafe { claim.as_ref() }.try_win(self.clause))
+        self.parked.claim.is_none_or(|(claim, clause)| unsafe { claim.as_ref() }.try_win(clause))
     }
 
     fn is_open(&self) -> bool {
         // SAFETY: as above.
-        self.claim.is_none_or(|claim| unsafe { claim.as_ref() }.is_open())
+        self.parked.claim.is_none_or(|(claim, _)| unsafe { claim.as_ref() }.is_open())
     }
 }
 
@@ -82,15 +91,7 @@ impl<T> Node<T> {
     pub(crate) fn new(value: Option<T>) -> Node<T> {
         Node {
             state: AtomicU8::new(IDLE),
-            links: Shared::new(Links {
-                previous: None,
-                next: None,
-                waker: None,
-                claim: None,
-                clause: 0,
-                ticket: 0,
-                want: Want::Value,
-            }),
+            links: Shared::new(MaybeUninit::uninit()),
             slot: Shared::new(value),
             _pinned: PhantomPinned,
         }
@@ -109,11 +110,11 @@ impl<T> Node<T> {
     }
 
     /// # Safety
-    /// Under the channel's lock.
+    /// Under the channel's lock, on a node that has been listed.
     #[inline(always)]
     pub(crate) unsafe fn links<R>(&self, f: impl FnOnce(&mut Links<T>) -> R) -> R {
-        // SAFETY: the lock makes it exclusive.
-        unsafe { self.links.with(f) }
+        // SAFETY: the lock makes it exclusive, and listing has written it.
+        unsafe { self.links.with(|links| f(links.assume_init_mut())) }
     }
 
     /// # Safety
@@ -135,9 +136,9 @@ impl<T> Node<T> {
         // claim that was won gives its waker to the winner.
         unsafe {
             let node = node.as_ref();
-            let waker = node.links(|links| match links.claim {
-                None => links.waker.take(),
-                Some(claim) => claim.as_ref().take_waker(),
+            let waker = node.links(|links| match links.parked.claim {
+                None => links.parked.waker.take(),
+                Some((claim, _)) => claim.as_ref().take_waker(),
             });
             node.set_state(outcome);
             waker
@@ -145,44 +146,45 @@ impl<T> Node<T> {
     }
 }
 
-/// The parked operations of one side of a channel, first come first.
+/// The parked operations of one side of a channel, first come first: a circle of nodes. Packed, to
+/// fit the channel's first cache line.
+#[repr(C, packed(4))]
 pub(crate) struct List<T> {
     head: Option<NonNull<Node<T>>>,
-    tail: Option<NonNull<Node<T>>>,
-    len: usize,
+    len: u32,
 }
 
 impl<T> List<T> {
     pub(crate) const fn new() -> List<T> {
-        List { head: None, tail: None, len: 0 }
+        List { head: None, len: 0 }
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.len
+        self.len as usize
     }
 
     #[inline(always)]
     pub(crate) fn is_empty(&self) -> bool {
-        self.head.is_none()
+        self.len == 0
     }
 
     /// # Safety
     /// Under the channel's lock; the node is pinned, IDLE, and will be taken off before it goes.
-    pub(crate) unsafe fn push_back(&mut self, node: NonNull<Node<T>>) {
+    pub(crate) unsafe fn push_back(&mut self, node: NonNull<Node<T>>, parked: Parked) {
         // SAFETY: the caller's promise; nodes in the list are alive.
         unsafe {
-            let this = node.as_ref();
-            this.links(|links| {
-                links.previous = self.tail;
-                links.next = None;
+            let head = self.head.unwrap_or(node);
+            let tail = self.head.map_or(node, |head| head.as_ref().links(|links| links.previous));
+            node.as_ref().links.with(|links| {
+                links.write(Links { previous: tail, next: head, parked, ticket: 0 });
             });
-            this.set_state(WAITING);
-            match self.tail {
-                None => self.head = Some(node),
-                Some(tail) => tail.as_ref().links(|links| links.next = Some(node)),
+            if tail != node {
+                tail.as_ref().links(|links| links.next = node);
+                head.as_ref().links(|links| links.previous = node);
             }
+            node.as_ref().set_state(WAITING);
+            self.head = Some(head);
         }
-        self.tail = Some(node);
         self.len += 1;
     }
 
@@ -190,18 +192,19 @@ impl<T> List<T> {
     ///
     /// # Safety
     /// Under the channel's lock; the node is in this list.
+    #[inline(always)]
     pub(crate) unsafe fn remove(&mut self, node: NonNull<Node<T>>) {
         // SAFETY: neighbours in the list are alive.
         unsafe {
-            let (previous, next) =
-                node.as_ref().links(|links| (links.previous.take(), links.next.take()));
-            match previous {
-                None => self.head = next,
-                Some(previous) => previous.as_ref().links(|links| links.next = next),
-            }
-            match next {
-                None => self.tail = previous,
-                Some(next) => next.as_ref().links(|links| links.previous = previous),
+            let (previous, next) = node.as_ref().links(|links| (links.previous, links.next));
+            if next == node {
+                self.head = None;
+            } else {
+                previous.as_ref().links(|links| links.next = next);
+                next.as_ref().links(|links| links.previous = previous);
+                if { self.head } == Some(node) {
+                    self.head = Some(next);
+                }
             }
         }
         self.len -= 1;
@@ -217,13 +220,26 @@ impl<T> List<T> {
         loop {
             let node = self.head?;
             // SAFETY: the head is in this list, and alive while it is.
-            unsafe {
-                self.remove(node);
-                if node.as_ref().links(Links::win) {
-                    return Some(node);
-                }
+            if unsafe { self.claim(node) } {
+                return Some(node);
+            }
+        }
+    }
+
+    /// Takes a node off and says whether it is to be had.
+    ///
+    /// # Safety
+    /// Under the channel's lock; the node is in this list.
+    #[inline(always)]
+    unsafe fn claim(&mut self, node: NonNull<Node<T>>) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.remove(node);
+            let won = node.as_ref().links(Links::win);
+            if !won {
                 node.as_ref().set_state(IDLE);
             }
+            won
         }
     }
 
@@ -235,20 +251,16 @@ impl<T> List<T> {
         &mut self,
         fit: impl Fn(&Links<T>) -> bool,
     ) -> Option<NonNull<Node<T>>> {
-        let mut at = self.head;
-        while let Some(node) = at {
+        let mut at = self.head?;
+        for _ in 0..self.len {
+            let node = at;
             // SAFETY: nodes in the list are alive, and the lock guards their links.
             unsafe {
                 let (fits, next) = node.as_ref().links(|links| (fit(links), links.next));
                 at = next;
-                if !fits {
-                    continue;
-                }
-                self.remove(node);
-                if node.as_ref().links(Links::win) {
+                if fits && self.claim(node) {
                     return Some(node);
                 }
-                node.as_ref().set_state(IDLE);
             }
         }
         None
@@ -259,11 +271,11 @@ impl<T> List<T> {
     /// # Safety
     /// Under the channel's lock.
     pub(crate) unsafe fn any_open(&self, fit: impl Fn(&Links<T>) -> bool) -> bool {
-        let mut at = self.head;
-        while let Some(node) = at {
+        let Some(mut at) = self.head else { return false };
+        for _ in 0..self.len {
             // SAFETY: nodes in the list are alive.
             let (open, next) =
-                unsafe { node.as_ref().links(|links| (fit(links) && links.is_open(), links.next)) };
+                unsafe { at.as_ref().links(|links| (fit(links) && links.is_open(), links.next)) };
             if open {
                 return true;
             }

@@ -49,8 +49,8 @@ impl<'a, T> Permit<'a, T> {
         let tx = self.tx;
         mem::forget(self);
         let mut panics = crate::panics::FirstPanic::default();
-        panics.run(|| tx.channel.carry_out(effects));
-        panics.run(|| tx.channel.carry_out(then));
+        panics.run(|| tx.channel.carry_out(&mut effects));
+        panics.run(|| tx.channel.carry_out(&mut then));
         panics.resume();
         match value {
             None => Ok(()),
@@ -63,7 +63,7 @@ impl<T> Drop for Permit<'_, T> {
     fn drop(&mut self) {
         let mut effects = Effects::none();
         self.tx.channel.state.lock().unreserve(&mut effects);
-        self.tx.channel.carry_out(effects);
+        self.tx.channel.carry_out(&mut effects);
     }
 }
 
@@ -79,10 +79,10 @@ fn supported<T>(tx: &Sender<T>) -> Result<(), Error> {
     }
     let blocks = tx.channel.state.lock().overflow() == Overflow::Block;
     if tx.kind() == Kind::Rendezvous || !blocks {
-        return Err(Error::with(
+        return Err(Error::told(&(
             ErrorKind::Unsupported,
             "only bounded (blocking) and unbounded channels have room to reserve: use `send`",
-        ));
+        )));
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! Receiving one value.
 
 use std::{
+    mem::MaybeUninit,
     pin::Pin,
     task::{Poll, Waker},
 };
@@ -8,6 +9,7 @@ use std::{
 use super::{
     Receiver,
     node::{IDLE, Node, WAITING},
+    state::{Effects, Take},
     waiting::Side,
 };
 use crate::{
@@ -50,8 +52,34 @@ impl<T> sealed::Action for Recv<'_, T> {
         if self.rx.is_released() && self.node.state() == IDLE {
             return Poll::Ready(Err(ErrorKind::Closed.into()));
         }
+        let mut place = MaybeUninit::uninit();
         // SAFETY: pinned, and `drop` leaves.
-        unsafe { self.rx.channel.poll_recv(&self.node, waker) }.map_err(Error::new)
+        match unsafe { self.rx.channel.poll_recv(&self.node, &mut place, waker) } {
+            // SAFETY: taken, so the place is written.
+            Poll::Ready(Take::Taken) => Poll::Ready(Ok(unsafe { place.assume_init() })),
+            Poll::Ready(_) => Poll::Ready(Err(ErrorKind::Closed.into())),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    #[inline(always)]
+    fn attempt_first(&mut self) -> Option<Self::Output> {
+        if self.rx.is_released() {
+            return None;
+        }
+        let channel = &self.rx.channel;
+        let mut place = MaybeUninit::uninit();
+        let mut effects = Effects::none();
+        let taken = channel.state.lock().take(&mut place, &mut effects);
+        match taken {
+            // SAFETY: taken, so the place is written.
+            Take::Taken => unsafe {
+                channel.deliver(&mut effects, &mut place);
+                Some(Ok(place.assume_init()))
+            },
+            Take::Closed => Some(Err(ErrorKind::Closed.into())),
+            Take::Empty => None,
+        }
     }
 
     fn is_settled(&self) -> bool {

@@ -8,6 +8,7 @@ use std::{
 use super::{
     Sender,
     node::{CLOSED, DISCARDED, IDLE, Node, SPENT, WAITING},
+    state::{Effects, Offer},
     waiting::Side,
 };
 use crate::{
@@ -82,6 +83,27 @@ impl<T> sealed::Action for SendValue<'_, T> {
         }
         // SAFETY: pinned, and `drop` leaves.
         unsafe { self.tx.channel.poll_send(&self.node, waker) }.map(|outcome| self.result(outcome))
+    }
+
+    #[inline(always)]
+    fn attempt_first(&mut self) -> Option<Self::Output> {
+        if self.tx.is_released() {
+            return None;
+        }
+        let channel = &self.tx.channel;
+        let mut effects = Effects::none();
+        let mut state = channel.state.lock();
+        // SAFETY: the owner of an IDLE node.
+        let offer = unsafe { self.node.slot(|slot| state.offer(slot, &mut effects)) };
+        drop(state);
+        let sent = match offer {
+            Offer::Sent => Sent::Accepted,
+            Offer::Discarded => Sent::Dropped,
+            Offer::Full => return None,
+            Offer::Closed => return Some(Err(self.error(ErrorKind::Closed))),
+        };
+        channel.carry_out(&mut effects);
+        Some(Ok(sent))
     }
 
     fn is_settled(&self) -> bool {

@@ -16,61 +16,84 @@
 
 use std::{
     collections::VecDeque,
+    mem::MaybeUninit,
     panic::{AssertUnwindSafe, catch_unwind},
-    ptr::NonNull,
+    ptr::{self, NonNull},
     task::Waker,
 };
 
 use super::{
     Overflow,
-    buffer::Buffer,
-    node::{CLOSED, DONE, IDLE, List, Node, Want},
+    buffer::{Rest, Ring},
+    node::{CLOSED, DONE, IDLE, List, Node, Parked, WAITING, Want},
 };
 use crate::{
     error::ErrorKind,
-    metrics::{Counters, count},
+    metrics::{Counters, Totals, count},
     sync::broken,
 };
 
 /// The capacity of an unbounded channel.
-pub(crate) const UNBOUNDED: usize = usize::MAX;
+pub(crate) const UNBOUNDED: u32 = u32::MAX;
 
+/// Together with the lock in front of it, the first 64 bytes are all that a send or a receive
+/// writes in the usual case; what follows is at most read.
+#[repr(C)]
 pub(crate) struct State<T> {
-    buffer: Buffer<T>,
-    /// Values whose receive was dropped after the hand-off, by hand-off number; taken first.
-    returned: VecDeque<(u64, T)>,
+    ring: Ring<T>,
     waiting_senders: List<T>,
     waiting_receivers: List<T>,
-    capacity: usize,
-    /// Room promised to permits.
-    reserved: usize,
-    /// `returned.len() + reserved`, so that the usual path looks at one number.
-    set_aside: usize,
+    /// The capacity, when all values are in the ring and nothing else is out of the ordinary
+    /// ([`State::refresh`]); 0 otherwise, which sends everybody the slow way.
+    quick_capacity: u32,
+    // ---- the second cache line ----
+    capacity: u32,
     overflow: Overflow,
     closed: bool,
+    measure: Option<fn(&T) -> usize>,
+    pub(crate) counters: Counters,
+    rest: Rest<T>,
+    /// Values whose receive was dropped after the hand-off, by hand-off number; taken first.
+    returned: VecDeque<(u64, T)>,
+    /// Room promised to permits.
+    reserved: u64,
     next_ticket: u64,
     pub(super) senders: usize,
     pub(super) receivers: usize,
-    measure: Option<fn(&T) -> usize>,
-    pub(crate) counters: Counters,
+    /// Values that went from hand to hand, past the ring.
+    direct: u64,
+    /// Receives that the ring's head does not tell of, less what left the ring otherwise.
+    recvs_beside: i64,
 }
 
-// SAFETY: the lists point at nodes that are only touched under the lock this state lives behind
-// (or by the rules of `node`), and those hold wakers and values, which are `Send`.
+// SAFETY: the ring and the lists point at values and at nodes that are only touched under the lock
+// this state lives behind (or by the rules of `node`); those hold wakers and values, all `Send`.
 unsafe impl<T: Send> Send for State<T> {}
 
-/// What an operation leaves to be done outside the lock.
+/// What an operation leaves to be done outside the lock. `any` is all that is looked at when there
+/// is nothing.
 pub(crate) struct Effects<T> {
-    pub(crate) wake: Option<Waker>,
-    pub(crate) discard: Option<T>,
+    pub(crate) any: bool,
     /// Somebody observes this channel and may be due a snapshot.
     pub(crate) observed: bool,
+    pub(crate) wake: Option<Waker>,
+    pub(crate) discard: Option<T>,
 }
 
 impl<T> Effects<T> {
     #[inline(always)]
     pub(crate) const fn none() -> Effects<T> {
-        Effects { wake: None, discard: None, observed: false }
+        Effects { any: false, observed: false, wake: None, discard: None }
+    }
+
+    fn wake(&mut self, waker: Option<Waker>) {
+        self.any |= waker.is_some();
+        self.wake = waker;
+    }
+
+    fn discard(&mut self, value: Option<T>) {
+        self.any |= value.is_some();
+        self.discard = value;
     }
 }
 
@@ -87,38 +110,52 @@ pub(crate) enum Offer {
     Closed,
 }
 
+/// What a receiver found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Take {
+    /// A value, now in the place given.
+    Taken,
+    /// Nothing yet.
+    Empty,
+    /// Nothing, and never again.
+    Closed,
+}
+
 /// The wakers of one round of a close.
 pub(crate) const WAKES_PER_ROUND: usize = 32;
 
 impl<T> State<T> {
     pub(super) fn new(
-        capacity: usize,
+        capacity: u32,
         overflow: Overflow,
         measure: Option<fn(&T) -> usize>,
     ) -> State<T> {
         State {
-            buffer: Buffer::new(),
-            returned: VecDeque::new(),
+            ring: Ring::new(),
             waiting_senders: List::new(),
             waiting_receivers: List::new(),
+            quick_capacity: capacity,
             capacity,
-            reserved: 0,
-            set_aside: 0,
             overflow,
             closed: false,
+            measure,
+            counters: Counters::default(),
+            rest: Rest::new(),
+            returned: VecDeque::new(),
+            reserved: 0,
             next_ticket: 0,
             senders: 1,
             receivers: 1,
-            measure,
-            counters: Counters::default(),
+            direct: 0,
+            recvs_beside: 0,
         }
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.buffer.len() + self.returned.len()
+    pub(super) fn len(&self) -> u64 {
+        self.ring.len() + self.rest.len() + self.returned.len() as u64
     }
 
-    pub(super) fn capacity(&self) -> usize {
+    pub(super) fn capacity(&self) -> u32 {
         self.capacity
     }
 
@@ -134,13 +171,20 @@ impl<T> State<T> {
         self.overflow = overflow;
     }
 
+    /// How many senders and receivers are parked.
     pub(super) fn waiting(&self) -> (usize, usize) {
         (self.waiting_senders.len(), self.waiting_receivers.len())
     }
 
-    #[inline(always)]
     pub(super) fn has_room(&self) -> bool {
-        self.buffer.len() + self.set_aside < self.capacity
+        self.capacity == UNBOUNDED || self.len() + self.reserved < u64::from(self.capacity)
+    }
+
+    /// After anything out of the ordinary has come or gone.
+    fn refresh(&mut self) {
+        let ordinary =
+            !self.closed && self.reserved == 0 && self.rest.len() == 0 && self.returned.is_empty();
+        self.quick_capacity = if ordinary { self.capacity } else { 0 };
     }
 
     // ---- sending -------------------------------------------------------------------------
@@ -148,51 +192,63 @@ impl<T> State<T> {
     /// Takes the value out of `value` if the channel can have it now.
     #[inline(always)]
     pub(crate) fn offer(&mut self, value: &mut Option<T>, effects: &mut Effects<T>) -> Offer {
+        if self.waiting_receivers.is_empty()
+            && self.ring.len() < u64::from(self.quick_capacity)
+            && let Some(offered) = value
+            // SAFETY: what was moved into the ring is made `None` without being dropped.
+            && unsafe { self.ring.try_push_from(offered) }
+        {
+            self.count_sent(offered, effects);
+            self.counters.level(self.ring.len());
+            // SAFETY: as above.
+            unsafe { ptr::write(value, None) };
+            return Offer::Sent;
+        }
+        self.offer_slowly(value, effects)
+    }
+
+    #[inline(never)]
+    fn offer_slowly(&mut self, value: &mut Option<T>, effects: &mut Effects<T>) -> Offer {
         if self.closed {
             count!(self.counters, send_closed += 1);
             return Offer::Closed;
         }
-        if !self.waiting_receivers.is_empty()
-            && let Some(receiver) = self.claim_receiver()
-        {
-            let value = value.take().expect("an offered value is there");
-            self.count_sent(&value, effects);
-            effects.wake = self.hand_over(receiver, value, None, effects);
+        if let Some(receiver) = self.claim_receiver() {
+            self.pass_on(receiver, value.take().expect("an offered value"), effects);
             return Offer::Sent;
         }
         if self.has_room() {
-            let value = value.take().expect("an offered value is there");
             self.accept(value, effects);
             return Offer::Sent;
         }
-        self.offer_without_room(value, effects)
-    }
-
-    #[cold]
-    fn offer_without_room(&mut self, value: &mut Option<T>, effects: &mut Effects<T>) -> Offer {
         match self.overflow {
             Overflow::Block => Offer::Full,
             Overflow::DropNewest => {
-                effects.discard = value.take();
+                effects.discard(value.take());
                 count!(self.counters, dropped_newest += 1);
                 Offer::Discarded
             }
             Overflow::DropOldest => {
-                effects.discard = self.pop_held().filter(|_| !broken("drop-oldest-tells"));
+                let oldest = self.pop_held();
+                effects.discard(oldest.filter(|_| !broken("drop-oldest-tells")));
                 count!(self.counters, dropped_oldest += 1);
-                let value = value.take().expect("an offered value is there");
                 self.accept(value, effects);
                 Offer::Sent
             }
         }
     }
 
-    /// Puts a value behind those held.
-    #[inline(always)]
-    fn accept(&mut self, value: T, effects: &mut Effects<T>) {
-        self.count_sent(&value, effects);
-        self.buffer.push_back(value);
-        self.counters.level(self.buffer.len() + self.returned.len());
+    /// Moves a value behind those held.
+    fn accept(&mut self, value: &mut Option<T>, effects: &mut Effects<T>) {
+        let offered = value.as_mut().expect("an offered value");
+        self.count_sent(offered, effects);
+        // SAFETY: moved into the buffer, and so made `None` without being dropped.
+        unsafe {
+            self.ring.push_from(&mut self.rest, offered);
+            ptr::write(value, None);
+        }
+        self.refresh();
+        self.counters.level(self.len());
     }
 
     fn claim_receiver(&mut self) -> Option<NonNull<Node<T>>> {
@@ -200,19 +256,18 @@ impl<T> State<T> {
         unsafe { self.waiting_receivers.claim_front() }
     }
 
-    /// Gives a value to a claimed receiver.
-    fn hand_over(
-        &mut self,
-        receiver: NonNull<Node<T>>,
-        value: T,
-        ticket: Option<u64>,
-        effects: &mut Effects<T>,
-    ) -> Option<Waker> {
-        let ticket = ticket.unwrap_or_else(|| {
-            self.next_ticket += 1;
-            self.next_ticket
-        });
+    /// Sends a value from hand to hand.
+    fn pass_on(&mut self, receiver: NonNull<Node<T>>, value: T, effects: &mut Effects<T>) {
+        self.direct += 1;
+        self.next_ticket += 1;
+        self.count_sent(&value, effects);
         self.count_received(&value, effects);
+        let waker = Self::hand_over(receiver, value, self.next_ticket);
+        effects.wake(waker);
+    }
+
+    /// Gives a value to a claimed receiver.
+    fn hand_over(receiver: NonNull<Node<T>>, value: T, ticket: u64) -> Option<Waker> {
         // SAFETY: the node was claimed, so its slot is ours until it is settled.
         unsafe {
             receiver.as_ref().links(|links| links.ticket = ticket);
@@ -225,48 +280,40 @@ impl<T> State<T> {
     ///
     /// # Safety
     /// The node is pinned, IDLE, and will be taken off before it goes.
-    pub(crate) unsafe fn park_sender(&mut self, node: NonNull<Node<T>>) {
+    pub(crate) unsafe fn park_sender(&mut self, node: NonNull<Node<T>>, parked: Parked) {
         debug_assert!(!self.closed && !self.has_room());
         // SAFETY: the caller's promise.
-        unsafe { self.waiting_senders.push_back(node) }
+        unsafe { self.waiting_senders.push_back(node, parked) }
     }
 
     /// Room may have appeared: lets the first parked sender in.
     #[inline(always)]
     fn admit(&mut self, effects: &mut Effects<T>) {
-        if self.waiting_senders.is_empty() || !self.has_room() {
-            return;
-        }
-        // SAFETY: under the lock; the node is settled below.
-        if let Some(sender) = unsafe { self.waiting_senders.claim_front() } {
-            self.admit_claimed(sender, effects);
+        if !self.waiting_senders.is_empty() {
+            self.admit_first(effects);
         }
     }
 
-    fn admit_claimed(&mut self, sender: NonNull<Node<T>>, effects: &mut Effects<T>) {
-        // SAFETY: the node was claimed, so its slot is ours until it is settled.
-        let (want, value) = unsafe {
-            let want = sender.as_ref().links(|links| links.want);
-            (want, sender.as_ref().slot(|slot| slot.take()))
-        };
-        match want {
-            Want::Permit => self.reserve(),
-            Want::Value => {
-                self.accept(value.expect("a parked sender has its value"), effects);
-            }
-        }
-        if broken("admit-wakes-sender") {
-            // SAFETY: as below.
-            drop(unsafe { Node::settle(sender, DONE) });
+    fn admit_first(&mut self, effects: &mut Effects<T>) {
+        if !self.has_room() {
             return;
         }
-        // SAFETY: claimed above, under the lock.
-        effects.wake = unsafe { Node::settle(sender, DONE) };
+        // SAFETY: under the lock; the node is settled below.
+        let Some(sender) = (unsafe { self.waiting_senders.claim_front() }) else { return };
+        // SAFETY: the node was claimed, so its slot is ours until it is settled.
+        unsafe {
+            match sender.as_ref().links(|links| links.parked.want) {
+                Want::Permit => self.reserve(),
+                Want::Value => sender.as_ref().slot(|slot| self.accept(slot, effects)),
+            }
+            let waker = Node::settle(sender, DONE);
+            effects.wake(waker.filter(|_| !broken("admit-wakes-sender")));
+        }
     }
 
     // ---- permits -------------------------------------------------------------------------
 
-    /// Takes room for a value that comes later; false when there is none.
+    /// Takes room for a value that comes later.
     pub(super) fn try_reserve(&mut self) -> Result<(), ErrorKind> {
         if self.closed {
             count!(self.counters, send_closed += 1);
@@ -281,136 +328,148 @@ impl<T> State<T> {
 
     fn reserve(&mut self) {
         self.reserved += 1;
-        self.set_aside += 1;
+        self.refresh();
     }
 
     /// Gives back a permit's room.
     pub(super) fn unreserve(&mut self, effects: &mut Effects<T>) {
         self.reserved -= 1;
-        self.set_aside -= 1;
+        self.refresh();
         self.admit(effects);
     }
 
-    /// Sends a value into a permit's room, which is used up either way; false when the channel is
-    /// closed. A permit is a promise: values that went back may have filled the channel meanwhile,
-    /// and the value is accepted all the same. The room left over by a value that went straight to
-    /// a receiver is for the next sender, whose wake-up is in `then`.
+    /// Sends a value into a permit's room, which is used up either way; it stays in `value` when
+    /// the channel is closed. A permit is a promise: values that went back may have filled the
+    /// channel meanwhile, and the value is accepted all the same. The room left over by a value that
+    /// went straight to a receiver is for the next sender, whose wake-up is in `then`.
     pub(super) fn send_reserved(
         &mut self,
         value: &mut Option<T>,
         effects: &mut Effects<T>,
         then: &mut Effects<T>,
-    ) -> bool {
+    ) {
         self.reserved -= 1;
-        self.set_aside -= 1;
+        self.refresh();
         if self.closed {
             count!(self.counters, send_closed += 1);
-            return false;
+        } else if let Some(receiver) = self.claim_receiver() {
+            self.pass_on(receiver, value.take().expect("a value to send"), effects);
+            self.admit(then);
+        } else {
+            self.accept(value, effects);
         }
-        let value = value.take().expect("a value to send");
-        match self.claim_receiver() {
-            Some(receiver) => {
-                self.count_sent(&value, effects);
-                effects.wake = self.hand_over(receiver, value, None, effects);
-                self.admit(then);
-            }
-            None => self.accept(value, effects),
-        }
-        true
     }
 
     // ---- receiving -----------------------------------------------------------------------
 
-    /// Takes the next value, if there is one.
+    /// Moves the next value to `place`, if there is one.
     #[inline(always)]
-    pub(crate) fn take(&mut self, effects: &mut Effects<T>) -> Result<T, ErrorKind> {
-        if self.set_aside == self.reserved
-            && let Some(value) = self.buffer.pop_front()
-        {
-            self.count_received(&value, effects);
+    pub(crate) fn take(&mut self, place: &mut MaybeUninit<T>, effects: &mut Effects<T>) -> Take {
+        if self.quick_capacity != 0 && self.ring.pop_to(place) {
+            // SAFETY: just written.
+            self.count_received(unsafe { place.assume_init_ref() }, effects);
             self.admit(effects);
-            return Ok(value);
+            return Take::Taken;
         }
-        self.take_slowly(effects)
+        self.take_slowly(place, effects)
     }
 
-    fn take_slowly(&mut self, effects: &mut Effects<T>) -> Result<T, ErrorKind> {
-        if let Some(value) = self.pop_held() {
-            self.count_received(&value, effects);
-            self.admit(effects);
-            return Ok(value);
+    #[inline(never)]
+    fn take_slowly(&mut self, place: &mut MaybeUninit<T>, effects: &mut Effects<T>) -> Take {
+        if let Some((_, value)) = self.returned.pop_front() {
+            self.recvs_beside += 1;
+            self.finish_taking(place.write(value), effects);
+            return Take::Taken;
+        }
+        if self.ring.pop_to(place) {
+            self.ring.advance(&mut self.rest);
+            // SAFETY: just written.
+            self.finish_taking(unsafe { place.assume_init_ref() }, effects);
+            return Take::Taken;
         }
         if let Some(sender) = self.claim_sender_with_value() {
             // SAFETY: the node was claimed, so its slot is ours until it is settled.
             unsafe {
                 let value = sender.as_ref().slot(|slot| slot.take());
-                let value = value.expect("a parked sender has its value");
-                self.count_sent(&value, effects);
-                self.count_received(&value, effects);
-                effects.wake = Node::settle(sender, DONE);
-                return Ok(value);
+                let value = place.write(value.expect("a parked sender has its value"));
+                self.direct += 1;
+                self.count_sent(value, effects);
+                self.count_received(value, effects);
+                effects.wake(Node::settle(sender, DONE));
+                return Take::Taken;
             }
         }
         if self.closed {
             count!(self.counters, recv_closed += 1);
-            return Err(ErrorKind::Closed);
+            return Take::Closed;
         }
-        Err(ErrorKind::Empty)
+        Take::Empty
     }
 
-    /// The oldest value inside, returned ones first.
+    fn finish_taking(&mut self, value: &T, effects: &mut Effects<T>) {
+        self.count_received(value, effects);
+        self.refresh();
+        self.admit(effects);
+    }
+
+    /// Removes the oldest value inside, returned ones first, without anybody receiving it.
     fn pop_held(&mut self) -> Option<T> {
-        if let Some((_, value)) = self.returned.pop_front() {
-            self.set_aside -= 1;
-            return Some(value);
-        }
-        self.buffer.pop_front()
+        let mut place = MaybeUninit::uninit();
+        let oldest = if let Some((_, value)) = self.returned.pop_front() {
+            Some(value)
+        } else if self.ring.pop_to(&mut place) {
+            self.recvs_beside -= 1;
+            self.ring.advance(&mut self.rest);
+            // SAFETY: just written.
+            Some(unsafe { place.assume_init() })
+        } else {
+            None
+        };
+        self.refresh();
+        oldest
     }
 
     /// The first parked sender that brings a value. Those that want a permit wait for room, and a
     /// hand-off takes none, so passing them by is fair.
     fn claim_sender_with_value(&mut self) -> Option<NonNull<Node<T>>> {
         // SAFETY: under the lock; the caller settles the node.
-        unsafe { self.waiting_senders.claim_first(|links| links.want == Want::Value) }
+        unsafe { self.waiting_senders.claim_first(|links| links.parked.want == Want::Value) }
     }
 
     /// Parks a receive that found nothing.
     ///
     /// # Safety
     /// The node is pinned, IDLE, and will be taken off before it goes.
-    pub(crate) unsafe fn park_receiver(&mut self, node: NonNull<Node<T>>) {
+    pub(crate) unsafe fn park_receiver(&mut self, node: NonNull<Node<T>>, parked: Parked) {
         debug_assert!(!self.closed && self.len() == 0);
         // SAFETY: the caller's promise.
-        unsafe { self.waiting_receivers.push_back(node) }
+        unsafe { self.waiting_receivers.push_back(node, parked) }
     }
 
     /// Puts back a value that was handed to a receive which was dropped before it was looked at:
     /// as though that receive had never been there.
     pub(crate) fn give_back(&mut self, ticket: u64, value: T, effects: &mut Effects<T>) {
-        let bytes = self.bytes(&value);
-        self.counters.unreceived(bytes);
+        let bytes = self.measure.map_or(0, |measure| Self::measured(measure, &value));
+        count!(self.counters, bytes_received -= bytes);
+        self.recvs_beside -= 1;
         if self.receivers == 0 {
             count!(self.counters, undelivered += 1);
-            effects.discard = Some(value);
-            return;
-        }
-        if let Some(receiver) = self.claim_receiver() {
-            effects.wake = self.hand_over(receiver, value, Some(ticket), effects);
-            return;
-        }
-        if self.overflow == Overflow::DropOldest && self.len() >= self.capacity {
+            effects.discard(Some(value));
+        } else if let Some(receiver) = self.claim_receiver() {
+            self.recvs_beside += 1;
+            self.count_received(&value, effects);
+            effects.wake(Self::hand_over(receiver, value, ticket));
+        } else if self.overflow == Overflow::DropOldest && !self.has_room() {
             count!(self.counters, dropped_oldest += 1);
-            effects.discard = Some(value);
-            return;
+            effects.discard(Some(value));
+        } else if broken("give-back") {
+            effects.discard(Some(value));
+        } else {
+            let at = self.returned.partition_point(|(other, _)| *other < ticket);
+            self.returned.insert(at, (ticket, value));
+            self.refresh();
+            self.counters.level(self.len());
         }
-        if broken("give-back") {
-            effects.discard = Some(value);
-            return;
-        }
-        let at = self.returned.partition_point(|(other, _)| *other < ticket);
-        self.returned.insert(at, (ticket, value));
-        self.set_aside += 1;
-        self.counters.level(self.len());
     }
 
     // ---- leaving -------------------------------------------------------------------------
@@ -420,7 +479,7 @@ impl<T> State<T> {
     /// # Safety
     /// The node belongs to this channel and, when WAITING, to the side given.
     pub(crate) unsafe fn unpark(&mut self, node: &Node<T>, sender: bool) -> bool {
-        if node.state() != super::node::WAITING {
+        if node.state() != WAITING {
             return false;
         }
         let list = if sender { &mut self.waiting_senders } else { &mut self.waiting_receivers };
@@ -434,6 +493,7 @@ impl<T> State<T> {
     pub(super) fn close(&mut self) -> bool {
         let first = !self.closed;
         self.closed = true;
+        self.refresh();
         first
     }
 
@@ -479,72 +539,97 @@ impl<T> State<T> {
     pub(super) fn take_undelivered(&mut self) -> impl Iterator<Item = T> + use<T> {
         debug_assert!(self.receivers == 0);
         count!(self.counters, undelivered += self.len());
+        self.recvs_beside -= (self.ring.len() + self.rest.len()) as i64;
         let returned = std::mem::take(&mut self.returned);
-        self.set_aside -= returned.len();
-        returned.into_iter().map(|(_, value)| value).chain(self.buffer.take_all())
+        returned.into_iter().map(|(_, value)| value).chain(self.ring.take_all(&mut self.rest))
     }
 
     // ---- selecting -----------------------------------------------------------------------
 
     /// Whether a receive attempt would end now.
     pub(crate) fn could_take(&self) -> bool {
-        // SAFETY: under the lock.
-        self.closed
-            || self.len() > 0
-            || unsafe { self.waiting_senders.any_open(|links| links.want == Want::Value) }
+        self.closed || self.len() > 0 || self.is_value_parked()
     }
 
     /// Whether a send attempt would end now.
     pub(crate) fn could_offer(&self) -> bool {
-        // SAFETY: under the lock.
         self.closed
             || self.has_room()
             || self.overflow != Overflow::Block
-            || unsafe { self.waiting_receivers.any_open(|_| true) }
+            || self.is_receiver_parked()
+    }
+
+    fn is_value_parked(&self) -> bool {
+        // SAFETY: under the lock.
+        unsafe { self.waiting_senders.any_open(|links| links.parked.want == Want::Value) }
+    }
+
+    fn is_receiver_parked(&self) -> bool {
+        // SAFETY: under the lock.
+        unsafe { self.waiting_receivers.any_open(|_| true) }
     }
 
     // ---- counting ------------------------------------------------------------------------
 
-    fn bytes(&self, value: &T) -> u64 {
-        match self.measure {
-            None => size_of::<T>() as u64,
-            // A measure that panics must not leave a claimed peer behind: it counts as nothing.
-            Some(measure) => catch_unwind(AssertUnwindSafe(|| measure(value))).unwrap_or(0) as u64,
-        }
+    /// The bytes of a value, where its size is not the same for all.
+    #[cold]
+    fn measured(measure: fn(&T) -> usize, value: &T) -> u64 {
+        // A measure that panics must not leave a claimed peer behind: it counts as nothing.
+        catch_unwind(AssertUnwindSafe(|| measure(value))).unwrap_or(0) as u64
     }
 
+    /// The number of sends is the ring's tail and what went past it; only the rest is counted.
     #[inline(always)]
     fn count_sent(&mut self, value: &T, effects: &mut Effects<T>) {
-        count!(self.counters, bytes_sent += self.bytes(value));
-        if self.counters.sent() {
+        if let Some(measure) = self.measure {
+            count!(self.counters, bytes_sent += Self::measured(measure, value));
+        }
+        if self.counters.is_sample_due(self.ring.tail() + self.direct) {
             effects.observed |= self.counters.sample();
+            effects.any |= effects.observed;
         }
     }
 
     #[inline(always)]
     fn count_received(&mut self, value: &T, effects: &mut Effects<T>) {
-        count!(self.counters, bytes_received += self.bytes(value));
-        if self.counters.received() {
-            effects.observed |= self.counters.sample();
+        if let Some(measure) = self.measure {
+            count!(self.counters, bytes_received += Self::measured(measure, value));
         }
+        if self.counters.is_sample_due(self.ring.head() + self.direct) {
+            effects.observed |= self.counters.sample();
+            effects.any |= effects.observed;
+        }
+    }
+
+    /// The totals, with what the ring's positions tell.
+    pub(super) fn totals(&self) -> Totals {
+        let mut totals = self.counters.totals;
+        if !cfg!(feature = "metrics") {
+            return totals;
+        }
+        totals.sends = self.ring.tail() + self.rest.len() + self.direct;
+        totals.recvs = (self.ring.head() + self.direct).wrapping_add_signed(self.recvs_beside);
+        if self.measure.is_none() {
+            totals.bytes_sent = totals.sends * size_of::<T>() as u64;
+            totals.bytes_received = totals.recvs * size_of::<T>() as u64;
+        }
+        totals
     }
 
     #[cfg(test)]
     pub(crate) fn check_invariants(&self) {
         let (senders, receivers) = self.waiting();
         // SAFETY: under the lock.
-        let values_parked =
-            unsafe { self.waiting_senders.any_open(|links| links.want == Want::Value) };
-        let open_senders = unsafe { self.waiting_senders.any_open(|_| true) };
-        let open_receivers = unsafe { self.waiting_receivers.any_open(|_| true) };
-        assert!(
-            !open_receivers || (self.len() == 0 && !values_parked),
-            "1: a receiver waits beside a value"
-        );
-        assert!(!open_senders || !self.has_room(), "2: a sender waits beside room");
+        let sender_parked = unsafe { self.waiting_senders.any_open(|_| true) };
+        let nothing = self.len() == 0 && !self.is_value_parked();
+        assert!(!self.is_receiver_parked() || nothing, "1: a receiver waits beside a value");
+        assert!(!sender_parked || !self.has_room(), "2: a sender waits beside room");
         assert!(!self.closed || senders + receivers == 0, "3: somebody waits on a closed channel");
         assert!(self.receivers > 0 || self.len() == 0, "3: values held for nobody");
-        assert_eq!(self.set_aside, self.returned.len() + self.reserved);
         assert!(self.returned.iter().is_sorted_by_key(|(ticket, _)| *ticket));
+        assert!(self.ring.len() > 0 || self.rest.len() == 0, "a block is behind an empty ring");
+        let ordinary =
+            !self.closed && self.reserved + self.rest.len() + self.returned.len() as u64 == 0;
+        assert_eq!(self.quick_capacity, if ordinary { self.capacity } else { 0 });
     }
 }

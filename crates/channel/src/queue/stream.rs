@@ -1,6 +1,7 @@
 //! Receiving as a `Stream`.
 
 use std::{
+    mem::MaybeUninit,
     pin::Pin,
     task::{Context, Poll},
 };
@@ -10,6 +11,7 @@ use futures_core::Stream;
 use super::{
     Receiver,
     node::{IDLE, Node},
+    state::Take,
 };
 
 /// A receiver as a [`Stream`] that ends when the channel is closed; see [`Receiver::into_stream`].
@@ -52,8 +54,12 @@ impl<T> Stream for ReceiverStream<T> {
         if self.rx.is_released() {
             return Poll::Ready(None);
         }
-        // SAFETY: pinned, and `drop` leaves.
-        unsafe { self.rx.channel.poll_recv(&self.node, Some(context.waker())) }.map(Result::ok)
+        let mut place = MaybeUninit::uninit();
+        // SAFETY: pinned, and `drop` leaves; the place is written when it says so.
+        unsafe {
+            let polled = self.rx.channel.poll_recv(&self.node, &mut place, Some(context.waker()));
+            polled.map(|take| (take == Take::Taken).then(|| place.assume_init()))
+        }
     }
 }
 

@@ -6,14 +6,15 @@
 //! lock in which it parks.
 
 use std::{
+    mem::MaybeUninit,
     ptr::NonNull,
     task::{Poll, Waker},
 };
 
 use super::{
     Channel,
-    node::{CLOSED, DISCARDED, DONE, IDLE, Node, WAITING, Want},
-    state::{Effects, Offer, State},
+    node::{CLOSED, DISCARDED, DONE, IDLE, Node, Parked, TAKEN, WAITING, Want},
+    state::{Effects, Offer, State, Take},
 };
 use crate::{error::ErrorKind, metrics::count, sync::broken};
 
@@ -34,6 +35,7 @@ impl<T> Channel<T> {
         &self,
         node: &Node<T>,
         side: Side,
+        want: Want,
         waker: Option<&Waker>,
         mut attempt: impl FnMut(&mut State<T>) -> Option<R>,
     ) -> Poll<R> {
@@ -56,12 +58,12 @@ impl<T> Channel<T> {
                 Some(waker)
             }
         };
+        let parked = Parked { waker, claim: None, want };
         // SAFETY: under the lock; the rest is the caller's promise.
         unsafe {
-            node.links(|links| links.waker = waker);
             match side {
-                Side::Send => state.park_sender(NonNull::from(node)),
-                Side::Receive => state.park_receiver(NonNull::from(node)),
+                Side::Send => state.park_sender(NonNull::from(node), parked),
+                Side::Receive => state.park_receiver(NonNull::from(node), parked),
             }
         }
         Poll::Pending
@@ -78,7 +80,9 @@ impl<T> Channel<T> {
         let state = self.state.lock();
         // SAFETY: under the lock.
         let same = unsafe {
-            node.links(|links| links.waker.as_ref().is_some_and(|held| held.will_wake(waker)))
+            node.links(|links| {
+                links.parked.waker.as_ref().is_some_and(|held| held.will_wake(waker))
+            })
         };
         if node.state() == WAITING && same {
             return Poll::Pending;
@@ -88,7 +92,7 @@ impl<T> Channel<T> {
         let state = self.state.lock();
         if node.state() == WAITING {
             // SAFETY: under the lock.
-            unsafe { node.links(|links| std::mem::swap(&mut links.waker, &mut waker)) };
+            unsafe { node.links(|links| std::mem::swap(&mut links.parked.waker, &mut waker)) };
             drop(state);
             return Poll::Pending;
         }
@@ -99,6 +103,7 @@ impl<T> Channel<T> {
     /// Takes a node off its list, if it is parked, and counts why; false when a peer was faster.
     pub(super) fn leave(&self, node: &Node<T>, side: Side, why: ErrorKind) -> bool {
         let mut state = self.state.lock();
+        let parked = node.state() == WAITING;
         // SAFETY: under the lock; the node is on the side it was parked on.
         let left = node.state() == IDLE || unsafe { state.unpark(node, side == Side::Send) };
         if left {
@@ -108,8 +113,9 @@ impl<T> Channel<T> {
                 (Side::Receive, ErrorKind::Timeout) => count!(state.counters, recv_timeout += 1),
                 (Side::Receive, _) => count!(state.counters, recv_cancelled += 1),
             }
-            // SAFETY: under the lock; the waker is dropped after it.
-            let waker = unsafe { node.links(|links| links.waker.take()) };
+            // SAFETY: under the lock, after having been listed; the waker is dropped after it.
+            let take = || unsafe { node.links(|links| links.parked.waker.take()) };
+            let waker = if parked { take() } else { None };
             drop(state);
             drop(waker);
         }
@@ -133,7 +139,7 @@ impl<T> Channel<T> {
         let mut effects = Effects::none();
         // SAFETY: the owner of an IDLE node may use its slot; the rest is the caller's promise.
         let polled = unsafe {
-            self.attempt_or_park(node, Side::Send, waker, |state| {
+            self.attempt_or_park(node, Side::Send, Want::Value, waker, |state| {
                 match node.slot(|slot| state.offer(slot, &mut effects)) {
                     Offer::Sent => Some(DONE),
                     Offer::Discarded => Some(DISCARDED),
@@ -145,7 +151,7 @@ impl<T> Channel<T> {
         if let Poll::Ready(outcome) = polled {
             // Before the effects: should one panic, the node must not look as though it never began.
             node.set_state(outcome);
-            self.carry_out(effects);
+            self.carry_out(&mut effects);
         }
         polled
     }
@@ -162,11 +168,12 @@ impl<T> Channel<T> {
         }
         // SAFETY: nobody else knows the node yet; the rest is the caller's promise.
         let polled = unsafe {
-            node.links(|links| links.want = Want::Permit);
-            self.attempt_or_park(node, Side::Send, waker, |state| match state.try_reserve() {
-                Ok(()) => Some(DONE),
-                Err(ErrorKind::Closed) => Some(CLOSED),
-                Err(_) => None,
+            self.attempt_or_park(node, Side::Send, Want::Permit, waker, |state| {
+                match state.try_reserve() {
+                    Ok(()) => Some(DONE),
+                    Err(ErrorKind::Closed) => Some(CLOSED),
+                    Err(_) => None,
+                }
             })
         };
         if let Poll::Ready(outcome) = polled {
@@ -177,7 +184,8 @@ impl<T> Channel<T> {
 
     // ---- receiving -----------------------------------------------------------------------
 
-    /// Takes a value, or parks for one. The node is IDLE again when this is ready.
+    /// Moves a value to `place`, or parks for one. Ready with `Taken` or `Closed`; the node is IDLE
+    /// again then.
     ///
     /// # Safety
     /// As for [`Channel::attempt_or_park`].
@@ -185,27 +193,34 @@ impl<T> Channel<T> {
     pub(super) unsafe fn poll_recv(
         &self,
         node: &Node<T>,
+        place: &mut MaybeUninit<T>,
         waker: Option<&Waker>,
-    ) -> Poll<Result<T, ErrorKind>> {
+    ) -> Poll<Take> {
+        if node.state() != IDLE {
+            return self.poll_parked_recv(node, place, waker);
+        }
+        let mut effects = Effects::none();
+        // SAFETY: the caller's promise.
+        let polled = unsafe {
+            self.attempt_or_park(node, Side::Receive, Want::Value, waker, |state| {
+                Some(state.take(place, &mut effects)).filter(|take| *take != Take::Empty)
+            })
+        };
+        if polled == Poll::Ready(Take::Taken) {
+            // SAFETY: taken, so the place is written.
+            unsafe { self.deliver(&mut effects, place) };
+        }
+        polled
+    }
+
+    #[cold]
+    fn poll_parked_recv(
+        &self,
+        node: &Node<T>,
+        place: &mut MaybeUninit<T>,
+        waker: Option<&Waker>,
+    ) -> Poll<Take> {
         let outcome = match node.state() {
-            IDLE => {
-                let mut effects = Effects::none();
-                // SAFETY: the caller's promise.
-                let polled = unsafe {
-                    self.attempt_or_park(node, Side::Receive, waker, |state| {
-                        match state.take(&mut effects) {
-                            Err(ErrorKind::Empty) => None,
-                            taken => Some(taken),
-                        }
-                    })
-                };
-                return match polled {
-                    Poll::Ready(Ok(value)) => {
-                        Poll::Ready(Ok(self.carry_out_and_deliver(effects, value)))
-                    }
-                    other => other,
-                };
-            }
             WAITING => match self.renew(node, waker) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(outcome) => outcome,
@@ -213,11 +228,12 @@ impl<T> Channel<T> {
             outcome => outcome,
         };
         node.set_state(IDLE);
-        Poll::Ready(match outcome {
-            // SAFETY: a settled node is its owner's again.
-            DONE => Ok(unsafe { node.slot(|slot| slot.take()) }.expect("a filled slot")),
-            _ => Err(ErrorKind::Closed),
-        })
+        if outcome == CLOSED {
+            return Poll::Ready(Take::Closed);
+        }
+        // SAFETY: a settled node is its owner's again.
+        place.write(unsafe { node.slot(|slot| slot.take()) }.expect("a filled slot"));
+        Poll::Ready(Take::Taken)
     }
 
     /// Ends a receive that may be parked or filled: leaves, or puts the value back.
@@ -225,17 +241,18 @@ impl<T> Channel<T> {
         if node.state() == IDLE || self.leave(node, Side::Receive, ErrorKind::Cancelled) {
             return;
         }
-        // SAFETY: settled, so the slot is the owner's again; the ticket is read under the lock.
-        let Some(value) = (unsafe { node.slot(|slot| slot.take()) }) else {
-            return;
-        };
+        // SAFETY: settled, so the slot is the owner's again.
+        let Some(value) = (unsafe { node.slot(|slot| slot.take()) }) else { return };
         let mut effects = Effects::none();
         let mut state = self.state.lock();
-        // SAFETY: under the lock.
-        let ticket = unsafe { node.links(|links| links.ticket) };
+        let ticket = match node.state() {
+            TAKEN => 0,
+            // SAFETY: under the lock, after having been listed.
+            _ => unsafe { node.links(|links| links.ticket) },
+        };
         state.give_back(ticket, value, &mut effects);
         drop(state);
         node.set_state(IDLE);
-        self.carry_out(effects);
+        self.carry_out(&mut effects);
     }
 }

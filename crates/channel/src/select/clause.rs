@@ -92,7 +92,7 @@ impl<A: ClauseAction> sealed::Erased for Op<A> {
     }
 
     fn attempt(self: Pin<&mut Self>) -> bool {
-        self.parts().0.attempt()
+        self.action().attempt()
     }
 
     unsafe fn could_end(&self) -> bool {
@@ -102,18 +102,17 @@ impl<A: ClauseAction> sealed::Erased for Op<A> {
 
     unsafe fn enlist(self: Pin<&mut Self>, claim: NonNull<Claim>, clause: u32) {
         // SAFETY: the caller's promise.
-        unsafe { self.parts().0.enlist(claim, clause) }
+        unsafe { self.action().enlist(claim, clause) }
     }
 
     fn delist(self: Pin<&mut Self>) {
-        self.parts().0.delist();
+        self.action().delist();
     }
 
-    fn watch(self: Pin<&mut Self>, waker: &Waker) -> bool {
-        let (action, mut limits) = self.parts();
-        let ready = action.watch(waker);
-        let cancelled = !limits.as_mut().watch_cancel(waker);
-        limits.watch_deadline(waker);
+    fn watch(mut self: Pin<&mut Self>, waker: &Waker) -> bool {
+        let ready = self.as_mut().action().watch(waker);
+        let cancelled = !self.as_mut().watch_cancel(waker);
+        self.watch_deadline(waker);
         ready || cancelled
     }
 
@@ -126,15 +125,15 @@ impl<A: ClauseAction> sealed::Erased for Op<A> {
     }
 
     fn forget(self: Pin<&mut Self>) {
-        self.parts().0.forget();
+        self.action().forget();
     }
 
     fn limit_passed(&self) -> Option<ErrorKind> {
-        self.limits_ref().passed()
+        Op::limit_passed(self)
     }
 
     fn is_cancelled(&self) -> bool {
-        self.limits_ref().is_cancelled()
+        Op::is_cancelled(self)
     }
 }
 
@@ -146,7 +145,7 @@ impl<A: ClauseAction> sealed::Clause for Op<A> {
     }
 
     fn output(self: Pin<&mut Self>, limit: Option<ErrorKind>) -> A::Output {
-        let action = self.parts().0;
+        let action = self.action();
         match limit {
             Some(why) => action.abandon(why),
             None => match action.poll(None) {

@@ -93,10 +93,10 @@ impl Progress {
     fn attempt_all(&self, mut clauses: Pin<&mut dyn Indexed>) -> Poll<Result<Chosen, Error>> {
         let count = clauses.count();
         if count == 0 {
-            return Poll::Ready(Err(Error::with(
+            return Poll::Ready(Err(Error::told(&(
                 ErrorKind::Invalid,
                 "a select needs at least one clause: it would wait for ever",
-            )));
+            ))));
         }
         let start = if self.biased { 0 } else { turn::next() % count };
         let in_turn = || (start..count).chain(0..start);

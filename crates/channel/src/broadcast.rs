@@ -19,7 +19,7 @@ use crate::{
     lock::{Lock, RawLock},
     metrics::{Counters, Kind, Snapshot, count},
     op::{Op, sealed},
-    park::SpinMemory,
+    park::WaitMemory,
     queue::MAX_CAPACITY,
     select::{Claim, ClauseAction},
     sync::Arc,
@@ -55,7 +55,7 @@ pub fn broadcast<T: Clone>(capacity: usize) -> (Sender<T>, Receiver<T>) {
             waiting: WakeList::new(),
             counters: Counters::default(),
         }),
-        spin: SpinMemory::new(),
+        spin: WaitMemory::new(),
         capacity: capacity.next_power_of_two(),
     });
     (Sender { channel: channel.clone() }, Receiver { channel, next: 0 })
@@ -63,7 +63,7 @@ pub fn broadcast<T: Clone>(capacity: usize) -> (Sender<T>, Receiver<T>) {
 
 struct Channel<T> {
     state: Lock<State<T>>,
-    spin: SpinMemory,
+    spin: WaitMemory,
     capacity: usize,
 }
 
@@ -218,7 +218,7 @@ impl<T> Sender<T> {
         let len = state.ring.len() as u64;
         state.counters.level(len);
         count!(state.counters, sends += 1);
-        if state.counters.is_sample_due(state.counters.totals.sends) {
+        if state.counters.is_send_sampled(state.counters.totals.sends) {
             state.counters.sample();
         }
         let anybody = state.waiting.len() > 0;
@@ -432,7 +432,7 @@ impl<T: Clone> sealed::Action for Recv<'_, T> {
         Err(why.into())
     }
 
-    fn spin_memory(&self) -> Option<&SpinMemory> {
+    fn wait_memory(&self) -> Option<&WaitMemory> {
         Some(&self.rx.channel.spin)
     }
 }

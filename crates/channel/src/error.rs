@@ -127,23 +127,45 @@ impl std::error::Error for Error {}
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct SendError<T> {
-    kind: ErrorKind,
     value: T,
+    why: Why,
+}
+
+/// The kinds a send can fail with, in a byte: the result of a send is made and looked at for every
+/// message.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Why {
+    Full,
+    Timeout,
+    Cancelled,
+    Closed,
 }
 
 impl<T> SendError<T> {
     pub(crate) fn new(kind: ErrorKind, value: T) -> SendError<T> {
-        SendError { kind, value }
+        let why = match kind {
+            ErrorKind::Full => Why::Full,
+            ErrorKind::Timeout => Why::Timeout,
+            ErrorKind::Cancelled => Why::Cancelled,
+            ErrorKind::Closed => Why::Closed,
+            other => unreachable!("a send does not fail with {other:?}"),
+        };
+        SendError { value, why }
     }
 
     /// What went wrong, as a closed set.
     pub fn kind(&self) -> ErrorKind {
-        self.kind
+        match self.why {
+            Why::Full => ErrorKind::Full,
+            Why::Timeout => ErrorKind::Timeout,
+            Why::Cancelled => ErrorKind::Cancelled,
+            Why::Closed => ErrorKind::Closed,
+        }
     }
 
     /// True when the channel is closed.
     pub fn is_closed(&self) -> bool {
-        self.kind == ErrorKind::Closed
+        self.why == Why::Closed
     }
 
     /// The value that was not sent.
@@ -159,13 +181,13 @@ impl<T> SendError<T> {
 
 impl<T> fmt::Debug for SendError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SendError").field("kind", &self.kind).finish_non_exhaustive()
+        f.debug_struct("SendError").field("kind", &self.kind()).finish_non_exhaustive()
     }
 }
 
 impl<T> fmt::Display for SendError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.kind.fmt(f)
+        self.kind().fmt(f)
     }
 }
 
@@ -173,6 +195,6 @@ impl<T> std::error::Error for SendError<T> {}
 
 impl<T> From<SendError<T>> for Error {
     fn from(error: SendError<T>) -> Error {
-        Error::new(error.kind)
+        Error::new(error.kind())
     }
 }

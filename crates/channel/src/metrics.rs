@@ -2,7 +2,7 @@
 //! them, rates between two snapshots, and subscriptions that push snapshots.
 //!
 //! Counting costs a plain increment per operation. Time is looked at once in [`SAMPLE_EVERY`]
-//! operations and when a thread goes to sleep, never per operation. Built without the `metrics`
+//! sends and when a thread goes to sleep, never per operation. Built without the `metrics`
 //! feature the counters are gone and their fields in a snapshot stay zero.
 
 use std::{
@@ -16,7 +16,7 @@ use crate::{
     panics::FirstPanic,
 };
 
-/// The clock is read once in this many operations.
+/// The clock is read once in this many sends.
 pub const SAMPLE_EVERY: u64 = 64;
 
 /// The version of [`Snapshot`]'s fields.
@@ -61,8 +61,10 @@ pub(crate) struct Counters {
     pub(crate) high_water: u64,
     pub(crate) first_operation: Option<Instant>,
     pub(crate) last_operation: Option<Instant>,
-    /// Operations whose number has none of these bits are sampled.
-    sample_mask: u64,
+    /// Sends whose number has none of these bits are sampled.
+    send_mask: u64,
+    /// The same for receives: none of them, unless somebody observes the channel.
+    recv_mask: u64,
     /// Set with the first subscription.
     observers: Option<Arc<Observers>>,
 }
@@ -127,7 +129,8 @@ impl Default for Counters {
             high_water: 0,
             first_operation: None,
             last_operation: None,
-            sample_mask: SAMPLE_EVERY - 1,
+            send_mask: SAMPLE_EVERY - 1,
+            recv_mask: u64::MAX,
             observers: None,
         }
     }
@@ -141,10 +144,16 @@ impl Counters {
         }
     }
 
-    /// Whether the operation with this number is one at which to [`Counters::sample`].
+    /// Whether the send with this number is one at which to [`Counters::sample`].
     #[inline(always)]
-    pub(crate) fn is_sample_due(&self, number: u64) -> bool {
-        cfg!(feature = "metrics") && number & self.sample_mask == 0
+    pub(crate) fn is_send_sampled(&self, number: u64) -> bool {
+        cfg!(feature = "metrics") && number & self.send_mask == 0
+    }
+
+    /// Whether the receive with this number is one at which to [`Counters::sample`].
+    #[inline(always)]
+    pub(crate) fn is_recv_sampled(&self, number: u64) -> bool {
+        cfg!(feature = "metrics") && number & self.recv_mask == 0
     }
 
     /// Looks at the clock; true when somebody observes this channel.
@@ -158,7 +167,8 @@ impl Counters {
         self.last_operation = Some(now);
         let step = self.observers.as_ref().and_then(|observers| observers.step());
         // At least as often as asked: the power of two below.
-        self.sample_mask = (1 << step.unwrap_or(SAMPLE_EVERY).ilog2()) - 1;
+        self.send_mask = (1 << step.unwrap_or(SAMPLE_EVERY).ilog2()) - 1;
+        self.recv_mask = if step.is_some() { self.send_mask } else { u64::MAX };
         step.is_some()
     }
 
@@ -170,7 +180,7 @@ impl Counters {
                 "metrics are compiled out: build marline-channel with its `metrics` feature",
             )));
         }
-        self.sample_mask = 0;
+        (self.send_mask, self.recv_mask) = (0, 0);
         Ok(self.observers.get_or_insert_default().clone())
     }
 

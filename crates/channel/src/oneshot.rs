@@ -29,7 +29,7 @@ use crate::{
     lock::RawLock,
     metrics::{Kind, Snapshot, Totals},
     op::{Op, sealed},
-    park::SpinMemory,
+    park::WaitMemory,
     select::{Claim, ClauseAction},
     sync::{AtomicU8, Ordering, Shared, broken},
 };
@@ -321,8 +321,8 @@ impl<T> sealed::Action for Recv<'_, T> {
         }
     }
 
-    fn spin_memory(&self) -> Option<&SpinMemory> {
-        static ONESHOTS: SpinMemory = SpinMemory::new();
+    fn wait_memory(&self) -> Option<&WaitMemory> {
+        static ONESHOTS: WaitMemory = WaitMemory::new();
         Some(&ONESHOTS)
     }
 }

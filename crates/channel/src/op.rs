@@ -11,7 +11,7 @@
 
 use std::{
     future::Future,
-    pin::{Pin, pin},
+    pin::Pin,
     task::{Context, Poll, Waker},
     time::{Duration, Instant},
 };
@@ -19,7 +19,7 @@ use std::{
 use crate::{
     cancel::CancelToken,
     error::{Error, ErrorKind},
-    park::{SpinMemory, Woken, with_parker},
+    park::{WaitMemory, Woken, with_parker},
     timer::Alarm,
     wakers::WakeNode,
 };
@@ -30,7 +30,7 @@ pub trait Action: sealed::Action {}
 impl<A: sealed::Action> Action for A {}
 
 pub(crate) mod sealed {
-    use super::{ErrorKind, Pin, Poll, SpinMemory, Waker};
+    use super::{ErrorKind, Pin, Poll, WaitMemory, Waker};
 
     /// Attempt, park, leave. Dropping a parked action leaves, too.
     pub trait Action {
@@ -40,10 +40,16 @@ pub(crate) mod sealed {
         /// its end: the caller looks at [`Action::is_settled`] and then polls again.
         fn poll(self: Pin<&mut Self>, waker: Option<&Waker>) -> Poll<Self::Output>;
 
-        /// The usual case of a wait: an attempt at the very beginning that does not park, and so
-        /// needs no pinned place. None when it has to be polled.
-        fn attempt_first(&mut self) -> Option<Self::Output> {
+        /// The usual case of a wait: an attempt by the owner of an action that is not parked, which
+        /// does not park either and so needs no pinned place. None when it has to be polled.
+        fn attempt_first(&self) -> Option<Self::Output> {
             None
+        }
+
+        /// Whether its peer can go on for a while before anybody parks: then attempting again after
+        /// a moment beats parking at once. Not for one that is parked.
+        fn is_buffered(&self) -> bool {
+            false
         }
 
         /// Whether polling a parked action would end it.
@@ -52,8 +58,8 @@ pub(crate) mod sealed {
         /// Ends it now: with what it achieved if a peer was faster, with `why` otherwise.
         fn abandon(self: Pin<&mut Self>, why: ErrorKind) -> Self::Output;
 
-        /// Whether spinning for its end has paid lately.
-        fn spin_memory(&self) -> Option<&SpinMemory>;
+        /// How long such waits took lately.
+        fn wait_memory(&self) -> Option<&WaitMemory>;
 
         /// The thread is about to sleep: the one moment when reading the clock costs nothing.
         fn before_sleep(&self) {}
@@ -115,12 +121,15 @@ impl<A: Action> Op<A> {
         {
             return output;
         }
-        self.wait_slowly()
+        // SAFETY: a local that is not moved any more. (The `pin!` macro would move it once, on the
+        // path of every message.)
+        unsafe { Pin::new_unchecked(&mut self) }.wait_slowly()
     }
 
     #[cold]
-    fn wait_slowly(self) -> A::Output {
-        match pin!(self).block(false) {
+    #[inline(never)]
+    fn wait_slowly(self: Pin<&mut Self>) -> A::Output {
+        match self.block(false) {
             Ok(output) => output,
             Err(_) => unreachable!("only an interruptible wait is interrupted"),
         }
@@ -151,20 +160,27 @@ impl<A: Action> Op<A> {
         if self.is_cancelled() {
             return Ok(self.action().abandon(ErrorKind::Cancelled));
         }
+        if let Some(output) = self.attempt_again() {
+            return Ok(output);
+        }
         if let Poll::Ready(output) = self.as_mut().action().poll(None) {
             return Ok(output);
         }
         let deadline = self.limits.as_ref().and_then(|limits| limits.deadline);
         if self.limit_passed().is_none()
-            && let Some(memory) = self.action.spin_memory()
-            && memory.spin(|| self.action.is_settled())
+            && let Some(memory) = self.action.wait_memory()
+            && memory.wait_awake(|| self.action.is_settled())
             && let Poll::Ready(output) = self.as_mut().action().poll(None)
         {
             return Ok(output);
         }
+        let start = Instant::now();
         with_parker(|parker, waker| {
             loop {
                 if let Poll::Ready(output) = self.as_mut().poll_limited(waker) {
+                    if let Some(memory) = self.action.wait_memory() {
+                        memory.remember(start.elapsed());
+                    }
                     return Ok(output);
                 }
                 self.action.before_sleep();
@@ -173,6 +189,12 @@ impl<A: Action> Op<A> {
                 }
             }
         })
+    }
+
+    /// Attempts a few more times before parking, where the peer needs nobody parked to go on.
+    fn attempt_again(&self) -> Option<A::Output> {
+        let memory = self.action.wait_memory().filter(|_| self.action.is_buffered())?;
+        memory.attempt_again(|| self.action.attempt_first())
     }
 
     /// Polls the action, then its limits. The deadline's wake-up is the caller's affair.
@@ -307,6 +329,7 @@ impl Limits {
 }
 
 impl Drop for Cancel {
+    #[cold]
     fn drop(&mut self) {
         if self.registered {
             self.token.forget(&self.node);

@@ -15,10 +15,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The longest a thread spins before it sleeps: a little over the time a running peer on another
-/// CPU takes to answer, far below the cost of a sleep and a wake-up.
-pub(crate) const LONGEST_SPIN: Duration = Duration::from_micros(2);
-
 /// Whether another CPU could run the peer while this thread spins.
 #[inline]
 pub(crate) fn other_cpus() -> bool {
@@ -168,50 +164,112 @@ impl Wake for Parker {
     }
 }
 
-/// What a channel remembers about spinning: after waits that outlasted the spin, the next few go
-/// to sleep at once (1, 3, 7 … up to 2^`MOST_MISSES` − 1 of them), and one success makes it eager
-/// again. So a busy pair of threads never sleeps and an idle one hardly spins.
-pub struct SpinMemory {
-    /// Waits still to go without spinning (low byte), consecutive misses (next byte).
-    word: AtomicU32,
+/// How long the waits on a channel took lately, and so how to begin the next one.
+///
+/// Going to sleep and being woken costs tens of microseconds where a hand-off between two running
+/// threads costs a tenth of one. So a wait first spins for about as long as a running peer takes
+/// to answer ([`LONGEST_SPIN`]; never on one CPU), then lets others run for about as long as the
+/// sleep would cost ([`LONGEST_YIELD`]), and then sleeps. A channel whose waits are longer than that
+/// anyway goes to sleep at once: an idle receiver burns nothing. Sleeps shorter than that bring the
+/// pair back to its feet.
+pub struct WaitMemory {
+    /// A running mean, in nanoseconds, that forgets an eighth with each wait. Races between
+    /// threads only make it a little less exact.
+    mean_nanos: AtomicU32,
 }
 
-/// At most 2^5 − 1 = 31 waits go by without a spin.
-const MOST_MISSES: u32 = 5;
+/// The longest a thread spins: a little over the time a running peer on another CPU takes to answer.
+const LONGEST_SPIN: Duration = Duration::from_micros(2);
+/// The longest a thread gives way to others before it sleeps: about what the sleep would cost.
+const LONGEST_YIELD: Duration = Duration::from_micros(50);
+/// Pauses before a wait is announced: this many, the first of this many turns, each twice the last.
+const PAUSES: u32 = 4;
+const FIRST_PAUSE: u32 = 8;
+/// How often others are let run before a wait is announced.
+const YIELDS: u32 = 4;
+/// No single wait counts for more than this, so that a pause does not make a busy pair forget.
+const LONGEST_REMEMBERED: Duration = Duration::from_micros(200);
 
-impl SpinMemory {
-    pub(crate) const fn new() -> SpinMemory {
-        SpinMemory { word: AtomicU32::new(0) }
+impl WaitMemory {
+    pub(crate) const fn new() -> WaitMemory {
+        WaitMemory { mean_nanos: AtomicU32::new(0) }
     }
 
-    /// Spins until `settled` or until it is no longer worth it; says whether it was settled.
-    pub(crate) fn spin(&self, settled: impl Fn() -> bool) -> bool {
-        if !other_cpus() {
+    /// Whether waits have been short enough lately to be spent awake.
+    fn is_short(&self) -> bool {
+        u128::from(self.mean_nanos.load(Ordering::Relaxed)) <= LONGEST_YIELD.as_nanos()
+    }
+
+    /// Attempts again after growing pauses, without looking in between: the peer can fill or drain
+    /// the buffer undisturbed, and is met again after a batch instead of after each value.
+    pub(crate) fn attempt_again<R>(&self, mut attempt: impl FnMut() -> Option<R>) -> Option<R> {
+        if !self.is_short() {
+            return None;
+        }
+        let pauses = if other_cpus() { 0..PAUSES } else { 0..0 };
+        for pause in pauses {
+            (0..FIRST_PAUSE << pause).for_each(|_| std::hint::spin_loop());
+            if let Some(result) = attempt() {
+                return Some(result);
+            }
+        }
+        (0..YIELDS).find_map(|_| {
+            thread::yield_now();
+            attempt()
+        })
+    }
+
+    /// Waits awake until `settled` or until it is no longer worth it; says whether it was settled.
+    pub(crate) fn wait_awake(&self, settled: impl Fn() -> bool) -> bool {
+        if !self.is_short() {
             return false;
         }
-        // Races between threads only make the memory a little less exact.
-        let word = self.word.load(Ordering::Relaxed);
-        let (rest, misses) = (word & 0xff, word >> 8);
-        if rest > 0 {
-            self.word.store((misses << 8) | (rest - 1), Ordering::Relaxed);
-            return false;
-        }
-        let start = Instant::now();
-        loop {
-            for _ in 0..8 {
+        if other_cpus() {
+            for _ in 0..spins() {
                 if settled() {
-                    if word != 0 {
-                        self.word.store(0, Ordering::Relaxed);
-                    }
+                    self.remember(LONGEST_SPIN / 2);
                     return true;
                 }
                 std::hint::spin_loop();
             }
-            if start.elapsed() >= LONGEST_SPIN {
-                let misses = (misses + 1).min(MOST_MISSES);
-                self.word.store((misses << 8) | ((1 << misses) - 1), Ordering::Relaxed);
+        }
+        let start = Instant::now();
+        loop {
+            thread::yield_now();
+            let waited = start.elapsed();
+            if settled() {
+                self.remember(waited);
+                return true;
+            }
+            if waited > LONGEST_YIELD {
                 return false;
             }
         }
     }
+
+    /// Takes note of a wait that has ended.
+    pub(crate) fn remember(&self, waited: Duration) {
+        let waited = waited.min(LONGEST_REMEMBERED).as_nanos() as u32;
+        let mean = self.mean_nanos.load(Ordering::Relaxed);
+        let new = mean - mean / 8 + waited / 8;
+        if new != mean {
+            self.mean_nanos.store(new, Ordering::Relaxed);
+        }
+    }
+}
+
+/// How many turns of a spin loop take [`LONGEST_SPIN`] on this machine.
+fn spins() -> u32 {
+    static SPINS: OnceLock<u32> = OnceLock::new();
+    *SPINS.get_or_init(|| {
+        const TURNS: u32 = 200;
+        // The quickest of a few: the others were interrupted.
+        let time = || {
+            let start = Instant::now();
+            (0..TURNS).for_each(|_| std::hint::spin_loop());
+            start.elapsed()
+        };
+        let quickest = (0..5).map(|_| time()).min().unwrap_or_default().as_nanos().max(1);
+        (LONGEST_SPIN.as_nanos() * u128::from(TURNS) / quickest).clamp(1, 10_000) as u32
+    })
 }

@@ -84,6 +84,7 @@ impl Alarm {
 }
 
 impl Drop for Alarm {
+    #[cold]
     fn drop(&mut self) {
         let waker = timer().lock().remove(self.place);
         drop(waker);

@@ -19,7 +19,7 @@ use crate::{
     lock::{Lock, RawLock},
     metrics::{Counters, Kind, Snapshot, count},
     op::{Op, sealed},
-    park::SpinMemory,
+    park::WaitMemory,
     select::{Claim, ClauseAction},
     sync::Arc,
     wakers::{WakeList, WakeNode, wake_all},
@@ -47,7 +47,7 @@ pub fn watch<T>(initial: T) -> (Sender<T>, Receiver<T>) {
             waiting: WakeList::new(),
             counters: Counters::default(),
         }),
-        spin: SpinMemory::new(),
+        spin: WaitMemory::new(),
     });
     (Sender { channel: channel.clone() }, Receiver { channel, seen: 0 })
 }
@@ -55,7 +55,7 @@ pub fn watch<T>(initial: T) -> (Sender<T>, Receiver<T>) {
 struct Channel<T> {
     value: RwLock<T>,
     state: Lock<State>,
-    spin: SpinMemory,
+    spin: WaitMemory,
 }
 
 struct State {
@@ -95,7 +95,7 @@ impl<T> Channel<T> {
             state.version += 1;
             count!(state.counters, bytes_sent += size_of::<T>());
             count!(state.counters, sends += 1);
-            if state.counters.is_sample_due(state.counters.totals.sends) {
+            if state.counters.is_send_sampled(state.counters.totals.sends) {
                 state.counters.sample();
             }
         }
@@ -377,7 +377,7 @@ impl<T> sealed::Action for Changed<'_, T> {
         Err(why.into())
     }
 
-    fn spin_memory(&self) -> Option<&SpinMemory> {
+    fn wait_memory(&self) -> Option<&WaitMemory> {
         Some(&self.rx.channel.spin)
     }
 }

@@ -17,7 +17,7 @@ use crate::{
     error::{Error, ErrorKind},
     op::{Op, sealed},
     panics::FirstPanic,
-    park::SpinMemory,
+    park::WaitMemory,
 };
 
 /// How many values move under one lock: a bound on how long others wait for it.
@@ -148,7 +148,7 @@ impl<T> sealed::Action for SendAll<'_, T> {
         Err(why.into())
     }
 
-    fn spin_memory(&self) -> Option<&SpinMemory> {
+    fn wait_memory(&self) -> Option<&WaitMemory> {
         Some(&self.tx.channel.spin)
     }
 }
@@ -262,7 +262,7 @@ impl<T> sealed::Action for RecvMany<'_, T> {
         }
     }
 
-    fn spin_memory(&self) -> Option<&SpinMemory> {
+    fn wait_memory(&self) -> Option<&WaitMemory> {
         Some(&self.rx.channel.spin)
     }
 }

@@ -10,7 +10,7 @@ use crate::{
     error::{Error, ErrorKind},
     lock::Lock,
     metrics::Kind,
-    park::SpinMemory,
+    park::WaitMemory,
 };
 
 /// The largest capacity of a bounded channel. More is a mistake or an unbounded channel.
@@ -201,7 +201,7 @@ impl<T> Builder<T> {
         let capacity = self.capacity.map_or(UNBOUNDED, |capacity| capacity as u32);
         Sender::pair(Channel {
             state: Lock::new(State::new(capacity, self.overflow, self.measure)),
-            spin: SpinMemory::new(),
+            spin: WaitMemory::new(),
             kind: self.kind,
             name: self.name,
             on_drop: self.on_drop,

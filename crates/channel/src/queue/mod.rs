@@ -43,7 +43,7 @@ use crate::{
     lock::Lock,
     metrics::{Kind, Snapshot},
     panics::FirstPanic,
-    park::SpinMemory,
+    park::WaitMemory,
     sync::broken,
 };
 use state::{Effects, State, WAKES_PER_ROUND};
@@ -67,7 +67,7 @@ type OnDrop<T> = Box<dyn Fn(T) + Send + Sync>;
 #[repr(C, align(64))]
 pub(crate) struct Channel<T> {
     pub(crate) state: Lock<State<T>>,
-    pub(crate) spin: SpinMemory,
+    pub(crate) spin: WaitMemory,
     kind: Kind,
     name: Option<std::sync::Arc<str>>,
     on_drop: Option<OnDrop<T>>,

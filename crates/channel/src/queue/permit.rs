@@ -16,7 +16,7 @@ use crate::{
     error::{Error, ErrorKind, SendError},
     metrics::{Kind, count},
     op::{Op, sealed},
-    park::SpinMemory,
+    park::WaitMemory,
 };
 
 /// Room for one value; see [`Sender::reserve`]. Dropping it gives the room back.
@@ -140,7 +140,7 @@ impl<'a, T> sealed::Action for Reserve<'a, T> {
         self.result(self.node.state())
     }
 
-    fn spin_memory(&self) -> Option<&SpinMemory> {
+    fn wait_memory(&self) -> Option<&WaitMemory> {
         Some(&self.tx.channel.spin)
     }
 }

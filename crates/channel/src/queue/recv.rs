@@ -14,8 +14,9 @@ use super::{
 };
 use crate::{
     error::{Error, ErrorKind},
+    metrics::Kind,
     op::{Op, sealed},
-    park::SpinMemory,
+    park::WaitMemory,
 };
 
 /// The operation [`Receiver::recv`] returns.
@@ -63,7 +64,7 @@ impl<T> sealed::Action for Recv<'_, T> {
     }
 
     #[inline(always)]
-    fn attempt_first(&mut self) -> Option<Self::Output> {
+    fn attempt_first(&self) -> Option<Self::Output> {
         if self.rx.is_released() {
             return None;
         }
@@ -82,6 +83,10 @@ impl<T> sealed::Action for Recv<'_, T> {
         }
     }
 
+    fn is_buffered(&self) -> bool {
+        self.rx.kind() != Kind::Rendezvous && self.node.state() == IDLE
+    }
+
     fn is_settled(&self) -> bool {
         self.node.state() > WAITING
     }
@@ -96,7 +101,7 @@ impl<T> sealed::Action for Recv<'_, T> {
         }
     }
 
-    fn spin_memory(&self) -> Option<&SpinMemory> {
+    fn wait_memory(&self) -> Option<&WaitMemory> {
         Some(&self.rx.channel.spin)
     }
 

@@ -13,11 +13,15 @@ use super::{
 };
 use crate::{
     error::{ErrorKind, SendError},
+    metrics::Kind,
     op::{Op, sealed},
-    park::SpinMemory,
+    park::WaitMemory,
 };
 
 /// How a successful send ended.
+// A whole word: a caller that reads a result word by word, as compilers have it do, would wait for
+// a single byte to leave the store buffer first.
+#[repr(usize)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Sent {
     /// The channel has the value.
@@ -86,7 +90,7 @@ impl<T> sealed::Action for SendValue<'_, T> {
     }
 
     #[inline(always)]
-    fn attempt_first(&mut self) -> Option<Self::Output> {
+    fn attempt_first(&self) -> Option<Self::Output> {
         if self.tx.is_released() {
             return None;
         }
@@ -106,6 +110,10 @@ impl<T> sealed::Action for SendValue<'_, T> {
         Some(Ok(sent))
     }
 
+    fn is_buffered(&self) -> bool {
+        self.tx.kind() != Kind::Rendezvous && self.node.state() == IDLE
+    }
+
     fn is_settled(&self) -> bool {
         self.node.state() > WAITING
     }
@@ -117,7 +125,7 @@ impl<T> sealed::Action for SendValue<'_, T> {
         self.result(self.node.state())
     }
 
-    fn spin_memory(&self) -> Option<&SpinMemory> {
+    fn wait_memory(&self) -> Option<&WaitMemory> {
         Some(&self.tx.channel.spin)
     }
 

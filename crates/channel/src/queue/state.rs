@@ -584,7 +584,7 @@ impl<T> State<T> {
         if let Some(measure) = self.measure {
             count!(self.counters, bytes_sent += Self::measured(measure, value));
         }
-        if self.counters.is_sample_due(self.ring.tail() + self.direct) {
+        if self.counters.is_send_sampled(self.ring.tail() + self.direct) {
             effects.observed |= self.counters.sample();
             effects.any |= effects.observed;
         }
@@ -595,7 +595,7 @@ impl<T> State<T> {
         if let Some(measure) = self.measure {
             count!(self.counters, bytes_received += Self::measured(measure, value));
         }
-        if self.counters.is_sample_due(self.ring.head() + self.direct) {
+        if self.counters.is_recv_sampled(self.ring.head() + self.direct) {
             effects.observed |= self.counters.sample();
             effects.any |= effects.observed;
         }

@@ -101,6 +101,7 @@ impl<T> Channel<T> {
     }
 
     /// Takes a node off its list, if it is parked, and counts why; false when a peer was faster.
+    #[inline(never)]
     pub(super) fn leave(&self, node: &Node<T>, side: Side, why: ErrorKind) -> bool {
         let mut state = self.state.lock();
         let parked = node.state() == WAITING;
@@ -237,6 +238,8 @@ impl<T> Channel<T> {
     }
 
     /// Ends a receive that may be parked or filled: leaves, or puts the value back.
+    #[cold]
+    #[inline(never)]
     pub(super) fn drop_recv(&self, node: &Node<T>) {
         if node.state() == IDLE || self.leave(node, Side::Receive, ErrorKind::Cancelled) {
             return;

@@ -17,7 +17,7 @@ use super::{
 use crate::{
     error::{Error, ErrorKind, SendError},
     op::{Op, sealed},
-    park::SpinMemory,
+    park::WaitMemory,
     queue::{Receiver, Receiving, Sender, Sending, Sent},
 };
 
@@ -254,8 +254,8 @@ impl sealed::Action for Next<'_, '_> {
         selector.chosen.map(|chosen| chosen.index).ok_or(Error::from(why))
     }
 
-    fn spin_memory(&self) -> Option<&SpinMemory> {
-        static SELECTORS: SpinMemory = SpinMemory::new();
+    fn wait_memory(&self) -> Option<&WaitMemory> {
+        static SELECTORS: WaitMemory = WaitMemory::new();
         Some(&SELECTORS)
     }
 }

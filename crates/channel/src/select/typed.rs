@@ -13,7 +13,7 @@ use super::{
 use crate::{
     error::{Error, ErrorKind},
     op::{Op, sealed},
-    park::SpinMemory,
+    park::WaitMemory,
 };
 
 /// A select being built, and then the operation itself: `.await` it or [`wait`](Op::wait) for it.
@@ -216,8 +216,8 @@ impl<C: Clauses<R>, R> sealed::Action for Race<C, R> {
         }
     }
 
-    fn spin_memory(&self) -> Option<&SpinMemory> {
-        static SELECTS: SpinMemory = SpinMemory::new();
+    fn wait_memory(&self) -> Option<&WaitMemory> {
+        static SELECTS: WaitMemory = WaitMemory::new();
         Some(&SELECTS)
     }
 }

@@ -7,7 +7,7 @@
 use std::{
     cell::RefCell,
     sync::{
-        Arc, OnceLock,
+        Arc,
         atomic::{AtomicU32, Ordering},
     },
     task::{Wake, Waker},
@@ -15,11 +15,29 @@ use std::{
     time::{Duration, Instant},
 };
 
+/// A figure about the machine, found out once (or twice, when two threads ask at the same time).
+struct Figure(AtomicU32);
+
+impl Figure {
+    #[inline]
+    fn get(&self, find_out: impl FnOnce() -> u32) -> u32 {
+        match self.0.load(Ordering::Relaxed) {
+            0 => {
+                let figure = find_out();
+                debug_assert!(figure > 0);
+                self.0.store(figure, Ordering::Relaxed);
+                figure
+            }
+            figure => figure,
+        }
+    }
+}
+
 /// Whether another CPU could run the peer while this thread spins.
 #[inline]
 pub(crate) fn other_cpus() -> bool {
-    static CPUS: OnceLock<bool> = OnceLock::new();
-    *CPUS.get_or_init(|| thread::available_parallelism().is_ok_and(|count| count.get() > 1))
+    static CPUS: Figure = Figure(AtomicU32::new(0));
+    CPUS.get(|| thread::available_parallelism().map_or(1, |count| count.get() as u32)) > 1
 }
 
 /// How a sleep ended.
@@ -260,8 +278,8 @@ impl WaitMemory {
 
 /// How many turns of a spin loop take [`LONGEST_SPIN`] on this machine.
 fn spins() -> u32 {
-    static SPINS: OnceLock<u32> = OnceLock::new();
-    *SPINS.get_or_init(|| {
+    static SPINS: Figure = Figure(AtomicU32::new(0));
+    SPINS.get(|| {
         const TURNS: u32 = 200;
         // The quickest of a few: the others were interrupted.
         let time = || {

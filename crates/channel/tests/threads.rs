@@ -184,10 +184,11 @@ fn run(seed: u64, builder: fn() -> Builder<Message>, drops: bool, rounds: u64) {
     }
     if seed % 4 == 3 {
         let tx = tx.clone();
-        thread::spawn(move || {
+        threads.push(thread::spawn(move || {
             thread::yield_now();
-            tx.close_channel()
-        });
+            tx.close_channel();
+            Ledger::default()
+        }));
     }
     drop((tx, rx, other_tx, other_rx));
     let mut ledgers: Vec<Ledger> =

@@ -1,0 +1,57 @@
+# Two commands do everything: `make demo` shows what works, `make test` proves it.
+# `make help` lists the rest. Nothing here needs more than git, make, gcc, Rust and python3;
+# what a target needs beyond that it installs (Debian packages when root) or asks for.
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check unit docs model sanitize fuzz bench-channels clean packages
+
+CARGO ?= cargo
+# nextest runs tests side by side; without it plain `cargo test` does.
+NEXTEST := $(shell $(CARGO) nextest --version >/dev/null 2>&1 && echo yes)
+ifeq ($(NEXTEST),yes)
+RUN_TESTS := $(CARGO) nextest run --no-fail-fast
+else
+RUN_TESTS := $(CARGO) test --tests --no-fail-fast
+endif
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
+
+demo: ## channels at work: threads and tasks on one channel, select, deadline, cancel, drop policy
+	$(CARGO) run --quiet --release -p marline-channel --example pipeline
+
+test: packages check docs model sanitize ## everything that must pass (CONTRIBUTING.md has the time budget)
+	@echo "make test: all rings passed"
+
+check: ## the quick loop: format, lints, unit and conformance tests
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-features --all-targets -- -D warnings
+	$(CARGO) clippy -p marline-channel --no-default-features --lib -- -D warnings
+	$(RUN_TESTS) --workspace --all-features
+	$(CARGO) test --workspace --all-features --doc --quiet
+
+unit: ## only the tests inside the crates' sources
+	$(RUN_TESTS) --workspace --all-features --lib
+
+docs: ## the API documentation, without a warning, and the examples
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --all-features --no-deps --quiet
+	$(CARGO) run --quiet --release -p marline-channel --example pipeline >/dev/null
+
+model: ## the model checker on the channel's protocols, and on each with one step left out
+	RUSTFLAGS="--cfg marline_model" CARGO_TARGET_DIR=target/model \
+		$(CARGO) test --release -p marline-channel --test model --quiet
+
+sanitize: ## a short run under ThreadSanitizer, where a nightly compiler is installed
+	scripts/sanitize
+
+fuzz: ## the cancellation fuzz, TIMES=20 times as long as in `make test`
+	MARLINE_FUZZ=$(or $(TIMES),20) $(RUN_TESTS) -p marline-channel --release --test interleave --test threads
+
+bench-channels: ## the channel benchmark against ten rivals; writes target/bench/channels.json
+	scripts/bench-channels $(ARGS)
+
+packages:
+	scripts/packages valgrind
+
+clean: ## removes everything that was built
+	$(CARGO) clean

@@ -1,0 +1,12 @@
+//! Ours: one channel for tasks and threads, so both adapters of a kind open the
+//! same ends and differ only in how an operation is ended (`.await`, `.wait()`).
+
+mod newest;
+mod oneshot;
+mod queue;
+mod select;
+mod shared;
+
+pub struct Marline;
+pub use select::MarlineInTokioSelect;
+pub use shared::{MarlineBroadcast, MarlineWatch};

@@ -1,0 +1,10 @@
+//! `tokio::sync`: mpsc, oneshot, broadcast and watch. On threads it takes part
+//! through its `blocking_*` calls.
+
+mod mpsc;
+mod newest;
+mod oneshot;
+
+pub struct Tokio;
+pub use mpsc::TokioUnbounded;
+pub use newest::{TokioBroadcast, TokioWatch};

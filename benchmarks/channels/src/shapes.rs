@@ -1,0 +1,34 @@
+//! Every question the benchmark asks, in the order of the report. One file per
+//! family; each lists its own contestants, because who can take part depends on
+//! what is asked.
+
+pub mod batch;
+mod floor;
+mod metrics;
+pub mod newest;
+pub mod oneshot;
+mod ping;
+pub mod select;
+mod stream;
+
+use crate::contestant::{Contestant, Shape};
+
+pub use floor::FLOOR;
+
+pub fn all() -> Vec<Shape> {
+    let mut shapes = ping::shapes();
+    shapes.extend(stream::shapes());
+    shapes.extend(oneshot::shapes());
+    shapes.extend(select::shapes());
+    shapes.extend(newest::shapes());
+    shapes.extend(batch::shapes());
+    shapes.extend(metrics::shapes());
+    shapes.extend(floor::shapes());
+    shapes.extend(crate::c_abi::shapes());
+    shapes
+}
+
+/// The contestants that can take part, in the given order.
+fn present<const N: usize>(contestants: [Option<Contestant>; N]) -> Vec<Contestant> {
+    contestants.into_iter().flatten().collect()
+}

@@ -43,7 +43,7 @@ use crate::{
 pub fn broadcast<T: Clone>(capacity: usize) -> (Sender<T>, Receiver<T>) {
     assert!(
         (1..=MAX_CAPACITY).contains(&capacity),
-        "broadcast({capacity}): the capacity must be from 1 to MAX_CAPACITY (2^31)"
+        "broadcast({capacity}): the capacity must be from 1 to MAX_CAPACITY (2^30)"
     );
     let channel = Arc::new(Channel {
         state: Lock::new(State {

@@ -95,8 +95,11 @@ mod real {
         time::Duration,
     };
 
-    /// How often to look before giving up the time slice: about two lock hold times.
-    const SPINS: u32 = 64;
+    /// Pauses before giving up the time slice: this many, the first of this many turns of a spin
+    /// loop, each twice the last. Nothing is looked at during a pause: looking would take the cache
+    /// line away from the holder, who is in the middle of a run of its own.
+    const PAUSES: u32 = 4;
+    const FIRST_PAUSE: u32 = 8;
     /// How often to give up the time slice before sleeping.
     const YIELDS: u32 = 16;
     /// The longest sleep between two looks: a bound on the delay after a preempted holder goes on.
@@ -113,11 +116,7 @@ mod real {
 
         #[inline(always)]
         pub(crate) fn acquire(&self) {
-            if self
-                .held
-                .compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed)
-                .is_err()
-            {
+            if !self.try_acquire() {
                 self.acquire_contended();
             }
         }
@@ -125,31 +124,25 @@ mod real {
         #[cold]
         #[inline(never)]
         fn acquire_contended(&self) {
-            let mut looks = 0u32;
             let mut sleep_micros = 50;
-            loop {
-                while self.held.load(Ordering::Relaxed) {
-                    if looks < SPINS && crate::park::other_cpus() {
-                        hint::spin_loop();
-                    } else if looks < SPINS + YIELDS {
-                        looks = looks.max(SPINS);
-                        thread::yield_now();
-                    } else {
-                        thread::sleep(Duration::from_micros(sleep_micros));
-                        sleep_micros = (sleep_micros * 2).min(LONGEST_SLEEP_MICROS);
-                    }
-                    looks += 1;
+            for turn in 0.. {
+                if turn < PAUSES && crate::park::other_cpus() {
+                    (0..FIRST_PAUSE << turn).for_each(|_| hint::spin_loop());
+                } else if turn < PAUSES + YIELDS {
+                    thread::yield_now();
+                } else {
+                    thread::sleep(Duration::from_micros(sleep_micros));
+                    sleep_micros = (sleep_micros * 2).min(LONGEST_SLEEP_MICROS);
                 }
-                let taken = self.held.compare_exchange_weak(
-                    false,
-                    true,
-                    Ordering::Acquire,
-                    Ordering::Relaxed,
-                );
-                if taken.is_ok() {
+                if self.try_acquire() {
                     return;
                 }
             }
+        }
+
+        #[inline(always)]
+        fn try_acquire(&self) -> bool {
+            self.held.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
         }
 
         /// # Safety

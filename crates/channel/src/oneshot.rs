@@ -233,8 +233,9 @@ impl<T> Receiver<T> {
         self.inner().snapshot()
     }
 
-    #[inline]
-    fn look(&mut self, word: u8) -> Poll<Result<T, Error>> {
+    /// For the owner of this end.
+    #[inline(always)]
+    fn look(&self, word: u8) -> Poll<Result<T, Error>> {
         if word & SENT != 0 {
             // SAFETY: SENT makes the value the receiver's.
             let value = unsafe { self.inner().take_value() };
@@ -308,6 +309,14 @@ impl<T> sealed::Action for Recv<'_, T> {
     #[inline]
     fn poll(mut self: Pin<&mut Self>, waker: Option<&Waker>) -> Poll<Self::Output> {
         self.rx.poll_recv(waker)
+    }
+
+    #[inline(always)]
+    fn attempt_first(&self) -> Option<Self::Output> {
+        match self.rx.look(self.rx.inner().load()) {
+            Poll::Ready(result) => Some(result),
+            Poll::Pending => None,
+        }
     }
 
     fn is_settled(&self) -> bool {

@@ -19,7 +19,7 @@ use std::{
 use crate::{
     cancel::CancelToken,
     error::{Error, ErrorKind},
-    park::{WaitMemory, Woken, with_parker},
+    park::{WaitMemory, Woken, attempt_again, with_parker},
     timer::Alarm,
     wakers::WakeNode,
 };
@@ -44,6 +44,11 @@ pub(crate) mod sealed {
         /// does not park either and so needs no pinned place. None when it has to be polled.
         fn attempt_first(&self) -> Option<Self::Output> {
             None
+        }
+
+        /// The same for one that has its place.
+        fn attempt_in_place(self: Pin<&mut Self>) -> Option<Self::Output> {
+            self.attempt_first()
         }
 
         /// Whether its peer can go on for a while before anybody parks: then attempting again after
@@ -160,7 +165,7 @@ impl<A: Action> Op<A> {
         if self.is_cancelled() {
             return Ok(self.action().abandon(ErrorKind::Cancelled));
         }
-        if let Some(output) = self.attempt_again() {
+        if let Some(output) = self.as_mut().attempt_again() {
             return Ok(output);
         }
         if let Poll::Ready(output) = self.as_mut().action().poll(None) {
@@ -192,9 +197,13 @@ impl<A: Action> Op<A> {
     }
 
     /// Attempts a few more times before parking, where the peer needs nobody parked to go on.
-    fn attempt_again(&self) -> Option<A::Output> {
-        let memory = self.action.wait_memory().filter(|_| self.action.is_buffered())?;
-        memory.attempt_again(|| self.action.attempt_first())
+    fn attempt_again(mut self: Pin<&mut Self>) -> Option<A::Output> {
+        let worth_it = self.action.is_buffered()
+            && self.action.wait_memory().is_some_and(WaitMemory::is_short);
+        if !worth_it {
+            return None;
+        }
+        attempt_again(|| self.as_mut().action().attempt_in_place())
     }
 
     /// Polls the action, then its limits. The deadline's wake-up is the caller's affair.

@@ -214,27 +214,8 @@ impl WaitMemory {
     }
 
     /// Whether waits have been short enough lately to be spent awake.
-    fn is_short(&self) -> bool {
+    pub(crate) fn is_short(&self) -> bool {
         u128::from(self.mean_nanos.load(Ordering::Relaxed)) <= LONGEST_YIELD.as_nanos()
-    }
-
-    /// Attempts again after growing pauses, without looking in between: the peer can fill or drain
-    /// the buffer undisturbed, and is met again after a batch instead of after each value.
-    pub(crate) fn attempt_again<R>(&self, mut attempt: impl FnMut() -> Option<R>) -> Option<R> {
-        if !self.is_short() {
-            return None;
-        }
-        let pauses = if other_cpus() { 0..PAUSES } else { 0..0 };
-        for pause in pauses {
-            (0..FIRST_PAUSE << pause).for_each(|_| std::hint::spin_loop());
-            if let Some(result) = attempt() {
-                return Some(result);
-            }
-        }
-        (0..YIELDS).find_map(|_| {
-            thread::yield_now();
-            attempt()
-        })
     }
 
     /// Waits awake until `settled` or until it is no longer worth it; says whether it was settled.
@@ -274,6 +255,22 @@ impl WaitMemory {
             self.mean_nanos.store(new, Ordering::Relaxed);
         }
     }
+}
+
+/// Attempts again after growing pauses, without looking in between: the peer can fill or drain the
+/// buffer undisturbed, and is met again after a batch instead of after each value.
+pub(crate) fn attempt_again<R>(mut attempt: impl FnMut() -> Option<R>) -> Option<R> {
+    let pauses = if other_cpus() { 0..PAUSES } else { 0..0 };
+    for pause in pauses {
+        (0..FIRST_PAUSE << pause).for_each(|_| std::hint::spin_loop());
+        if let Some(result) = attempt() {
+            return Some(result);
+        }
+    }
+    (0..YIELDS).find_map(|_| {
+        thread::yield_now();
+        attempt()
+    })
 }
 
 /// How many turns of a spin loop take [`LONGEST_SPIN`] on this machine.

@@ -63,6 +63,8 @@ fn patience(random: &mut Random) -> u64 {
     }
 }
 
+type Task = Pin<Box<dyn Future<Output = ()>>>;
+
 struct Party {
     random: Random,
     ledger: Rc<RefCell<Ledger>>,
@@ -245,7 +247,7 @@ fn run(
     };
     let ((tx, rx), (other_tx, other_rx)) = (make(), make());
     let mut ledgers: Vec<Rc<RefCell<Ledger>>> = vec![];
-    let mut tasks: Vec<(Pin<Box<dyn Future<Output = ()>>>, Arc<Flag>)> = vec![];
+    let mut tasks: Vec<(Task, Arc<Flag>)> = vec![];
     let mut party = |random: &mut Random| {
         ledgers.push(Rc::default());
         let random = Random::new(random.below(1 << 30));

@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// The largest capacity of a bounded channel. More is a mistake or an unbounded channel.
-pub const MAX_CAPACITY: usize = 1 << 31;
+pub const MAX_CAPACITY: usize = 1 << 30;
 
 /// The longest name of a channel, in bytes.
 const MAX_NAME_BYTES: usize = 255;
@@ -170,7 +170,7 @@ impl<T> Builder<T> {
         if self.capacity > Some(MAX_CAPACITY) {
             return Err(Error::told(&(
                 ErrorKind::Invalid,
-                "capacity is over MAX_CAPACITY (2^31): use `unbounded`",
+                "capacity is over MAX_CAPACITY (2^30): use `unbounded`",
             )));
         }
         if self.kind != Kind::Bounded

@@ -88,12 +88,19 @@ impl<T> Links<T> {
 }
 
 impl<T> Node<T> {
+    #[inline(always)]
     pub(crate) fn new(value: Option<T>) -> Node<T> {
-        Node {
-            state: AtomicU8::new(IDLE),
-            links: Shared::new(MaybeUninit::uninit()),
-            slot: Shared::new(value),
-            _pinned: PhantomPinned,
+        let mut node = MaybeUninit::<Node<T>>::uninit();
+        let place = node.as_mut_ptr();
+        // SAFETY: what is left unwritten is `MaybeUninit` (and, for the model checker's sake, is
+        // written after all). Field by field: an aggregate would be copied from a constant, links
+        // and all, for every message.
+        unsafe {
+            (&raw mut (*place).state).write(AtomicU8::new(IDLE));
+            (&raw mut (*place).slot).write(Shared::new(value));
+            #[cfg(marline_model)]
+            (&raw mut (*place).links).write(Shared::new(MaybeUninit::uninit()));
+            node.assume_init()
         }
     }
 

@@ -34,7 +34,12 @@ use crate::{
 };
 
 /// The capacity of an unbounded channel.
-pub(crate) const UNBOUNDED: u32 = u32::MAX;
+pub(crate) const UNBOUNDED: u32 = i32::MAX as u32;
+
+/// [`State::quick`]: sends go the slow way.
+const RECEIVES_ONLY: i32 = -1;
+/// [`State::quick`]: everybody goes the slow way.
+const NOBODY: i32 = 0;
 
 /// Together with the lock in front of it, the first 64 bytes are all that a send or a receive
 /// writes in the usual case; what follows is at most read.
@@ -43,9 +48,9 @@ pub(crate) struct State<T> {
     ring: Ring<T>,
     waiting_senders: List<T>,
     waiting_receivers: List<T>,
-    /// The capacity, when all values are in the ring and nothing else is out of the ordinary
-    /// ([`State::refresh`]); 0 otherwise, which sends everybody the slow way.
-    quick_capacity: u32,
+    /// Who may take the quick way ([`State::refresh`]): sends while the ring holds fewer than this,
+    /// and receives unless it is NOBODY.
+    quick: i32,
     // ---- the second cache line ----
     capacity: u32,
     overflow: Overflow,
@@ -134,7 +139,7 @@ impl<T> State<T> {
             ring: Ring::new(),
             waiting_senders: List::new(),
             waiting_receivers: List::new(),
-            quick_capacity: capacity,
+            quick: capacity as i32,
             capacity,
             overflow,
             closed: false,
@@ -182,9 +187,14 @@ impl<T> State<T> {
 
     /// After anything out of the ordinary has come or gone.
     fn refresh(&mut self) {
-        let ordinary =
-            !self.closed && self.reserved == 0 && self.rest.len() == 0 && self.returned.is_empty();
-        self.quick_capacity = if ordinary { self.capacity } else { 0 };
+        let all_in_the_ring = !self.closed && self.reserved == 0 && self.rest.len() == 0;
+        self.quick = if !self.returned.is_empty() || self.capacity == 0 {
+            NOBODY
+        } else if all_in_the_ring {
+            self.capacity as i32
+        } else {
+            RECEIVES_ONLY
+        };
     }
 
     // ---- sending -------------------------------------------------------------------------
@@ -193,12 +203,12 @@ impl<T> State<T> {
     #[inline(always)]
     pub(crate) fn offer(&mut self, value: &mut Option<T>, effects: &mut Effects<T>) -> Offer {
         if self.waiting_receivers.is_empty()
-            && self.ring.len() < u64::from(self.quick_capacity)
+            && (self.ring.len() as i64) < i64::from(self.quick)
             && let Some(offered) = value
             // SAFETY: what was moved into the ring is made `None` without being dropped.
             && unsafe { self.ring.try_push_from(offered) }
         {
-            self.count_sent(offered, effects);
+            self.count_sent(self.ring.tail(), offered, effects);
             self.counters.level(self.ring.len());
             // SAFETY: as above.
             unsafe { ptr::write(value, None) };
@@ -241,13 +251,16 @@ impl<T> State<T> {
     /// Moves a value behind those held.
     fn accept(&mut self, value: &mut Option<T>, effects: &mut Effects<T>) {
         let offered = value.as_mut().expect("an offered value");
-        self.count_sent(offered, effects);
+        self.count_sent(self.sends(), offered, effects);
+        let all_in_the_ring = self.rest.len() == 0;
         // SAFETY: moved into the buffer, and so made `None` without being dropped.
         unsafe {
             self.ring.push_from(&mut self.rest, offered);
             ptr::write(value, None);
         }
-        self.refresh();
+        if all_in_the_ring {
+            self.refresh();
+        }
         self.counters.level(self.len());
     }
 
@@ -260,8 +273,8 @@ impl<T> State<T> {
     fn pass_on(&mut self, receiver: NonNull<Node<T>>, value: T, effects: &mut Effects<T>) {
         self.direct += 1;
         self.next_ticket += 1;
-        self.count_sent(&value, effects);
-        self.count_received(&value, effects);
+        self.count_sent(self.direct, &value, effects);
+        self.count_received(self.direct, &value, effects);
         let waker = Self::hand_over(receiver, value, self.next_ticket);
         effects.wake(waker);
     }
@@ -365,9 +378,12 @@ impl<T> State<T> {
     /// Moves the next value to `place`, if there is one.
     #[inline(always)]
     pub(crate) fn take(&mut self, place: &mut MaybeUninit<T>, effects: &mut Effects<T>) -> Take {
-        if self.quick_capacity != 0 && self.ring.pop_to(place) {
+        if self.quick != NOBODY && self.ring.pop_to(place) {
+            if self.quick < 0 && self.ring.len() == 0 {
+                self.advance();
+            }
             // SAFETY: just written.
-            self.count_received(unsafe { place.assume_init_ref() }, effects);
+            self.count_received(self.ring.head(), unsafe { place.assume_init_ref() }, effects);
             self.admit(effects);
             return Take::Taken;
         }
@@ -378,13 +394,9 @@ impl<T> State<T> {
     fn take_slowly(&mut self, place: &mut MaybeUninit<T>, effects: &mut Effects<T>) -> Take {
         if let Some((_, value)) = self.returned.pop_front() {
             self.recvs_beside += 1;
-            self.finish_taking(place.write(value), effects);
-            return Take::Taken;
-        }
-        if self.ring.pop_to(place) {
-            self.ring.advance(&mut self.rest);
-            // SAFETY: just written.
-            self.finish_taking(unsafe { place.assume_init_ref() }, effects);
+            self.refresh();
+            self.count_received(self.ring.head(), place.write(value), effects);
+            self.admit(effects);
             return Take::Taken;
         }
         if let Some(sender) = self.claim_sender_with_value() {
@@ -393,8 +405,8 @@ impl<T> State<T> {
                 let value = sender.as_ref().slot(|slot| slot.take());
                 let value = place.write(value.expect("a parked sender has its value"));
                 self.direct += 1;
-                self.count_sent(value, effects);
-                self.count_received(value, effects);
+                self.count_sent(self.direct, value, effects);
+                self.count_received(self.direct, value, effects);
                 effects.wake(Node::settle(sender, DONE));
                 return Take::Taken;
             }
@@ -406,10 +418,11 @@ impl<T> State<T> {
         Take::Empty
     }
 
-    fn finish_taking(&mut self, value: &T, effects: &mut Effects<T>) {
-        self.count_received(value, effects);
+    /// The ring is empty: the next block, if there is one, takes its place.
+    #[cold]
+    fn advance(&mut self) {
+        self.ring.advance(&mut self.rest);
         self.refresh();
-        self.admit(effects);
     }
 
     /// Removes the oldest value inside, returned ones first, without anybody receiving it.
@@ -457,7 +470,7 @@ impl<T> State<T> {
             effects.discard(Some(value));
         } else if let Some(receiver) = self.claim_receiver() {
             self.recvs_beside += 1;
-            self.count_received(&value, effects);
+            self.count_received(self.direct, &value, effects);
             effects.wake(Self::hand_over(receiver, value, ticket));
         } else if self.overflow == Overflow::DropOldest && !self.has_room() {
             count!(self.counters, dropped_oldest += 1);
@@ -580,25 +593,30 @@ impl<T> State<T> {
 
     /// The number of sends is the ring's tail and what went past it; only the rest is counted.
     #[inline(always)]
-    fn count_sent(&mut self, value: &T, effects: &mut Effects<T>) {
+    fn count_sent(&mut self, number: u64, value: &T, effects: &mut Effects<T>) {
         if let Some(measure) = self.measure {
             count!(self.counters, bytes_sent += Self::measured(measure, value));
         }
-        if self.counters.is_send_sampled(self.ring.tail() + self.direct) {
+        if self.counters.is_send_sampled(number) {
             effects.observed |= self.counters.sample();
             effects.any |= effects.observed;
         }
     }
 
     #[inline(always)]
-    fn count_received(&mut self, value: &T, effects: &mut Effects<T>) {
+    fn count_received(&mut self, number: u64, value: &T, effects: &mut Effects<T>) {
         if let Some(measure) = self.measure {
             count!(self.counters, bytes_received += Self::measured(measure, value));
         }
-        if self.counters.is_recv_sampled(self.ring.head() + self.direct) {
+        if self.counters.is_recv_sampled(number) {
             effects.observed |= self.counters.sample();
             effects.any |= effects.observed;
         }
+    }
+
+    #[inline(always)]
+    fn sends(&self) -> u64 {
+        self.ring.tail() + self.rest.len() + self.direct
     }
 
     /// The totals, with what the ring's positions tell.
@@ -607,7 +625,7 @@ impl<T> State<T> {
         if !cfg!(feature = "metrics") {
             return totals;
         }
-        totals.sends = self.ring.tail() + self.rest.len() + self.direct;
+        totals.sends = self.sends();
         totals.recvs = (self.ring.head() + self.direct).wrapping_add_signed(self.recvs_beside);
         if self.measure.is_none() {
             totals.bytes_sent = totals.sends * size_of::<T>() as u64;
@@ -628,8 +646,9 @@ impl<T> State<T> {
         assert!(self.receivers > 0 || self.len() == 0, "3: values held for nobody");
         assert!(self.returned.iter().is_sorted_by_key(|(ticket, _)| *ticket));
         assert!(self.ring.len() > 0 || self.rest.len() == 0, "a block is behind an empty ring");
-        let ordinary =
-            !self.closed && self.reserved + self.rest.len() + self.returned.len() as u64 == 0;
-        assert_eq!(self.quick_capacity, if ordinary { self.capacity } else { 0 });
+        let in_order = self.returned.is_empty() && self.capacity > 0;
+        assert_eq!(self.quick != NOBODY, in_order);
+        let all_in_the_ring = !self.closed && self.reserved + self.rest.len() == 0;
+        assert_eq!(self.quick > 0, in_order && all_in_the_ring);
     }
 }

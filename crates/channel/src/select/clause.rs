@@ -60,6 +60,8 @@ pub(crate) mod sealed {
     /// A clause with its limits, as the select sees it.
     pub trait Clause {
         type Output;
+        /// Whether its peer can go on for a while before anybody parks.
+        fn is_buffered(&self) -> bool;
         fn erased(self: Pin<&mut Self>) -> Pin<&mut dyn Erased>;
         /// The result of the clause that was chosen.
         fn output(self: Pin<&mut Self>, limit: Option<ErrorKind>) -> Self::Output;
@@ -140,6 +142,10 @@ impl<A: ClauseAction> sealed::Erased for Op<A> {
 impl<A: ClauseAction> sealed::Clause for Op<A> {
     type Output = A::Output;
 
+    fn is_buffered(&self) -> bool {
+        self.inner().is_buffered()
+    }
+
     fn erased(self: Pin<&mut Self>) -> Pin<&mut dyn sealed::Erased> {
         self
     }
@@ -158,6 +164,10 @@ impl<A: ClauseAction> sealed::Clause for Op<A> {
 
 impl<C: sealed::Clause> sealed::Clause for Pin<&mut C> {
     type Output = C::Output;
+
+    fn is_buffered(&self) -> bool {
+        (**self).is_buffered()
+    }
 
     fn erased(self: Pin<&mut Self>) -> Pin<&mut dyn sealed::Erased> {
         self.as_deref_mut().erased()

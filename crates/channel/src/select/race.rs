@@ -50,6 +50,10 @@ impl Progress {
         }
     }
 
+    pub(crate) fn is_listed(&self) -> bool {
+        self.listed
+    }
+
     /// Whether polling would be ready, for a thread that spins.
     pub(crate) fn is_settled(&self) -> bool {
         self.listed && !self.claim.is_open()
@@ -90,7 +94,10 @@ impl Progress {
     }
 
     /// Attempts the clauses one by one, then looks at their limits.
-    fn attempt_all(&self, mut clauses: Pin<&mut dyn Indexed>) -> Poll<Result<Chosen, Error>> {
+    pub(crate) fn attempt_all(
+        &self,
+        mut clauses: Pin<&mut dyn Indexed>,
+    ) -> Poll<Result<Chosen, Error>> {
         let count = clauses.count();
         if count == 0 {
             return Poll::Ready(Err(Error::told(&(

@@ -55,6 +55,8 @@ mod sealed_clauses {
     pub trait Chain<R> {
         const COUNT: usize;
         fn clause(self: Pin<&mut Self>, index: usize) -> Pin<&mut dyn Erased>;
+        /// Whether all peers can go on for a while before anybody parks.
+        fn is_buffered(&self) -> bool;
         fn finish(self: Pin<&mut Self>, chosen: Chosen) -> R;
     }
 }
@@ -66,6 +68,10 @@ impl<R> Chain<R> for () {
 
     fn clause(self: Pin<&mut Self>, _index: usize) -> Pin<&mut dyn Erased> {
         unreachable!("clauses are asked for by their number")
+    }
+
+    fn is_buffered(&self) -> bool {
+        true
     }
 
     fn finish(self: Pin<&mut Self>, _chosen: Chosen) -> R {
@@ -97,6 +103,10 @@ impl<R, P: Chain<R>, C: Clause, F: FnOnce(C::Output) -> R> Chain<R> for Arms<P, 
     fn clause(self: Pin<&mut Self>, index: usize) -> Pin<&mut dyn Erased> {
         let (before, clause, _) = self.parts();
         if index == P::COUNT { clause.erased() } else { before.clause(index) }
+    }
+
+    fn is_buffered(&self) -> bool {
+        self.clause.is_buffered() && self.before.is_buffered()
     }
 
     fn finish(self: Pin<&mut Self>, chosen: Chosen) -> R {
@@ -202,6 +212,18 @@ impl<C: Clauses<R>, R> sealed::Action for Race<C, R> {
         // SAFETY: pinned, and `drop` leaves.
         unsafe { progress.poll(indexed, waker) }
             .map(|result| result.map(|chosen| clauses.finish(chosen)))
+    }
+
+    fn attempt_in_place(self: Pin<&mut Self>) -> Option<Self::Output> {
+        let (mut clauses, progress) = self.parts();
+        match progress.attempt_all(ByNumber::<C, R>::of(clauses.as_mut())) {
+            Poll::Ready(result) => Some(result.map(|chosen| clauses.finish(chosen))),
+            Poll::Pending => None,
+        }
+    }
+
+    fn is_buffered(&self) -> bool {
+        !self.progress.is_listed() && self.clauses.is_buffered()
     }
 
     fn is_settled(&self) -> bool {

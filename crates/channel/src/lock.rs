@@ -145,6 +145,11 @@ mod real {
             self.held.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
         }
 
+        /// Who holds several locks takes them by this: their addresses.
+        pub(crate) fn order(&self) -> usize {
+            std::ptr::from_ref(self).addr()
+        }
+
         /// # Safety
         /// This thread holds the lock.
         #[inline(always)]
@@ -156,17 +161,26 @@ mod real {
 
 #[cfg(marline_model)]
 mod model {
-    use std::cell::UnsafeCell;
+    use std::{
+        cell::UnsafeCell,
+        sync::atomic::{AtomicUsize, Ordering},
+    };
 
     /// loom's mutex, with its guard kept inside so that it can be released from elsewhere.
     pub struct RawLock {
         mutex: loom::sync::Mutex<()>,
         guard: UnsafeCell<Option<loom::sync::MutexGuard<'static, ()>>>,
+        number: usize,
     }
 
     impl RawLock {
         pub(super) fn new() -> RawLock {
-            RawLock { mutex: loom::sync::Mutex::new(()), guard: UnsafeCell::new(None) }
+            static NUMBERS: AtomicUsize = AtomicUsize::new(0);
+            RawLock {
+                mutex: loom::sync::Mutex::new(()),
+                guard: UnsafeCell::new(None),
+                number: NUMBERS.fetch_add(1, Ordering::Relaxed),
+            }
         }
 
         pub(crate) fn acquire(&self) {
@@ -180,6 +194,11 @@ mod model {
                 >(guard);
                 *self.guard.get() = Some(guard);
             }
+        }
+
+        /// By age: addresses differ from run to run, and a model must not.
+        pub(crate) fn order(&self) -> usize {
+            self.number
         }
 
         /// # Safety

@@ -254,7 +254,7 @@ impl Progress {
 /// Locks held at once without an allocation.
 const INLINE_LOCKS: usize = 16;
 
-/// The locks of all clauses, each once, taken in address order.
+/// The locks of all clauses, each once, taken in their order.
 struct LockedAll {
     inline: [Option<NonNull<RawLock>>; INLINE_LOCKS],
     more: Vec<Option<NonNull<RawLock>>>,
@@ -271,7 +271,8 @@ impl LockedAll {
         for (index, place) in places.iter_mut().take(count).enumerate() {
             *place = clauses.as_mut().clause(index).lock().map(NonNull::from);
         }
-        places.sort_unstable();
+        // SAFETY: the clauses keep their channels, which outlive this guard.
+        places.sort_unstable_by_key(|place| place.map(|lock| unsafe { lock.as_ref() }.order()));
         let mut previous = None;
         for place in places.iter_mut() {
             if *place == previous {

@@ -257,9 +257,12 @@ impl WaitMemory {
     }
 }
 
-/// Attempts again after growing pauses, without looking in between: the peer can fill or drain the
+/// Attempts, and again after growing pauses, without looking in between: the peer can fill or drain the
 /// buffer undisturbed, and is met again after a batch instead of after each value.
 pub(crate) fn attempt_again<R>(mut attempt: impl FnMut() -> Option<R>) -> Option<R> {
+    if let Some(result) = attempt() {
+        return Some(result);
+    }
     let pauses = if other_cpus() { 0..PAUSES } else { 0..0 };
     for pause in pauses {
         (0..FIRST_PAUSE << pause).for_each(|_| std::hint::spin_loop());

@@ -16,7 +16,7 @@ pub trait Clause: sealed::Clause {}
 
 impl<C: sealed::Clause> Clause for C {}
 
-pub(crate) use sealed::ClauseAction;
+pub(crate) use sealed::{ClauseAction, Trial};
 
 pub(crate) mod sealed {
     use super::{Claim, ErrorKind, NonNull, Pin, RawLock, Waker};
@@ -67,10 +67,24 @@ pub(crate) mod sealed {
         fn output(self: Pin<&mut Self>, limit: Option<ErrorKind>) -> Self::Output;
     }
 
+    /// How an attempt at a clause went.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Trial {
+        /// It ended: polling would be ready.
+        Ended,
+        /// Its token was triggered.
+        Cancelled,
+        /// Not yet.
+        Open,
+        /// Nothing is to be expected of it.
+        Over,
+    }
+
     /// The part of a clause that does not depend on its type.
     pub trait Erased {
         fn lock(&self) -> Option<&RawLock>;
-        fn attempt(self: Pin<&mut Self>) -> bool;
+        /// Tries to end it now.
+        fn attempt(self: Pin<&mut Self>, skip_closed: bool) -> Trial;
         /// # Safety
         /// As for [`ClauseAction::could_end`].
         unsafe fn could_end(&self) -> bool;
@@ -84,7 +98,6 @@ pub(crate) mod sealed {
         fn is_spent(&self) -> bool;
         fn forget(self: Pin<&mut Self>);
         fn limit_passed(&self) -> Option<ErrorKind>;
-        fn is_cancelled(&self) -> bool;
     }
 }
 
@@ -93,8 +106,17 @@ impl<A: ClauseAction> sealed::Erased for Op<A> {
         self.inner().lock()
     }
 
-    fn attempt(self: Pin<&mut Self>) -> bool {
-        self.action().attempt()
+    fn attempt(mut self: Pin<&mut Self>, skip_closed: bool) -> Trial {
+        if self.is_cancelled() {
+            return Trial::Cancelled;
+        }
+        if self.inner().is_spent() || skip_closed && self.inner().ended_closed() {
+            return Trial::Over;
+        }
+        if !self.as_mut().action().attempt() {
+            return Trial::Open;
+        }
+        if skip_closed && self.inner().ended_closed() { Trial::Over } else { Trial::Ended }
     }
 
     unsafe fn could_end(&self) -> bool {
@@ -132,10 +154,6 @@ impl<A: ClauseAction> sealed::Erased for Op<A> {
 
     fn limit_passed(&self) -> Option<ErrorKind> {
         Op::limit_passed(self)
-    }
-
-    fn is_cancelled(&self) -> bool {
-        Op::is_cancelled(self)
     }
 }
 

@@ -8,7 +8,11 @@ use std::{
     task::{Poll, Waker},
 };
 
-use super::{Claim, clause::sealed::Erased, turn};
+use super::{
+    Claim,
+    clause::{Trial, sealed::Erased},
+    turn,
+};
 use crate::{
     error::{Error, ErrorKind},
     lock::RawLock,
@@ -109,19 +113,14 @@ impl Progress {
         let in_turn = || (start..count).chain(0..start);
         let mut live = 0;
         for index in in_turn() {
-            let mut clause = clauses.as_mut().clause(index);
-            if self.passes_over(&*clause) {
-                continue;
-            }
-            if clause.is_cancelled() {
-                let limit = Some(ErrorKind::Cancelled);
-                return Poll::Ready(Ok(Chosen { index, limit }));
-            }
-            if clause.as_mut().attempt() && !(self.skip_closed && clause.ended_closed()) {
-                return Poll::Ready(Ok(Chosen { index, limit: None }));
-            }
-            if !clause.ended_closed() {
-                live += 1;
+            match clauses.as_mut().clause(index).attempt(self.skip_closed) {
+                Trial::Ended => return Poll::Ready(Ok(Chosen { index, limit: None })),
+                Trial::Cancelled => {
+                    let limit = Some(ErrorKind::Cancelled);
+                    return Poll::Ready(Ok(Chosen { index, limit }));
+                }
+                Trial::Open => live += 1,
+                Trial::Over => {}
             }
         }
         if live == 0 {

@@ -19,7 +19,7 @@ use std::{
 use crate::{
     cancel::CancelToken,
     error::{Error, ErrorKind},
-    park::{WaitMemory, Woken, attempt_again, with_parker},
+    park::{WaitMemory, Woken, with_parker},
     timer::Alarm,
     wakers::WakeNode,
 };
@@ -197,13 +197,17 @@ impl<A: Action> Op<A> {
     }
 
     /// Attempts a few more times before parking, where the peer needs nobody parked to go on.
-    fn attempt_again(mut self: Pin<&mut Self>) -> Option<A::Output> {
+    fn attempt_again(self: Pin<&mut Self>) -> Option<A::Output> {
         let worth_it = self.action.is_buffered()
             && self.action.wait_memory().is_some_and(WaitMemory::is_short);
         if !worth_it {
             return None;
         }
-        attempt_again(|| self.as_mut().action().attempt_in_place())
+        WaitMemory::attempt_again(
+            &mut self.action(),
+            |action| action.wait_memory(),
+            |action| action.as_mut().attempt_in_place(),
+        )
     }
 
     /// Polls the action, then its limits. The deadline's wake-up is the caller's affair.

@@ -192,8 +192,11 @@ impl Wake for Parker {
 /// pair back to its feet.
 pub struct WaitMemory {
     /// A running mean, in nanoseconds, that forgets an eighth with each wait. Races between
-    /// threads only make it a little less exact.
+    /// threads only make it, and the next, a little less exact.
     mean_nanos: AtomicU32,
+    /// Spins that were of no use, since the last that was (high half), and waits to begin without
+    /// one because of that (low half): the peer has no CPU of its own just now.
+    spins: AtomicU32,
 }
 
 /// The longest a thread spins: a little over the time a running peer on another CPU takes to answer.
@@ -205,12 +208,14 @@ const PAUSES: u32 = 4;
 const FIRST_PAUSE: u32 = 8;
 /// How often others are let run before a wait is announced.
 const YIELDS: u32 = 4;
+/// At most 2^6 waits in a row begin without a spin.
+const MOST_MISSES: u32 = 6;
 /// No single wait counts for more than this, so that a pause does not make a busy pair forget.
 const LONGEST_REMEMBERED: Duration = Duration::from_micros(200);
 
 impl WaitMemory {
     pub(crate) const fn new() -> WaitMemory {
-        WaitMemory { mean_nanos: AtomicU32::new(0) }
+        WaitMemory { mean_nanos: AtomicU32::new(0), spins: AtomicU32::new(0) }
     }
 
     /// Whether waits have been short enough lately to be spent awake.
@@ -218,19 +223,47 @@ impl WaitMemory {
         u128::from(self.mean_nanos.load(Ordering::Relaxed)) <= LONGEST_YIELD.as_nanos()
     }
 
+    /// Attempts, and again after growing pauses, without looking in between: the peer can fill or
+    /// drain the buffer undisturbed, and is met again after a batch instead of after each value.
+    pub(crate) fn attempt_again<A, R>(
+        action: &mut A,
+        memory: fn(&A) -> Option<&WaitMemory>,
+        mut attempt: impl FnMut(&mut A) -> Option<R>,
+    ) -> Option<R> {
+        if let Some(result) = attempt(action) {
+            return Some(result);
+        }
+        if memory(action).is_some_and(WaitMemory::may_spin) {
+            for pause in 0..PAUSES {
+                (0..FIRST_PAUSE << pause).for_each(|_| std::hint::spin_loop());
+                if let Some(result) = attempt(action) {
+                    memory(action).inspect(|memory| memory.spun(true));
+                    return Some(result);
+                }
+            }
+            memory(action).inspect(|memory| memory.spun(false));
+        }
+        (0..YIELDS).find_map(|_| {
+            thread::yield_now();
+            attempt(action)
+        })
+    }
+
     /// Waits awake until `settled` or until it is no longer worth it; says whether it was settled.
     pub(crate) fn wait_awake(&self, settled: impl Fn() -> bool) -> bool {
         if !self.is_short() {
             return false;
         }
-        if other_cpus() {
+        if self.may_spin() {
             for _ in 0..spins() {
                 if settled() {
+                    self.spun(true);
                     self.remember(LONGEST_SPIN / 2);
                     return true;
                 }
                 std::hint::spin_loop();
             }
+            self.spun(false);
         }
         let start = Instant::now();
         loop {
@@ -246,6 +279,27 @@ impl WaitMemory {
         }
     }
 
+    /// Whether to spin at all: not on one CPU, and not while it has been of no use.
+    fn may_spin(&self) -> bool {
+        let spins = self.spins.load(Ordering::Relaxed);
+        if spins & 0xffff == 0 {
+            return other_cpus();
+        }
+        self.spins.store(spins - 1, Ordering::Relaxed);
+        false
+    }
+
+    /// After each spin in vain twice as many waits begin without one, up to 2^`MOST_MISSES`.
+    fn spun(&self, useful: bool) {
+        let misses = self.spins.load(Ordering::Relaxed) >> 16;
+        if useful && misses > 0 {
+            self.spins.store(0, Ordering::Relaxed);
+        } else if !useful {
+            let misses = (misses + 1).min(MOST_MISSES);
+            self.spins.store((misses << 16) | (1 << misses), Ordering::Relaxed);
+        }
+    }
+
     /// Takes note of a wait that has ended.
     pub(crate) fn remember(&self, waited: Duration) {
         let waited = waited.min(LONGEST_REMEMBERED).as_nanos() as u32;
@@ -255,25 +309,6 @@ impl WaitMemory {
             self.mean_nanos.store(new, Ordering::Relaxed);
         }
     }
-}
-
-/// Attempts, and again after growing pauses, without looking in between: the peer can fill or drain the
-/// buffer undisturbed, and is met again after a batch instead of after each value.
-pub(crate) fn attempt_again<R>(mut attempt: impl FnMut() -> Option<R>) -> Option<R> {
-    if let Some(result) = attempt() {
-        return Some(result);
-    }
-    let pauses = if other_cpus() { 0..PAUSES } else { 0..0 };
-    for pause in pauses {
-        (0..FIRST_PAUSE << pause).for_each(|_| std::hint::spin_loop());
-        if let Some(result) = attempt() {
-            return Some(result);
-        }
-    }
-    (0..YIELDS).find_map(|_| {
-        thread::yield_now();
-        attempt()
-    })
 }
 
 /// How many turns of a spin loop take [`LONGEST_SPIN`] on this machine.

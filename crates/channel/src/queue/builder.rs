@@ -16,6 +16,9 @@ use crate::{
 /// The largest capacity of a bounded channel. More is a mistake or an unbounded channel.
 pub const MAX_CAPACITY: usize = 1 << 30;
 
+/// Filling or draining fewer than this takes no longer than meeting for each value.
+const BATCH: u32 = 16;
+
 /// The longest name of a channel, in bytes.
 const MAX_NAME_BYTES: usize = 255;
 
@@ -203,6 +206,7 @@ impl<T> Builder<T> {
             state: Lock::new(State::new(capacity, self.overflow, self.measure)),
             spin: WaitMemory::new(),
             kind: self.kind,
+            holds_a_batch: capacity >= BATCH,
             name: self.name,
             on_drop: self.on_drop,
         })

@@ -69,6 +69,8 @@ pub(crate) struct Channel<T> {
     pub(crate) state: Lock<State<T>>,
     pub(crate) spin: WaitMemory,
     kind: Kind,
+    /// The buffer is large enough for the two sides to work in turns, a batch each.
+    pub(crate) holds_a_batch: bool,
     name: Option<std::sync::Arc<str>>,
     on_drop: Option<OnDrop<T>>,
 }

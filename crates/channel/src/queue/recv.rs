@@ -14,7 +14,6 @@ use super::{
 };
 use crate::{
     error::{Error, ErrorKind},
-    metrics::Kind,
     op::{Op, sealed},
     park::WaitMemory,
 };
@@ -84,7 +83,7 @@ impl<T> sealed::Action for Recv<'_, T> {
     }
 
     fn is_buffered(&self) -> bool {
-        self.rx.kind() != Kind::Rendezvous && self.node.state() == IDLE
+        self.rx.channel.holds_a_batch && self.node.state() == IDLE
     }
 
     fn is_settled(&self) -> bool {

@@ -13,7 +13,6 @@ use super::{
 };
 use crate::{
     error::{ErrorKind, SendError},
-    metrics::Kind,
     op::{Op, sealed},
     park::WaitMemory,
 };
@@ -111,7 +110,7 @@ impl<T> sealed::Action for SendValue<'_, T> {
     }
 
     fn is_buffered(&self) -> bool {
-        self.tx.kind() != Kind::Rendezvous && self.node.state() == IDLE
+        self.tx.channel.holds_a_batch && self.node.state() == IDLE
     }
 
     fn is_settled(&self) -> bool {

@@ -1,0 +1,179 @@
+//! The latest value, for whoever looks.
+
+use std::pin::pin;
+
+use marline_channel::{ErrorKind, watch};
+
+use crate::conformance::{Wakes, join, panic_of, park, poll_with, ready, until};
+
+#[test]
+fn the_first_value_is_there_and_counts_as_seen() {
+    let (tx, rx) = watch(1);
+    assert_eq!((*tx.borrow(), *rx.borrow()), (1, 1));
+    assert_eq!(rx.has_changed(), Ok(false));
+}
+
+#[test]
+fn a_receiver_sees_the_latest_value_not_every_value() {
+    let (tx, mut rx) = watch(0);
+    (1..=5).for_each(|value| tx.send(value).unwrap());
+    assert_eq!(rx.changed().wait(), Ok(()));
+    assert_eq!(*rx.borrow(), 5);
+    assert_eq!(rx.try_changed().unwrap_err().kind(), ErrorKind::Empty);
+}
+
+#[test]
+fn borrow_leaves_the_value_unseen_and_borrow_and_update_does_not() {
+    let (tx, mut rx) = watch(0);
+    tx.send(1).unwrap();
+    assert_eq!((*rx.borrow(), rx.has_changed()), (1, Ok(true)));
+    assert_eq!(*rx.borrow_and_update(), 1);
+    assert_eq!(rx.has_changed(), Ok(false));
+}
+
+#[test]
+fn try_changed_marks_the_value_as_seen() {
+    let (tx, mut rx) = watch(0);
+    assert_eq!(rx.try_changed().unwrap_err().kind(), ErrorKind::Empty);
+    tx.send(1).unwrap();
+    assert_eq!(rx.try_changed(), Ok(()));
+    assert_eq!(rx.try_changed().unwrap_err().kind(), ErrorKind::Empty);
+}
+
+#[test]
+fn an_unseen_value_is_seen_after_the_close_and_then_it_is_closed() {
+    let (tx, mut rx) = watch(0);
+    tx.send(1).unwrap();
+    drop(tx);
+    assert!(rx.is_closed());
+    assert_eq!(rx.has_changed(), Ok(true));
+    assert_eq!(rx.changed().wait(), Ok(()));
+    assert_eq!(*rx.borrow(), 1);
+    assert!(rx.changed().wait().unwrap_err().is_closed());
+    assert!(rx.try_changed().unwrap_err().is_closed());
+    assert!(rx.has_changed().unwrap_err().is_closed());
+}
+
+#[test]
+fn the_value_can_be_looked_at_after_the_close() {
+    let (tx, mut rx) = watch(3);
+    tx.close_channel();
+    assert_eq!((*tx.borrow(), *rx.borrow()), (3, 3));
+    assert_eq!(*rx.borrow_and_update(), 3);
+}
+
+#[test]
+fn close_channel_says_who_closed_it_and_ends_every_wait() {
+    let (tx, mut rx) = watch(0);
+    let mut other = rx.clone();
+    let mut changes = [Box::pin(rx.changed()), Box::pin(other.changed())];
+    changes.iter_mut().for_each(|op| park(op.as_mut()));
+    assert_eq!((tx.close_channel(), tx.close_channel()), (true, false));
+    assert!(changes.iter_mut().all(|op| ready(op.as_mut()).unwrap_err().is_closed()));
+    let error = tx.send(1).unwrap_err();
+    assert_eq!((error.kind(), error.into_inner()), (ErrorKind::Closed, 1));
+}
+
+#[test]
+fn the_last_sender_closes() {
+    let (tx, rx) = watch(0);
+    let other = tx.clone();
+    assert_eq!((rx.sender_count(), rx.receiver_count()), (2, 1));
+    drop(tx);
+    assert!(!rx.is_closed());
+    drop(other);
+    assert!(rx.is_closed());
+}
+
+#[test]
+fn a_watch_without_receivers_gives_the_value_back_until_somebody_subscribes() {
+    let (tx, rx) = watch(0);
+    drop(rx);
+    assert_eq!(tx.send(1).unwrap_err().into_inner(), 1);
+    assert!(!tx.is_closed(), "nobody closed it");
+    let mut rx = tx.subscribe();
+    assert_eq!((*rx.borrow(), rx.has_changed()), (0, Ok(false)));
+    tx.send(2).unwrap();
+    assert_eq!((rx.try_changed(), *rx.borrow()), (Ok(()), 2));
+}
+
+#[test]
+fn send_replace_returns_the_old_value_also_when_nobody_looks() {
+    let (tx, rx) = watch(1);
+    drop(rx);
+    assert_eq!(tx.send_replace(2), 1);
+    assert_eq!(*tx.borrow(), 2);
+    assert_eq!(tx.subscribe().has_changed(), Ok(false), "a new receiver has seen the value");
+}
+
+#[test]
+fn send_if_modified_tells_receivers_only_if_it_did() {
+    let (tx, rx) = watch(1);
+    assert!(!tx.send_if_modified(|_| false));
+    assert_eq!(rx.has_changed(), Ok(false));
+    assert!(tx.send_if_modified(|value| {
+        *value += 1;
+        true
+    }));
+    assert_eq!((*rx.borrow(), rx.has_changed()), (2, Ok(true)));
+}
+
+#[test]
+fn a_panic_in_send_if_modified_reaches_its_caller_and_leaves_the_watch_usable() {
+    let (tx, mut rx) = watch(1);
+    let said = panic_of(|| tx.send_if_modified(|_| panic!("no idea")));
+    assert_eq!(said, "no idea");
+    assert_eq!((rx.has_changed(), *rx.borrow()), (Ok(false), 1));
+    tx.send(2).unwrap();
+    assert_eq!((rx.try_changed(), *rx.borrow()), (Ok(()), 2));
+}
+
+#[test]
+fn a_clone_has_seen_what_its_original_has() {
+    let (tx, mut rx) = watch(0);
+    tx.send(1).unwrap();
+    let behind = rx.clone();
+    drop(rx.borrow_and_update());
+    let level = rx.clone();
+    assert_eq!((behind.has_changed(), level.has_changed()), (Ok(true), Ok(false)));
+}
+
+#[test]
+fn a_change_wakes_every_parked_receiver_once() {
+    let (tx, rx) = watch(0);
+    let mut receivers: Vec<_> = (0..40).map(|_| rx.clone()).collect();
+    let (wakes, waker) = Wakes::pair();
+    let mut changes: Vec<_> = receivers.iter_mut().map(|rx| Box::pin(rx.changed())).collect();
+    for op in &mut changes {
+        assert!(poll_with(op.as_mut(), &waker).is_pending());
+    }
+    assert_eq!(tx.snapshot().waiting_recv, 40);
+    tx.send(7).unwrap();
+    assert_eq!(wakes.count(), 40);
+    assert!(changes.iter_mut().all(|op| ready(op.as_mut()) == Ok(())));
+}
+
+#[test]
+fn a_dropped_wait_is_forgotten() {
+    let (tx, mut rx) = watch(0);
+    park(pin!(rx.changed()));
+    assert_eq!(tx.snapshot().waiting_recv, 0);
+    tx.send(1).unwrap();
+    assert_eq!(rx.try_changed(), Ok(()), "the change is still to be seen");
+}
+
+#[test]
+fn a_blocking_receiver_is_woken_by_a_change_and_by_the_close() {
+    let (tx, mut rx) = watch(0);
+    let receiver = std::thread::spawn(move || {
+        let mut last = 0;
+        while rx.changed().wait().is_ok() {
+            last = *rx.borrow();
+        }
+        last
+    });
+    until("the receiver waits", || tx.snapshot().waiting_recv == 1);
+    (1..=20).for_each(|value| tx.send(value).unwrap());
+    drop(tx);
+    assert_eq!(join(receiver), 20);
+}

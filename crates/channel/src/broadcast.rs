@@ -103,10 +103,11 @@ impl<T> State<T> {
         }
         let index = (*next - self.first) as usize;
         let Some(slot) = self.ring.get_mut(index) else {
-            return Found::Nothing(match self.closed {
-                true => ErrorKind::Closed,
-                false => ErrorKind::Empty,
-            });
+            if !self.closed {
+                return Found::Nothing(ErrorKind::Empty);
+            }
+            count!(self.counters, recv_closed += 1);
+            return Found::Nothing(ErrorKind::Closed);
         };
         *next += 1;
         slot.left -= 1;
@@ -115,6 +116,10 @@ impl<T> State<T> {
         count!(self.counters, bytes_received += size_of::<T>());
         self.retire();
         Found::Value(value.expect("kept until everybody has seen it"))
+    }
+
+    fn would_find(&self, next: u64) -> bool {
+        next < self.end() || self.closed
     }
 
     /// Lets go of what everybody has seen.
@@ -373,42 +378,41 @@ pub struct Recv<'a, T> {
 }
 
 impl<T> Recv<'_, T> {
-    /// Looks, and registers when there is nothing.
-    fn find(self: Pin<&mut Self>, waker: Option<&Waker>) -> Poll<Found<T>> {
-        // SAFETY: the node is not moved.
-        let this = unsafe { self.get_unchecked_mut() };
-        let mut state = this.rx.channel.state.lock();
-        match state.find(&mut this.rx.next) {
-            Found::Nothing(ErrorKind::Empty) => {}
-            found => return Poll::Ready(found),
+    fn would_find(&self) -> bool {
+        self.rx.channel.state.lock().would_find(self.rx.next)
+    }
+
+    /// Has `waker` woken by the next value; true when there is one already.
+    fn register(&self, waker: &Waker) -> bool {
+        let state = self.rx.channel.state.lock();
+        if state.would_find(self.rx.next) {
+            return true;
         }
-        let Some(waker) = waker else {
-            return Poll::Pending;
-        };
         // SAFETY: under the lock.
-        if unsafe { state.waiting.holds(&this.node, waker) } {
-            return Poll::Pending;
+        if unsafe { state.waiting.holds(&self.node, waker) } {
+            return false;
         }
         drop(state);
         let waker = waker.clone();
-        let mut state = this.rx.channel.state.lock();
-        match state.find(&mut this.rx.next) {
-            Found::Nothing(ErrorKind::Empty) => {}
-            found => {
-                drop(state);
-                return Poll::Ready(found);
-            }
+        let mut state = self.rx.channel.state.lock();
+        if state.would_find(self.rx.next) {
+            drop(state);
+            return true;
         }
-        // SAFETY: under the lock; pinned, and `drop` removes it.
-        let old = unsafe { state.waiting.insert(&this.node, waker) };
+        // SAFETY: under the lock; pinned, and `leave` removes it.
+        let old = unsafe { state.waiting.insert(&self.node, waker) };
         drop(state);
         drop(old);
-        Poll::Pending
+        false
     }
 
-    fn would_find(&self) -> bool {
-        let state = self.rx.channel.state.lock();
-        self.rx.next < state.end() || state.closed
+    /// Takes the node off the list; says whether it was there.
+    fn leave(&self) -> bool {
+        let mut state = self.rx.channel.state.lock();
+        // SAFETY: under the lock; the node is in this list or in none.
+        let waker = unsafe { state.waiting.remove(&self.node) };
+        drop(state);
+        waker.is_some()
     }
 }
 
@@ -416,7 +420,18 @@ impl<T: Clone> sealed::Action for Recv<'_, T> {
     type Output = Result<T, Error>;
 
     fn poll(self: Pin<&mut Self>, waker: Option<&Waker>) -> Poll<Self::Output> {
-        self.find(waker).map(Found::take)
+        let ready = match waker {
+            Some(waker) => self.register(waker),
+            None => self.would_find(),
+        };
+        if !ready {
+            return Poll::Pending;
+        }
+        self.leave();
+        // SAFETY: the node is not moved.
+        let this = unsafe { self.get_unchecked_mut() };
+        let found = this.rx.channel.state.lock().find(&mut this.rx.next);
+        Poll::Ready(found.take())
     }
 
     fn is_settled(&self) -> bool {
@@ -424,6 +439,7 @@ impl<T: Clone> sealed::Action for Recv<'_, T> {
     }
 
     fn abandon(self: Pin<&mut Self>, why: ErrorKind) -> Self::Output {
+        self.leave();
         if why == ErrorKind::Timeout {
             count!(self.rx.channel.state.lock().counters, recv_timeout += 1);
         } else {
@@ -455,16 +471,7 @@ impl<T: Clone> ClauseAction for Recv<'_, T> {
     fn delist(self: Pin<&mut Self>) {}
 
     fn watch(self: Pin<&mut Self>, waker: &Waker) -> bool {
-        if self.would_find() {
-            return true;
-        }
-        let waker = waker.clone();
-        let mut state = self.rx.channel.state.lock();
-        // SAFETY: under the lock; pinned, and `drop` removes it.
-        let old = unsafe { state.waiting.insert(&self.node, waker) };
-        drop(state);
-        drop(old);
-        self.would_find()
+        self.register(waker)
     }
 
     fn ended_closed(&self) -> bool {
@@ -481,10 +488,8 @@ impl<T: Clone> ClauseAction for Recv<'_, T> {
 
 impl<T> Drop for Recv<'_, T> {
     fn drop(&mut self) {
-        let mut state = self.rx.channel.state.lock();
-        // SAFETY: under the lock; the node is in this list or in none.
-        let waker = unsafe { state.waiting.remove(&self.node) };
-        drop(state);
-        drop(waker);
+        if self.leave() {
+            count!(self.rx.channel.state.lock().counters, recv_cancelled += 1);
+        }
     }
 }

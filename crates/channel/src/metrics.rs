@@ -62,9 +62,9 @@ pub(crate) struct Counters {
     pub(crate) first_operation: Option<Instant>,
     pub(crate) last_operation: Option<Instant>,
     /// Sends whose number has none of these bits are sampled.
-    send_mask: u64,
+    send_mask: u32,
     /// The same for receives: none of them, unless somebody observes the channel.
-    recv_mask: u64,
+    recv_mask: u32,
     /// Set with the first subscription.
     observers: Option<Arc<Observers>>,
 }
@@ -113,12 +113,6 @@ macro_rules! count {
             $counters.totals.$field += by;
         }
     };
-    ($counters:expr, $field:ident -= $by:expr) => {
-        if cfg!(feature = "metrics") {
-            let by = $by as u64;
-            $counters.totals.$field -= by;
-        }
-    };
 }
 pub(crate) use count;
 
@@ -129,8 +123,8 @@ impl Default for Counters {
             high_water: 0,
             first_operation: None,
             last_operation: None,
-            send_mask: SAMPLE_EVERY - 1,
-            recv_mask: u64::MAX,
+            send_mask: SAMPLE_EVERY as u32 - 1,
+            recv_mask: u32::MAX,
             observers: None,
         }
     }
@@ -147,13 +141,13 @@ impl Counters {
     /// Whether the send with this number is one at which to [`Counters::sample`].
     #[inline(always)]
     pub(crate) fn is_send_sampled(&self, number: u64) -> bool {
-        cfg!(feature = "metrics") && number & self.send_mask == 0
+        cfg!(feature = "metrics") && number as u32 & self.send_mask == 0
     }
 
     /// Whether the receive with this number is one at which to [`Counters::sample`].
     #[inline(always)]
     pub(crate) fn is_recv_sampled(&self, number: u64) -> bool {
-        cfg!(feature = "metrics") && number & self.recv_mask == 0
+        cfg!(feature = "metrics") && number as u32 & self.recv_mask == 0
     }
 
     /// Looks at the clock; true when somebody observes this channel.
@@ -168,7 +162,7 @@ impl Counters {
         let step = self.observers.as_ref().and_then(|observers| observers.step());
         // At least as often as asked: the power of two below.
         self.send_mask = (1 << step.unwrap_or(SAMPLE_EVERY).ilog2()) - 1;
-        self.recv_mask = if step.is_some() { self.send_mask } else { u64::MAX };
+        self.recv_mask = if step.is_some() { self.send_mask } else { u32::MAX };
         step.is_some()
     }
 
@@ -312,16 +306,16 @@ pub(crate) struct Observer {
 
 impl Observer {
     /// Whether a push is due; says yes to one caller only.
-    fn claim(&self, snapshot: &Snapshot) -> bool {
+    fn claim(&self, snapshot: &Snapshot, closing: bool) -> bool {
         let operations = snapshot.totals.sends + snapshot.totals.recvs;
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let enough = operations.saturating_sub(last.0) >= self.min_operations;
         let elapsed = |before| snapshot.at.saturating_duration_since(before) >= self.min_interval;
-        let due = enough && last.1.is_none_or(elapsed);
-        if due || snapshot.closed {
+        let due = closing || enough && last.1.is_none_or(elapsed);
+        if due {
             *last = (operations, Some(snapshot.at));
         }
-        due || snapshot.closed
+        due
     }
 }
 
@@ -336,11 +330,11 @@ impl Observers {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Pushes `snapshot` to whoever is due.
-    pub(crate) fn push(&self, snapshot: &Snapshot) {
+    /// Pushes `snapshot` to whoever is due: at the close, everybody.
+    pub(crate) fn push(&self, snapshot: &Snapshot, closing: bool) {
         let list = self.list().clone();
         let mut panics = FirstPanic::default();
-        for observer in list.iter().filter(|observer| observer.claim(snapshot)) {
+        for observer in list.iter().filter(|observer| observer.claim(snapshot, closing)) {
             panics.run(|| (observer.callback)(snapshot));
         }
         panics.resume();

@@ -211,7 +211,7 @@ impl<T> Receiver<T> {
     /// Receives the value, waiting for it. Dropping the operation loses nothing: the value stays.
     #[inline]
     pub fn recv(&mut self) -> Receiving<'_, T> {
-        Op::of(Recv { rx: self })
+        Op::of(Recv { rx: self, waits: false })
     }
 
     /// Receives the value if it is there.
@@ -223,6 +223,14 @@ impl<T> Receiver<T> {
         }
     }
 
+    /// Whether nothing is to be expected any more: the value was taken, or will never be.
+    fn is_over(&self) -> bool {
+        let word = self.inner().load();
+        // SAFETY: SENT makes the value the receiver's.
+        word & SENT != 0 && unsafe { self.inner().value.with(|value| value.is_none()) }
+            || word & (SENT | ENDED) == ENDED
+    }
+
     /// Whether the value is there or will never be.
     pub fn is_settled(&self) -> bool {
         self.inner().load() & (SENT | ENDED) != 0
@@ -230,7 +238,12 @@ impl<T> Receiver<T> {
 
     /// What the channel knows about itself.
     pub fn snapshot(&self) -> Snapshot {
-        self.inner().snapshot()
+        let mut snapshot = self.inner().snapshot();
+        if snapshot.len == 1 && self.is_over() {
+            snapshot.len = 0;
+            snapshot.totals.recvs = 1;
+        }
+        snapshot
     }
 
     /// For the owner of this end.
@@ -301,6 +314,7 @@ pub type Receiving<'a, T> = Op<Recv<'a, T>>;
 /// The action of [`Receiving`].
 pub struct Recv<'a, T> {
     rx: &'a mut Receiver<T>,
+    waits: bool,
 }
 
 impl<T> sealed::Action for Recv<'_, T> {
@@ -308,6 +322,7 @@ impl<T> sealed::Action for Recv<'_, T> {
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, waker: Option<&Waker>) -> Poll<Self::Output> {
+        self.waits |= waker.is_some();
         self.rx.poll_recv(waker)
     }
 
@@ -323,11 +338,8 @@ impl<T> sealed::Action for Recv<'_, T> {
         self.rx.is_settled()
     }
 
-    fn abandon(mut self: Pin<&mut Self>, why: ErrorKind) -> Self::Output {
-        match self.rx.poll_recv(None) {
-            Poll::Ready(result) => result,
-            Poll::Pending => Err(why.into()),
-        }
+    fn abandon(self: Pin<&mut Self>, why: ErrorKind) -> Self::Output {
+        Err(why.into())
     }
 
     fn wait_memory(&self) -> Option<&WaitMemory> {
@@ -354,13 +366,13 @@ impl<T> ClauseAction for Recv<'_, T> {
     fn delist(self: Pin<&mut Self>) {}
 
     fn watch(mut self: Pin<&mut Self>, waker: &Waker) -> bool {
+        self.waits = true;
         let word = self.rx.inner().load();
         word & (SENT | ENDED) != 0 || self.rx.register(waker, word) & (SENT | ENDED) != 0
     }
 
     fn ended_closed(&self) -> bool {
-        let word = self.rx.inner().load();
-        word & ENDED != 0 && word & SENT == 0
+        self.rx.is_over()
     }
 
     fn is_spent(&self) -> bool {
@@ -368,6 +380,16 @@ impl<T> ClauseAction for Recv<'_, T> {
     }
 
     fn forget(self: Pin<&mut Self>) {}
+}
+
+impl<T> Drop for Recv<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.waits && !self.rx.is_settled() {
+            // Nobody waits any more. A sender that sees the waker first wakes somebody for nothing.
+            self.rx.inner().word.fetch_and(!WAKER, Ordering::AcqRel);
+        }
+    }
 }
 
 impl<T> fmt::Debug for Sender<T> {

@@ -162,7 +162,7 @@ impl<A: Action> Op<A> {
     }
 
     fn block(mut self: Pin<&mut Self>, interruptible: bool) -> Result<A::Output, Error> {
-        if self.is_cancelled() {
+        if self.as_mut().begins_cancelled() {
             return Ok(self.action().abandon(ErrorKind::Cancelled));
         }
         if let Some(output) = self.as_mut().attempt_again() {
@@ -172,15 +172,17 @@ impl<A: Action> Op<A> {
             return Ok(output);
         }
         let deadline = self.limits.as_ref().and_then(|limits| limits.deadline);
-        if self.limit_passed().is_none()
-            && let Some(memory) = self.action.wait_memory()
-            && memory.wait_awake(|| self.action.is_settled())
-            && let Poll::Ready(output) = self.as_mut().action().poll(None)
-        {
-            return Ok(output);
-        }
-        let start = Instant::now();
+        // Its bed is made before a thread waits in any way, so that what it costs to make one is
+        // not left for a moment that matters.
         with_parker(|parker, waker| {
+            if self.limit_passed().is_none()
+                && let Some(memory) = self.action.wait_memory()
+                && memory.wait_awake(|| self.action.is_settled())
+                && let Poll::Ready(output) = self.as_mut().action().poll(None)
+            {
+                return Ok(output);
+            }
+            let start = Instant::now();
             loop {
                 if let Poll::Ready(output) = self.as_mut().poll_limited(waker) {
                     if let Some(memory) = self.action.wait_memory() {
@@ -234,6 +236,15 @@ impl<A: Action> Op<A> {
         unsafe { self.map_unchecked_mut(|this| &mut this.limits) }.as_pin_mut()
     }
 
+    /// Whether this is its beginning and its token was triggered before.
+    fn begins_cancelled(self: Pin<&mut Self>) -> bool {
+        self.limits().is_some_and(|limits| {
+            // SAFETY: nothing is moved.
+            let limits = unsafe { limits.get_unchecked_mut() };
+            !std::mem::replace(&mut limits.begun, true) && limits.is_cancelled()
+        })
+    }
+
     #[inline(always)]
     pub(crate) fn is_cancelled(&self) -> bool {
         self.limits.as_ref().is_some_and(Limits::is_cancelled)
@@ -274,7 +285,7 @@ impl<A: Action> Future for Op<A> {
         if self.limits.is_none() {
             return self.action().poll(Some(context.waker()));
         }
-        if self.is_cancelled() {
+        if self.as_mut().begins_cancelled() {
             return Poll::Ready(self.action().abandon(ErrorKind::Cancelled));
         }
         if let Poll::Ready(output) = self.as_mut().poll_limited(context.waker()) {
@@ -288,6 +299,8 @@ impl<A: Action> Future for Op<A> {
 /// When an operation ends although nothing came.
 #[derive(Default)]
 struct Limits {
+    /// The operation was polled or waited for: from now on its completion comes first.
+    begun: bool,
     deadline: Option<Instant>,
     alarm: Option<Alarm>,
     cancel: Option<Cancel>,

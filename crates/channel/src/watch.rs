@@ -218,7 +218,13 @@ impl<T> Receiver<T> {
         match state.news(self.seen) {
             Some(news) => {
                 self.seen = state.version;
-                count!(state.counters, recvs += u64::from(news.is_ok()));
+                match news {
+                    Ok(()) => {
+                        count!(state.counters, recvs += 1);
+                        count!(state.counters, bytes_received += size_of::<T>());
+                    }
+                    Err(_) => count!(state.counters, recv_closed += 1),
+                }
                 news.map_err(Error::new)
             }
             None => {
@@ -348,6 +354,17 @@ impl<T> Changed<'_, T> {
     }
 }
 
+impl<T> Changed<'_, T> {
+    /// Takes the node off the list; says whether it was there.
+    fn leave(&self) -> bool {
+        let mut state = self.rx.channel.state.lock();
+        // SAFETY: under the lock; the node is in this list or in none.
+        let waker = unsafe { state.waiting.remove(&self.node) };
+        drop(state);
+        waker.is_some()
+    }
+}
+
 impl<T> sealed::Action for Changed<'_, T> {
     type Output = Result<(), Error>;
 
@@ -359,6 +376,7 @@ impl<T> sealed::Action for Changed<'_, T> {
         if !ready {
             return Poll::Pending;
         }
+        self.leave();
         // SAFETY: the node is not moved.
         let this = unsafe { self.get_unchecked_mut() };
         Poll::Ready(this.rx.try_changed())
@@ -369,6 +387,7 @@ impl<T> sealed::Action for Changed<'_, T> {
     }
 
     fn abandon(self: Pin<&mut Self>, why: ErrorKind) -> Self::Output {
+        self.leave();
         let mut state = self.rx.channel.state.lock();
         match why {
             ErrorKind::Timeout => count!(state.counters, recv_timeout += 1),
@@ -416,10 +435,8 @@ impl<T> ClauseAction for Changed<'_, T> {
 
 impl<T> Drop for Changed<'_, T> {
     fn drop(&mut self) {
-        let mut state = self.rx.channel.state.lock();
-        // SAFETY: under the lock; the node is in this list or in none.
-        let waker = unsafe { state.waiting.remove(&self.node) };
-        drop(state);
-        drop(waker);
+        if self.leave() {
+            count!(self.rx.channel.state.lock().counters, recv_cancelled += 1);
+        }
     }
 }

@@ -9,7 +9,7 @@ use std::{
 
 use super::{
     Channel, Receiver, Sender,
-    node::{CLOSED, DONE, IDLE, Node, WAITING},
+    node::{CLOSED, IDLE, Node, WAITING},
     state::{Effects, Offer, Take},
     waiting::Side,
 };
@@ -136,7 +136,9 @@ impl<T> sealed::Action for SendAll<'_, T> {
     fn abandon(self: Pin<&mut Self>, why: ErrorKind) -> Self::Output {
         // SAFETY: the node is not moved.
         let this = unsafe { self.get_unchecked_mut() };
-        if !this.tx.channel.leave(&this.node, Side::Send, why) && this.node.state() == DONE {
+        let left = this.tx.channel.leave(&this.node, Side::Send, why);
+        let closed = !left && this.node.state() == CLOSED;
+        if !left && !closed {
             // A peer was faster with this one, which does not save the ones behind it.
             this.sent += 1;
             if this.values.is_empty() {
@@ -145,7 +147,7 @@ impl<T> sealed::Action for SendAll<'_, T> {
             }
         }
         this.put_back();
-        Err(why.into())
+        Err(if closed { ErrorKind::Closed } else { why }.into())
     }
 
     fn wait_memory(&self) -> Option<&WaitMemory> {

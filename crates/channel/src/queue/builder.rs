@@ -3,7 +3,7 @@
 use std::sync::Arc as StdArc;
 
 use super::{
-    Channel, OnDrop, Overflow, Receiver, Sender,
+    Channel, Extras, OnDrop, Overflow, Receiver, Sender,
     state::{State, UNBOUNDED},
 };
 use crate::{
@@ -202,13 +202,14 @@ impl<T> Builder<T> {
 
     fn make(self) -> (Sender<T>, Receiver<T>) {
         let capacity = self.capacity.map_or(UNBOUNDED, |capacity| capacity as u32);
+        let extras = (self.name.is_some() || self.on_drop.is_some())
+            .then(|| Box::new(Extras { name: self.name, on_drop: self.on_drop }));
         Sender::pair(Channel {
             state: Lock::new(State::new(capacity, self.overflow, self.measure)),
             spin: WaitMemory::new(),
             kind: self.kind,
             holds_a_batch: capacity >= BATCH,
-            name: self.name,
-            on_drop: self.on_drop,
+            extras,
         })
     }
 }

@@ -75,12 +75,12 @@ macro_rules! both_ends {
 
             /// How many sending ends there are.
             pub fn sender_count(&self) -> usize {
-                self.channel.state.lock().senders
+                self.channel.state.lock().senders as usize
             }
 
             /// How many receiving ends there are.
             pub fn receiver_count(&self) -> usize {
-                self.channel.state.lock().receivers
+                self.channel.state.lock().receivers as usize
             }
 
             /// The kind of channel.
@@ -90,7 +90,7 @@ macro_rules! both_ends {
 
             /// The name given to the builder.
             pub fn name(&self) -> Option<&str> {
-                self.channel.name.as_deref()
+                self.channel.extras.as_ref()?.name.as_deref()
             }
 
             /// What the channel knows about itself.

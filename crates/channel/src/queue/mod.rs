@@ -71,6 +71,12 @@ pub(crate) struct Channel<T> {
     kind: Kind,
     /// The buffer is large enough for the two sides to work in turns, a batch each.
     pub(crate) holds_a_batch: bool,
+    /// Few channels have any.
+    extras: Option<Box<Extras<T>>>,
+}
+
+/// What a channel is told at its making and seldom needs.
+struct Extras<T> {
     name: Option<std::sync::Arc<str>>,
     on_drop: Option<OnDrop<T>>,
 }
@@ -87,7 +93,7 @@ impl<T> Channel<T> {
     #[inline(never)]
     fn carry_out_some(&self, effects: &mut Effects<T>) {
         let wake = effects.wake.take();
-        if effects.discard.is_none() && !effects.observed {
+        if effects.discard.is_none() && effects.spare.is_none() && !effects.observed {
             return wake.into_iter().for_each(Waker::wake);
         }
         let mut panics = FirstPanic::default();
@@ -96,6 +102,9 @@ impl<T> Channel<T> {
         }
         if let Some(value) = effects.discard.take() {
             panics.run(|| self.discard(value));
+        }
+        if let Some(waker) = effects.spare.take() {
+            panics.run(|| drop(waker));
         }
         if effects.observed {
             panics.run(|| self.push_metrics());
@@ -118,7 +127,7 @@ impl<T> Channel<T> {
     }
 
     pub(crate) fn discard(&self, value: T) {
-        match &self.on_drop {
+        match self.extras.as_ref().and_then(|extras| extras.on_drop.as_ref()) {
             Some(on_drop) => on_drop(value),
             None => drop(value),
         }
@@ -162,7 +171,7 @@ impl<T> Channel<T> {
             panics.run(|| self.discard(value));
         }
         if let Some(observers) = observers {
-            panics.run(|| observers.push(&self.snapshot()));
+            panics.run(|| observers.push(&self.snapshot(), true));
         }
         panics.resume();
         true
@@ -176,7 +185,7 @@ impl<T> Channel<T> {
     fn push_metrics(&self) {
         let observers = self.state.lock().counters.observers();
         if let Some(observers) = observers {
-            observers.push(&self.snapshot());
+            observers.push(&self.snapshot(), false);
         }
     }
 
@@ -185,11 +194,11 @@ impl<T> Channel<T> {
         let state = self.state.lock();
         let (waiting_send, waiting_recv) = state.waiting();
         Snapshot {
-            name: self.name.clone(),
+            name: self.extras.as_ref().and_then(|extras| extras.name.clone()),
             capacity: Some(state.capacity() as usize).filter(|_| self.kind != Kind::Unbounded),
             len: state.len() as usize,
-            senders: state.senders,
-            receivers: state.receivers,
+            senders: state.senders as usize,
+            receivers: state.receivers as usize,
             waiting_send,
             waiting_recv,
             totals: state.totals(),

@@ -15,7 +15,6 @@
 //! receiver. So parked operations are served in order, and a loop of `try_*` cannot overtake them.
 
 use std::{
-    collections::VecDeque,
     mem::MaybeUninit,
     panic::{AssertUnwindSafe, catch_unwind},
     ptr::{self, NonNull},
@@ -58,13 +57,14 @@ pub(crate) struct State<T> {
     measure: Option<fn(&T) -> usize>,
     pub(crate) counters: Counters,
     rest: Rest<T>,
-    /// Values whose receive was dropped after the hand-off, by hand-off number; taken first.
-    returned: VecDeque<(u64, T)>,
+    /// Values whose receive was dropped after the hand-off, by hand-off number, the oldest last;
+    /// taken first.
+    returned: Vec<(u64, T)>,
     /// Room promised to permits.
-    reserved: u64,
+    reserved: u32,
     next_ticket: u64,
-    pub(super) senders: usize,
-    pub(super) receivers: usize,
+    pub(super) senders: u32,
+    pub(super) receivers: u32,
     /// Values that went from hand to hand, past the ring.
     direct: u64,
     /// Receives that the ring's head does not tell of, less what left the ring otherwise.
@@ -82,18 +82,25 @@ pub(crate) struct Effects<T> {
     /// Somebody observes this channel and may be due a snapshot.
     pub(crate) observed: bool,
     pub(crate) wake: Option<Waker>,
+    /// A waker that was not needed after all.
+    pub(crate) spare: Option<Waker>,
     pub(crate) discard: Option<T>,
 }
 
 impl<T> Effects<T> {
     #[inline(always)]
     pub(crate) const fn none() -> Effects<T> {
-        Effects { any: false, observed: false, wake: None, discard: None }
+        Effects { any: false, observed: false, wake: None, spare: None, discard: None }
     }
 
     fn wake(&mut self, waker: Option<Waker>) {
         self.any |= waker.is_some();
         self.wake = waker;
+    }
+
+    pub(crate) fn spare(&mut self, waker: Waker) {
+        self.any = true;
+        self.spare = Some(waker);
     }
 
     fn discard(&mut self, value: Option<T>) {
@@ -146,7 +153,7 @@ impl<T> State<T> {
             measure,
             counters: Counters::default(),
             rest: Rest::new(),
-            returned: VecDeque::new(),
+            returned: Vec::new(),
             reserved: 0,
             next_ticket: 0,
             senders: 1,
@@ -182,7 +189,8 @@ impl<T> State<T> {
     }
 
     pub(super) fn has_room(&self) -> bool {
-        self.capacity == UNBOUNDED || self.len() + self.reserved < u64::from(self.capacity)
+        self.capacity == UNBOUNDED
+            || self.len() + u64::from(self.reserved) < u64::from(self.capacity)
     }
 
     /// After anything out of the ordinary has come or gone.
@@ -239,9 +247,10 @@ impl<T> State<T> {
                 Offer::Discarded
             }
             Overflow::DropOldest => {
+                // Nothing, when all the room is promised to permits.
                 let oldest = self.pop_held();
+                count!(self.counters, dropped_oldest += u64::from(oldest.is_some()));
                 effects.discard(oldest.filter(|_| !broken("drop-oldest-tells")));
-                count!(self.counters, dropped_oldest += 1);
                 self.accept(value, effects);
                 Offer::Sent
             }
@@ -392,7 +401,7 @@ impl<T> State<T> {
 
     #[inline(never)]
     fn take_slowly(&mut self, place: &mut MaybeUninit<T>, effects: &mut Effects<T>) -> Take {
-        if let Some((_, value)) = self.returned.pop_front() {
+        if let Some((_, value)) = self.returned.pop() {
             self.recvs_beside += 1;
             self.refresh();
             self.count_received(self.ring.head(), place.write(value), effects);
@@ -428,7 +437,7 @@ impl<T> State<T> {
     /// Removes the oldest value inside, returned ones first, without anybody receiving it.
     fn pop_held(&mut self) -> Option<T> {
         let mut place = MaybeUninit::uninit();
-        let oldest = if let Some((_, value)) = self.returned.pop_front() {
+        let oldest = if let Some((_, value)) = self.returned.pop() {
             Some(value)
         } else if self.ring.pop_to(&mut place) {
             self.recvs_beside -= 1;
@@ -463,7 +472,8 @@ impl<T> State<T> {
     /// as though that receive had never been there.
     pub(crate) fn give_back(&mut self, ticket: u64, value: T, effects: &mut Effects<T>) {
         let bytes = self.measure.map_or(0, |measure| Self::measured(measure, &value));
-        count!(self.counters, bytes_received -= bytes);
+        let received = &mut self.counters.totals.bytes_received;
+        *received = received.saturating_sub(bytes);
         self.recvs_beside -= 1;
         if self.receivers == 0 {
             count!(self.counters, undelivered += 1);
@@ -478,7 +488,7 @@ impl<T> State<T> {
         } else if broken("give-back") {
             effects.discard(Some(value));
         } else {
-            let at = self.returned.partition_point(|(other, _)| *other < ticket);
+            let at = self.returned.partition_point(|(other, _)| *other > ticket);
             self.returned.insert(at, (ticket, value));
             self.refresh();
             self.counters.level(self.len());
@@ -554,7 +564,7 @@ impl<T> State<T> {
         count!(self.counters, undelivered += self.len());
         self.recvs_beside -= (self.ring.len() + self.rest.len()) as i64;
         let returned = std::mem::take(&mut self.returned);
-        returned.into_iter().map(|(_, value)| value).chain(self.ring.take_all(&mut self.rest))
+        returned.into_iter().rev().map(|(_, value)| value).chain(self.ring.take_all(&mut self.rest))
     }
 
     // ---- selecting -----------------------------------------------------------------------
@@ -644,11 +654,11 @@ impl<T> State<T> {
         assert!(!sender_parked || !self.has_room(), "2: a sender waits beside room");
         assert!(!self.closed || senders + receivers == 0, "3: somebody waits on a closed channel");
         assert!(self.receivers > 0 || self.len() == 0, "3: values held for nobody");
-        assert!(self.returned.iter().is_sorted_by_key(|(ticket, _)| *ticket));
+        assert!(self.returned.iter().rev().is_sorted_by_key(|(ticket, _)| *ticket));
         assert!(self.ring.len() > 0 || self.rest.len() == 0, "a block is behind an empty ring");
         let in_order = self.returned.is_empty() && self.capacity > 0;
         assert_eq!(self.quick != NOBODY, in_order);
-        let all_in_the_ring = !self.closed && self.reserved + self.rest.len() == 0;
+        let all_in_the_ring = !self.closed && u64::from(self.reserved) + self.rest.len() == 0;
         assert_eq!(self.quick > 0, in_order && all_in_the_ring);
     }
 }

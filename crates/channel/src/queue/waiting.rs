@@ -37,10 +37,11 @@ impl<T> Channel<T> {
         side: Side,
         want: Want,
         waker: Option<&Waker>,
-        mut attempt: impl FnMut(&mut State<T>) -> Option<R>,
+        effects: &mut Effects<T>,
+        mut attempt: impl FnMut(&mut State<T>, &mut Effects<T>) -> Option<R>,
     ) -> Poll<R> {
         let mut state = self.state.lock();
-        if let Some(result) = attempt(&mut state) {
+        if let Some(result) = attempt(&mut state, effects) {
             return Poll::Ready(result);
         }
         let waker = match waker {
@@ -50,9 +51,9 @@ impl<T> Channel<T> {
                 let waker = waker.clone();
                 state = self.state.lock();
                 if !broken("attempt-again-before-parking")
-                    && let Some(result) = attempt(&mut state)
+                    && let Some(result) = attempt(&mut state, effects)
                 {
-                    drop(state);
+                    effects.spare(waker);
                     return Poll::Ready(result);
                 }
                 Some(waker)
@@ -80,7 +81,9 @@ impl<T> Channel<T> {
         let state = self.state.lock();
         // SAFETY: under the lock.
         let same = unsafe {
+            // A select that was leaked no longer speaks for it.
             node.links(|links| {
+                links.parked.claim = None;
                 links.parked.waker.as_ref().is_some_and(|held| held.will_wake(waker))
             })
         };
@@ -140,14 +143,19 @@ impl<T> Channel<T> {
         let mut effects = Effects::none();
         // SAFETY: the owner of an IDLE node may use its slot; the rest is the caller's promise.
         let polled = unsafe {
-            self.attempt_or_park(node, Side::Send, Want::Value, waker, |state| {
-                match node.slot(|slot| state.offer(slot, &mut effects)) {
+            self.attempt_or_park(
+                node,
+                Side::Send,
+                Want::Value,
+                waker,
+                &mut effects,
+                |state, effects| match node.slot(|slot| state.offer(slot, effects)) {
                     Offer::Sent => Some(DONE),
                     Offer::Discarded => Some(DISCARDED),
                     Offer::Closed => Some(CLOSED),
                     Offer::Full => None,
-                }
-            })
+                },
+            )
         };
         if let Poll::Ready(outcome) = polled {
             // Before the effects: should one panic, the node must not look as though it never began.
@@ -167,9 +175,10 @@ impl<T> Channel<T> {
             WAITING => return self.renew(node, waker),
             outcome => return Poll::Ready(outcome),
         }
+        let mut effects = Effects::none();
         // SAFETY: nobody else knows the node yet; the rest is the caller's promise.
         let polled = unsafe {
-            self.attempt_or_park(node, Side::Send, Want::Permit, waker, |state| {
+            self.attempt_or_park(node, Side::Send, Want::Permit, waker, &mut effects, |state, _| {
                 match state.try_reserve() {
                     Ok(()) => Some(DONE),
                     Err(ErrorKind::Closed) => Some(CLOSED),
@@ -179,6 +188,7 @@ impl<T> Channel<T> {
         };
         if let Poll::Ready(outcome) = polled {
             node.set_state(outcome);
+            self.carry_out(&mut effects);
         }
         polled
     }
@@ -203,13 +213,22 @@ impl<T> Channel<T> {
         let mut effects = Effects::none();
         // SAFETY: the caller's promise.
         let polled = unsafe {
-            self.attempt_or_park(node, Side::Receive, Want::Value, waker, |state| {
-                Some(state.take(place, &mut effects)).filter(|take| *take != Take::Empty)
-            })
+            self.attempt_or_park(
+                node,
+                Side::Receive,
+                Want::Value,
+                waker,
+                &mut effects,
+                |state, effects| {
+                    Some(state.take(place, effects)).filter(|take| *take != Take::Empty)
+                },
+            )
         };
-        if polled == Poll::Ready(Take::Taken) {
+        match polled {
             // SAFETY: taken, so the place is written.
-            unsafe { self.deliver(&mut effects, place) };
+            Poll::Ready(Take::Taken) => unsafe { self.deliver(&mut effects, place) },
+            Poll::Ready(_) => self.carry_out(&mut effects),
+            Poll::Pending => {}
         }
         polled
     }

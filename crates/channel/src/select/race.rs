@@ -41,6 +41,8 @@ pub(crate) struct Progress {
     waker: Option<Waker>,
     pub(crate) biased: bool,
     pub(crate) skip_closed: bool,
+    /// The clause to look at first, where the select is used again and keeps its own turn.
+    pub(crate) first: Option<usize>,
 }
 
 impl Progress {
@@ -51,6 +53,7 @@ impl Progress {
             waker: None,
             biased: false,
             skip_closed: false,
+            first: None,
         }
     }
 
@@ -109,7 +112,11 @@ impl Progress {
                 "a select needs at least one clause: it would wait for ever",
             ))));
         }
-        let start = if self.biased { 0 } else { turn::next() % count };
+        let start = match self.first {
+            _ if self.biased => 0,
+            Some(first) => first % count,
+            None => turn::next() % count,
+        };
         let in_turn = || (start..count).chain(0..start);
         let mut live = 0;
         for index in in_turn() {
@@ -127,7 +134,10 @@ impl Progress {
             return Poll::Ready(Err(ErrorKind::Closed.into()));
         }
         for index in in_turn() {
-            if let limit @ Some(_) = clauses.as_mut().clause(index).limit_passed() {
+            let clause = clauses.as_mut().clause(index);
+            if !self.passes_over(&*clause)
+                && let limit @ Some(_) = clause.limit_passed()
+            {
                 return Poll::Ready(Ok(Chosen { index, limit }));
             }
         }

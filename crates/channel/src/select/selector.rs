@@ -87,9 +87,11 @@ impl<'a> Selector<'a> {
     /// A selector without clauses yet.
     pub fn new() -> Selector<'a> {
         static IDS: AtomicU64 = AtomicU64::new(0);
+        let mut progress = Box::new(Progress::new());
+        progress.first = Some(0);
         Selector {
             clauses: Boxed { list: Vec::new() },
-            progress: Box::new(Progress::new()),
+            progress,
             chosen: None,
             id: IDS.fetch_add(1, Ordering::Relaxed),
         }
@@ -122,6 +124,7 @@ impl<'a> Selector<'a> {
     }
 
     fn add<C: Erased + Send + 'a>(&mut self, clause: C) -> usize {
+        self.leave();
         self.clauses.list.push(Box::pin(clause));
         self.clauses.list.len() - 1
     }
@@ -155,6 +158,8 @@ impl<'a> Selector<'a> {
     /// Gives a send clause a value to send next, in place of one it still had.
     pub fn refill<T: 'a>(&mut self, key: &SendKey<T>, value: T) -> Option<T> {
         assert_eq!(key.selector, self.id, "the key belongs to another selector");
+        self.leave();
+        self.chosen.take_if(|chosen| chosen.index == key.index);
         // SAFETY: the key was made for this clause by `send::<T>`.
         unsafe { self.clauses.typed::<Sending<'a, T>>(key.index) }.refill(value)
     }
@@ -163,6 +168,13 @@ impl<'a> Selector<'a> {
         assert_eq!(selector, self.id, "the key belongs to another selector");
         let chosen = self.chosen.take_if(|chosen| chosen.index == index)?;
         Some(chosen.limit)
+    }
+
+    /// Ends a wait that was leaked, before anything about the clauses changes.
+    fn leave(&mut self) {
+        if let Some(chosen) = self.progress.leave(self.clauses.indexed()) {
+            self.clauses.list[chosen.index].as_mut().forget();
+        }
     }
 
     /// Lets go of a result nobody took.
@@ -175,8 +187,7 @@ impl<'a> Selector<'a> {
 
 impl Drop for Selector<'_> {
     fn drop(&mut self) {
-        // Only a leaked wait leaves something to leave.
-        self.progress.leave(self.clauses.indexed());
+        self.leave();
     }
 }
 
@@ -239,6 +250,7 @@ impl sealed::Action for Next<'_, '_> {
         // SAFETY: the selector is borrowed until `drop`, which leaves; its clauses are boxed.
         unsafe { selector.progress.poll(clauses, waker) }.map(|result| {
             let chosen = result?;
+            selector.progress.first = Some(chosen.index + 1);
             selector.chosen = Some(chosen);
             Ok(chosen.index)
         })
@@ -262,9 +274,6 @@ impl sealed::Action for Next<'_, '_> {
 
 impl Drop for Next<'_, '_> {
     fn drop(&mut self) {
-        let selector = &mut *self.selector;
-        if let Some(chosen) = selector.progress.leave(selector.clauses.indexed()) {
-            selector.clauses.list[chosen.index].as_mut().forget();
-        }
+        self.selector.leave();
     }
 }

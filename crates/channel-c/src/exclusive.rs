@@ -1,0 +1,99 @@
+//! One user at a time, for handles that are meant for one (operations, selects): a lock that says
+//! so when the thread that holds it comes back for it, instead of waiting for itself.
+//!
+//! That happens when a callback, called from inside an operation, uses the same operation. Held for
+//! as long as a `start` or `finish` takes, so a second thread only spins and yields.
+
+use std::{
+    cell::UnsafeCell,
+    ops::{Deref, DerefMut},
+};
+
+use crate::{
+    code::Code,
+    sync::{AtomicUsize, Ordering, backoff, broken, this_thread},
+};
+
+pub(crate) struct Exclusive<T> {
+    /// The thread inside, or 0.
+    owner: AtomicUsize,
+    inside: UnsafeCell<T>,
+}
+
+// SAFETY: the inside is reached by the owner only.
+unsafe impl<T: Send> Sync for Exclusive<T> {}
+
+pub(crate) struct Guard<'a, T> {
+    lock: &'a Exclusive<T>,
+}
+
+impl<T> Exclusive<T> {
+    pub(crate) fn new(inside: T) -> Exclusive<T> {
+        Exclusive { owner: AtomicUsize::new(0), inside: UnsafeCell::new(inside) }
+    }
+
+    /// Waits for another thread; refuses a thread that is inside already.
+    #[inline(always)]
+    pub(crate) fn lock(&self) -> Result<Guard<'_, T>, Code> {
+        let me = this_thread();
+        if !self.try_take(me) {
+            if self.owner.load(Ordering::Relaxed) == me {
+                return Err(Code::INVALID);
+            }
+            backoff(|| self.try_take(me));
+        }
+        Ok(Guard { lock: self })
+    }
+
+    #[inline(always)]
+    fn try_take(&self, me: usize) -> bool {
+        self.owner.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed).is_ok()
+            || broken("exclusive-excludes")
+    }
+}
+
+impl<T> Deref for Guard<'_, T> {
+    type Target = T;
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: the guard's thread is the owner.
+        unsafe { &*self.lock.inside.get() }
+    }
+}
+
+impl<T> DerefMut for Guard<'_, T> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as above, and the guard is borrowed mutably.
+        unsafe { &mut *self.lock.inside.get() }
+    }
+}
+
+impl<T> Drop for Guard<'_, T> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.lock.owner.store(0, Ordering::Release);
+    }
+}
+
+#[cfg(all(test, not(marline_model)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_thread_inside_is_refused_and_others_wait() {
+        let count = Exclusive::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    for _ in 0..1_000 {
+                        let mut inside = count.lock().unwrap();
+                        assert_eq!(count.lock().err(), Some(Code::INVALID));
+                        *inside += 1;
+                    }
+                });
+            }
+        });
+        assert_eq!(*count.lock().unwrap(), 3_000);
+    }
+}

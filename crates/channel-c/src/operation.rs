@@ -1,0 +1,343 @@
+//! Operations for coroutine libraries: started, told of by `wake_fn`, finished or abandoned.
+//!
+//! An operation object holds the pinned Rust operation, so that starting one allocates nothing. The
+//! operation refers to its channel; the object keeps that channel for as long as it runs.
+
+use std::{
+    ffi::{c_int, c_void},
+    future::Future,
+    mem::MaybeUninit,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use marline_channel::{Receiving, Sending};
+
+use crate::{
+    alert::{Alerts, WakeFn},
+    border::{checked, enter},
+    calls::Calls,
+    channel::Channel,
+    code::Code,
+    element::{Destination, Element},
+    exclusive::{Exclusive, Guard},
+    limits::{Limits, Wait},
+    table::{Object, Ref, Table},
+    zero_copy::Route,
+};
+
+/// Names an operation object. Never 0.
+pub type OpId = u64;
+
+pub(crate) struct Operation {
+    inside: Exclusive<Inside>,
+}
+
+/// The object lives in its table's slot and is never moved, and so neither is what runs. A Rust
+/// operation is large: it is made in its place, and neither wrapped nor moved afterwards.
+struct Inside {
+    running: Running,
+    send: MaybeUninit<Sending<'static, Element>>,
+    recv: MaybeUninit<Receiving<'static, Element>>,
+    alerts: Alerts,
+}
+
+/// What runs, and the channel it refers to, which goes after it.
+enum Running {
+    Nothing,
+    /// `send` is there.
+    Send {
+        channel: Ref<Channel>,
+        route: Route,
+    },
+    /// `recv` is there.
+    Recv {
+        channel: Ref<Channel>,
+        to: Destination,
+    },
+}
+
+impl Object for Operation {
+    const SORT: u64 = 3;
+
+    fn table() -> &'static Table<Operation> {
+        static OPERATIONS: Table<Operation> = Table::new();
+        &OPERATIONS
+    }
+}
+
+impl Operation {
+    fn of(id: OpId) -> Result<Ref<Operation>, Code> {
+        Operation::table().get(id).ok_or(Code::INVALID)
+    }
+
+    /// Starts a send: done, or left pending.
+    pub(crate) fn start_send(
+        id: OpId,
+        channel: Ref<Channel>,
+        element: Element,
+        route: Route,
+        limits: &Limits,
+        wake_fn: WakeFn,
+        user: *mut c_void,
+    ) -> Result<(), Code> {
+        let operation = Operation::of(id)?;
+        if limits.wait == Wait::Try {
+            drop(operation.idle()?);
+            return channel.send(element, route, limits);
+        }
+        let mut inside = operation.idle()?;
+        inside.alerts.begin(wake_fn, user);
+        // SAFETY: the operation goes before the channel, see `Inside::end`.
+        let tx = unsafe { &channel.extended().tx };
+        match limits.are_none() {
+            true => inside.send.write(tx.send(element)),
+            false => inside.send.write(limits.put_on(tx.send(element))),
+        };
+        inside.running = Running::Send { channel, route };
+        operation.started(inside)
+    }
+
+    /// Starts a receive: done, or left pending.
+    ///
+    /// # Safety
+    /// The destination can be written to until the operation ends, and was made for this channel.
+    pub(crate) unsafe fn start_recv(
+        id: OpId,
+        channel: Ref<Channel>,
+        to: Destination,
+        limits: &Limits,
+        wake_fn: WakeFn,
+        user: *mut c_void,
+    ) -> Result<(), Code> {
+        let operation = Operation::of(id)?;
+        if limits.wait == Wait::Try {
+            drop(operation.idle()?);
+            // SAFETY: the caller's promise.
+            return unsafe { channel.recv(to, limits) };
+        }
+        let mut inside = operation.idle()?;
+        inside.alerts.begin(wake_fn, user);
+        // SAFETY: the operation goes before the channel, see `Inside::end`.
+        let rx = unsafe { &channel.extended().rx };
+        match limits.are_none() {
+            true => inside.recv.write(rx.recv()),
+            false => inside.recv.write(limits.put_on(rx.recv())),
+        };
+        inside.running = Running::Recv { channel, to };
+        operation.started(inside)
+    }
+}
+
+impl Ref<Operation> {
+    #[inline(always)]
+    fn idle(&self) -> Result<Guard<'_, Inside>, Code> {
+        let inside = self.inside.lock()?;
+        match inside.running {
+            Running::Nothing => Ok(inside),
+            Running::Send { .. } | Running::Recv { .. } => Err(Code::INVALID),
+        }
+    }
+
+    #[inline(always)]
+    fn busy(&self) -> Result<Guard<'_, Inside>, Code> {
+        let inside = self.inside.lock()?;
+        match inside.running {
+            Running::Nothing => Err(Code::INVALID),
+            Running::Send { .. } | Running::Recv { .. } => Ok(inside),
+        }
+    }
+
+    /// The first poll of what was started.
+    #[inline(always)]
+    fn started(&self, mut inside: Guard<'_, Inside>) -> Result<(), Code> {
+        let (polled, _) = inside.drive();
+        self.ended(polled, &mut inside)
+    }
+
+    fn finish(&self) -> Result<(), Code> {
+        let mut inside = self.busy()?;
+        inside.alerts.listen();
+        let (polled, running) = inside.drive();
+        let result = self.ended(polled, &mut inside);
+        drop(inside);
+        if let Some(calls) = running {
+            calls.wait();
+        }
+        result
+    }
+
+    /// The result of a poll. Destroyed meanwhile, nobody could finish what is pending.
+    #[inline(always)]
+    fn ended(&self, polled: Poll<Result<(), Code>>, inside: &mut Inside) -> Result<(), Code> {
+        match polled {
+            Poll::Ready(result) => result,
+            Poll::Pending if self.is_open() => Err(Code::NOT_FINISHED),
+            Poll::Pending => {
+                let _ = inside.abandon();
+                Err(Code::INVALID)
+            }
+        }
+    }
+
+    fn abandon(&self) -> Result<(), Code> {
+        let mut inside = self.busy()?;
+        let (result, running) = inside.abandon();
+        drop(inside);
+        if let Some(calls) = running {
+            calls.wait();
+        }
+        result
+    }
+}
+
+impl Inside {
+    /// With wake-ups being noted, polls what runs until it has ended or can be left pending with
+    /// its alert armed. With the end come its calls, if one is running on another thread.
+    fn drive(&mut self) -> (Poll<Result<(), Code>>, Option<Arc<Calls>>) {
+        let waker = self.alerts.waker();
+        let mut context = Context::from_waker(&waker);
+        loop {
+            let polled = self.poll(&mut context);
+            if polled.is_ready() {
+                self.end();
+                return (polled, self.alerts.quiet());
+            }
+            if self.alerts.arm() {
+                return (polled, None);
+            }
+            self.alerts.listen();
+        }
+    }
+
+    #[inline(always)]
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Code>> {
+        match &self.running {
+            Running::Nothing => Poll::Ready(Err(Code::INTERNAL)),
+            Running::Send { channel, route } => {
+                // SAFETY: it is there while it runs, and never moved.
+                let op = unsafe { Pin::new_unchecked(self.send.assume_init_mut()) };
+                op.poll(context).map(|sent| {
+                    let result = match sent {
+                        Ok(_) => Ok(()),
+                        Err(error) => Err(channel.take_back(error)),
+                    };
+                    channel.discards.zero_copy.count_send(*route, &result);
+                    result
+                })
+            }
+            Running::Recv { channel, to } => {
+                // SAFETY: as above.
+                let op = unsafe { Pin::new_unchecked(self.recv.assume_init_mut()) };
+                // SAFETY: whoever started it promised the destination, for this channel.
+                op.poll(context).map(|received| unsafe { to.store(received?, channel) })
+            }
+        }
+    }
+
+    /// Gives up what runs. A send that a receiver was faster to take has happened; what a receive
+    /// was given goes back with its end.
+    fn abandon(&mut self) -> (Result<(), Code>, Option<Arc<Calls>>) {
+        let running = self.alerts.quiet();
+        let mut result = Err(Code::CANCELLED);
+        if let Running::Send { channel, route } = &self.running {
+            // SAFETY: it is there while it runs, and never moved.
+            let op = unsafe { Pin::new_unchecked(self.send.assume_init_mut()) };
+            match op.into_unsent() {
+                None => result = Ok(()),
+                Some(element) => channel.recover(element),
+            }
+            channel.discards.zero_copy.count_send(*route, &result);
+        }
+        self.end();
+        (result, running)
+    }
+
+    /// Drops what runs in its place, then lets go of its channel.
+    #[inline(always)]
+    fn end(&mut self) {
+        // SAFETY: it is there while it runs, and is not said to run afterwards.
+        unsafe {
+            match &self.running {
+                Running::Nothing => {}
+                Running::Send { .. } => self.send.assume_init_drop(),
+                Running::Recv { .. } => self.recv.assume_init_drop(),
+            }
+        }
+        self.running = Running::Nothing;
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Makes an operation object: for coroutine libraries and event loops, which cannot block a thread.
+/// It serves one operation at a time, any number of times, without allocating.
+///
+/// A start form (marline_send_start and its like) returns
+/// - 0 or an error: the operation is over, exactly as with the blocking form, and wake_fn is not
+///   called;
+/// - EINPROGRESS: it waits. wake_fn(user) is called once when it can be finished. Then
+///   marline_op_finish says how it ended. (wake_fn may be NULL: then look by marline_op_finish.)
+///
+/// timeout_ms 0 makes it a try, which is never left pending; > 0 is watched by a thread of the
+/// library. The operation keeps its channel and token, also when those are destroyed meanwhile. An
+/// operation object is used by one thread at a time.
+///
+/// EINVAL: a null pointer. ENOMEM.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn marline_op_create(op: *mut OpId) -> c_int {
+    enter(|| {
+        let op = checked(op)?;
+        let inside = Inside {
+            running: Running::Nothing,
+            send: MaybeUninit::uninit(),
+            recv: MaybeUninit::uninit(),
+            alerts: Alerts::new(),
+        };
+        let operation = Operation { inside: Exclusive::new(inside) };
+        let id = Operation::table().insert(operation).map_err(|_| Code::NO_MEMORY)?;
+        // SAFETY: not null and aligned; valid by the caller's promise.
+        unsafe { op.write(id) };
+        Ok(())
+    })
+}
+
+/// Ends a pending operation and says how it went, as the blocking form would; then the object can
+/// be used again and wake_fn is not called any more (nor does it run on another thread).
+///
+/// EINPROGRESS: it is not finished yet; wake_fn will be called, again if it was before.
+/// EINVAL: no such object, or nothing is pending.
+#[unsafe(no_mangle)]
+pub extern "C" fn marline_op_finish(op: OpId) -> c_int {
+    enter(|| Operation::of(op)?.finish())
+}
+
+/// Gives up a pending operation; then the object can be used again and wake_fn is not called any
+/// more (nor does it run on another thread).
+///
+/// ECANCELED: given up. A send's element stays with its sender; a receive has taken nothing, and
+/// what it had been given is the channel's next element.
+/// 0: a send that a receiver was faster to take: it has happened.
+/// EINVAL: no such object, or nothing is pending.
+#[unsafe(no_mangle)]
+pub extern "C" fn marline_op_abandon(op: OpId) -> c_int {
+    enter(|| Operation::of(op)?.abandon())
+}
+
+/// Ends an operation object; a pending operation is abandoned.
+///
+/// EINVAL: no such object.
+#[unsafe(no_mangle)]
+pub extern "C" fn marline_op_destroy(op: OpId) -> c_int {
+    enter(|| {
+        let operation = Operation::table().remove(op).ok_or(Code::INVALID)?;
+        // Used further out on this thread, it is abandoned there.
+        let _ = operation.abandon();
+        Ok(())
+    })
+}

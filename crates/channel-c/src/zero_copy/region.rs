@@ -1,0 +1,216 @@
+//! Registered memory: which buffers may travel without a copy, and how many are out. A region ends
+//! only when none is; whose memory it is, `backend` knows.
+
+use std::{
+    ffi::{c_int, c_void},
+    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use super::backend::{Backend, ZcBackend};
+use crate::{
+    border::{checked, enter, given},
+    code::Code,
+    limits::Wait,
+    table::{Object, Ref, Table},
+};
+
+/// Names a registered region of memory. Never 0.
+pub type RegionId = u64;
+
+/// What to register. Set the rest to zero.
+#[repr(C)]
+pub struct RegionOptions {
+    /// Where the memory begins.
+    pub addr: *mut c_void,
+    /// Its length in bytes.
+    pub len: usize,
+    /// Buffers smaller than this are copied instead: for small ones a copy is cheaper.
+    pub min_len: usize,
+    /// With this many buffers out, further ones are copied instead. 0: no limit.
+    pub max_in_flight: u64,
+    /// Whose memory it is; NULL for plain memory of this process. Copied by the call.
+    pub backend: *const ZcBackend,
+    /// Always 0.
+    pub reserved: [u64; 2],
+}
+
+pub(crate) struct Region {
+    addr: usize,
+    len: usize,
+    min_len: usize,
+    max_in_flight: u64,
+    pub(super) backend: Backend,
+    traffic: Mutex<Traffic>,
+    landed: Condvar,
+}
+
+struct Traffic {
+    in_flight: u64,
+    /// Callers that wait for the end of all traffic: nothing may take off.
+    deregistering: u32,
+}
+
+impl Object for Region {
+    const SORT: u64 = 5;
+
+    fn table() -> &'static Table<Region> {
+        static REGIONS: Table<Region> = Table::new();
+        &REGIONS
+    }
+}
+
+/// Why a buffer cannot travel as it is.
+pub(super) enum Grounded {
+    Small,
+    Capacity,
+}
+
+impl Region {
+    pub(super) fn of(id: RegionId) -> Result<Ref<Region>, Code> {
+        Region::table().get(id).ok_or(Code::INVALID)
+    }
+
+    /// The offset of a buffer that lies inside.
+    pub(super) fn offset(&self, buffer: *const c_void, len: usize) -> Result<u64, Code> {
+        let offset = buffer.addr().checked_sub(self.addr).ok_or(Code::INVALID)?;
+        let end = offset.checked_add(len).ok_or(Code::INVALID)?;
+        if len == 0 || end > self.len {
+            return Err(Code::INVALID);
+        }
+        Ok(offset as u64)
+    }
+
+    /// Counts a buffer as in flight, if it may travel as it is.
+    pub(super) fn take_off(&self, len: usize) -> Result<Result<(), Grounded>, Code> {
+        let mut traffic = self.traffic();
+        if traffic.deregistering > 0 {
+            return Err(Code::INVALID);
+        }
+        if len < self.min_len {
+            return Ok(Err(Grounded::Small));
+        }
+        if self.max_in_flight > 0 && traffic.in_flight >= self.max_in_flight {
+            return Ok(Err(Grounded::Capacity));
+        }
+        traffic.in_flight += 1;
+        Ok(Ok(()))
+    }
+
+    /// One buffer fewer in flight.
+    pub(super) fn land(&self) {
+        let mut traffic = self.traffic();
+        traffic.in_flight -= 1;
+        if traffic.in_flight == 0 && traffic.deregistering > 0 {
+            self.landed.notify_all();
+        }
+    }
+
+    /// Waits until nothing is in flight and nothing can take off any more.
+    fn ground(&self, wait: Wait) -> Result<(), Code> {
+        let deadline = wait.deadline();
+        let mut traffic = self.traffic();
+        traffic.deregistering += 1;
+        while traffic.in_flight > 0 {
+            let left = match (wait, deadline) {
+                (Wait::Try, _) => None,
+                (_, None) => Some(LONGEST_SLEEP),
+                (_, Some(deadline)) => Some(deadline.saturating_duration_since(Instant::now())),
+            };
+            match left {
+                Some(left) if !left.is_zero() => {
+                    let waited = self.landed.wait_timeout(traffic, left.min(LONGEST_SLEEP));
+                    traffic = waited.unwrap_or_else(PoisonError::into_inner).0;
+                }
+                out_of_time => {
+                    traffic.deregistering -= 1;
+                    return Err(match out_of_time {
+                        None => Code::WOULD_BLOCK,
+                        Some(_) => Code::TIMEOUT,
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn traffic(&self) -> MutexGuard<'_, Traffic> {
+        self.traffic.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A sleep this long is looked at in between.
+const LONGEST_SLEEP: Duration = Duration::from_secs(3600);
+
+/// Registers memory whose buffers can then be sent with marline_send_zc. The memory stays yours;
+/// it must stay valid until marline_region_deregister has returned 0.
+///
+/// EINVAL: a null pointer, no length, or reserved fields set. ENOMEM. Or what register_fn returned.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn marline_region_register(
+    options: *const RegionOptions,
+    region: *mut RegionId,
+) -> c_int {
+    enter(|| {
+        let region = checked(region)?;
+        // SAFETY: not null and aligned; valid by the caller's promise.
+        let options = unsafe { &*given(options)? };
+        // SAFETY: valid by the caller's promise, if there is one.
+        let id = register(options, unsafe { options.backend.as_ref() })?;
+        // SAFETY: not null and aligned; valid by the caller's promise.
+        unsafe { region.write(id) };
+        Ok(())
+    })
+}
+
+fn register(options: &RegionOptions, backend: Option<&ZcBackend>) -> Result<RegionId, Code> {
+    let last = options.addr.addr().checked_add(options.len);
+    if options.addr.is_null() || options.len == 0 || last.is_none() || options.reserved != [0; 2] {
+        return Err(Code::INVALID);
+    }
+    let backend = Backend::register(backend, options.addr, options.len)?;
+    let region = Region {
+        addr: options.addr.addr(),
+        len: options.len,
+        min_len: options.min_len,
+        max_in_flight: options.max_in_flight,
+        backend,
+        traffic: Mutex::new(Traffic { in_flight: 0, deregistering: 0 }),
+        landed: Condvar::new(),
+    };
+    Region::table().insert(region).map_err(|region| {
+        region.backend.deregister();
+        Code::NO_MEMORY
+    })
+}
+
+/// Ends a region, once none of its buffers is in flight: neither in a channel nor with a receiver
+/// that has not released it. Waits for that as timeout_ms says (0: not at all, < 0: for as long as
+/// it takes); meanwhile sends from the region fail with EINVAL. When the time is over the region is
+/// as it was.
+///
+/// EAGAIN (timeout_ms 0) or ETIME: buffers are still in flight. EINVAL: no such region.
+#[unsafe(no_mangle)]
+pub extern "C" fn marline_region_deregister(region: RegionId, timeout_ms: i64) -> c_int {
+    enter(|| {
+        Region::of(region)?.ground(Wait::of(timeout_ms))?;
+        // Of two callers that waited, one ends it.
+        let region = Region::table().remove(region).ok_or(Code::INVALID)?;
+        region.backend.deregister();
+        Ok(())
+    })
+}
+
+/// How many buffers of a region are in flight.
+///
+/// EINVAL: no such region, or a null pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn marline_region_in_flight(region: RegionId, count: *mut u64) -> c_int {
+    enter(|| {
+        let count = checked(count)?;
+        let in_flight = Region::of(region)?.traffic().in_flight;
+        // SAFETY: not null and aligned; valid by the caller's promise.
+        unsafe { count.write(in_flight) };
+        Ok(())
+    })
+}

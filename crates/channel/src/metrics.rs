@@ -345,14 +345,15 @@ impl Observers {
         self.list().iter().map(|observer| observer.min_operations.clamp(1, SAMPLE_EVERY)).min()
     }
 
-    /// Adds an observer.
+    /// Adds an observer, at this number of operations.
     pub(crate) fn add(
         self: &Arc<Observers>,
         min_operations: u64,
         min_interval: Duration,
+        operations: u64,
         callback: Box<Callback>,
     ) -> Subscription {
-        let last = Mutex::new((0, None));
+        let last = Mutex::new((operations, None));
         let observer = Arc::new(Observer { min_operations, min_interval, last, callback });
         self.list().push(observer.clone());
         Subscription { observers: self.clone(), observer }

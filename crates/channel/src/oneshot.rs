@@ -179,6 +179,9 @@ impl<T> Sender<T> {
         }
     }
 
+    /// Lets go of this end, as dropping it does: the receiver gets [`ErrorKind::Closed`].
+    pub fn close(self) {}
+
     /// Whether the receiver is gone.
     pub fn is_closed(&self) -> bool {
         // SAFETY: alive while this end is.
@@ -213,6 +216,9 @@ impl<T> Receiver<T> {
     pub fn recv(&mut self) -> Receiving<'_, T> {
         Op::of(Recv { rx: self, waits: false })
     }
+
+    /// Lets go of this end, as dropping it does: a later send gets its value back.
+    pub fn close(self) {}
 
     /// Receives the value if it is there.
     #[inline]

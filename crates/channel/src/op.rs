@@ -171,7 +171,7 @@ impl<A: Action> Op<A> {
         if let Poll::Ready(output) = self.as_mut().action().poll(None) {
             return Ok(output);
         }
-        let deadline = self.limits.as_ref().and_then(|limits| limits.deadline);
+        let deadline = self.deadline_at();
         // Its bed is made before a thread waits in any way, so that what it costs to make one is
         // not left for a moment that matters.
         with_parker(|parker, waker| {
@@ -248,6 +248,10 @@ impl<A: Action> Op<A> {
     #[inline(always)]
     pub(crate) fn is_cancelled(&self) -> bool {
         self.limits.as_ref().is_some_and(Limits::is_cancelled)
+    }
+
+    pub(crate) fn deadline_at(&self) -> Option<Instant> {
+        self.limits.as_ref().and_then(|limits| limits.deadline)
     }
 
     /// The limit that has passed, if one has.

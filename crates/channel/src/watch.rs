@@ -267,6 +267,9 @@ macro_rules! both_ends {
                 self.channel.state.lock().closed
             }
 
+            /// Lets go of this end, as dropping it does.
+            pub fn close(self) {}
+
             /// Closes the channel for everybody. Says whether this call closed it.
             pub fn close_channel(&self) -> bool {
                 self.channel.close()
@@ -416,7 +419,9 @@ impl<T> ClauseAction for Changed<'_, T> {
 
     unsafe fn enlist(self: Pin<&mut Self>, _claim: NonNull<Claim>, _clause: u32) {}
 
-    fn delist(self: Pin<&mut Self>) {}
+    fn delist(self: Pin<&mut Self>) {
+        self.leave();
+    }
 
     fn watch(self: Pin<&mut Self>, waker: &Waker) -> bool {
         self.register(waker)

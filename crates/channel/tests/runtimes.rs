@@ -7,8 +7,8 @@ use std::{collections::HashSet, future::Future, pin::Pin, thread, time::Duration
 
 use conformance::{Log, PATIENCE, join, queues, until};
 use marline_channel::{
-    Builder, CancelToken, ErrorKind, Receiver, Select, Sender, bounded, broadcast, oneshot,
-    rendezvous, watch,
+    Builder, CancelToken, ErrorKind, Receiver, Select, Selector, Sender, bounded, broadcast,
+    oneshot, rendezvous, watch,
 };
 
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -272,6 +272,9 @@ fn operations_can_be_spawned() {
     assert_send(&tx.send_all(&mut Default::default()));
     assert_send(&rx.recv_many(&mut vec![], 1));
     assert_send(&Select::new().on(rx.recv(), drop).on(tx.send(1), drop));
+    let mut selector = Selector::new();
+    selector.recv(&rx);
+    assert_send(&selector.next());
     let (_tx, mut rx) = broadcast::<u32>(1);
     assert_send(&rx.recv());
     let (_tx, mut rx) = watch(0);

@@ -107,8 +107,12 @@ macro_rules! both_ends {
                 min_interval: Duration,
                 callback: impl Fn(&Snapshot) + Send + Sync + 'static,
             ) -> Result<Subscription, Error> {
-                let observers = self.channel.state.lock().counters.observe()?;
-                Ok(observers.add(min_operations, min_interval, Box::new(callback)))
+                let mut state = self.channel.state.lock();
+                let observers = state.counters.observe()?;
+                let totals = state.totals();
+                drop(state);
+                let operations = totals.sends + totals.recvs;
+                Ok(observers.add(min_operations, min_interval, operations, Box::new(callback)))
             }
 
             /// Changes what a bounded channel does when it is full, for sends that begin later.
@@ -160,7 +164,8 @@ macro_rules! both_ends {
             fn clone(&self) -> $End<T> {
                 let released = self.is_released();
                 if !released {
-                    self.channel.state.lock().$count += 1;
+                    let mut state = self.channel.state.lock();
+                    state.$count = state.$count.checked_add(1).expect("fewer than 2^32 ends");
                 }
                 $End { channel: self.channel.clone(), released: AtomicBool::new(released) }
             }
@@ -185,7 +190,7 @@ macro_rules! both_ends {
                 if state.$count == 0 {
                     return None;
                 }
-                state.$count += 1;
+                state.$count = state.$count.checked_add(1).expect("fewer than 2^32 ends");
                 drop(state);
                 Some($End { channel: self.channel.clone(), released: AtomicBool::new(false) })
             }

@@ -5,6 +5,7 @@ use std::{
     pin::Pin,
     ptr::NonNull,
     task::{Poll, Waker},
+    time::Instant,
 };
 
 use super::Claim;
@@ -19,7 +20,7 @@ impl<C: sealed::Clause> Clause for C {}
 pub(crate) use sealed::{ClauseAction, Trial};
 
 pub(crate) mod sealed {
-    use super::{Claim, ErrorKind, NonNull, Pin, RawLock, Waker};
+    use super::{Claim, ErrorKind, Instant, NonNull, Pin, RawLock, Waker};
 
     /// What a select asks of an operation without its limits.
     pub trait ClauseAction: crate::op::sealed::Action {
@@ -83,8 +84,9 @@ pub(crate) mod sealed {
     /// The part of a clause that does not depend on its type.
     pub trait Erased {
         fn lock(&self) -> Option<&RawLock>;
-        /// Tries to end it now.
-        fn attempt(self: Pin<&mut Self>, skip_closed: bool) -> Trial;
+        /// Tries to end it now. Its token counts before that only when the select begins: later
+        /// its completion comes first.
+        fn attempt(self: Pin<&mut Self>, begins: bool, skip_closed: bool) -> Trial;
         /// # Safety
         /// As for [`ClauseAction::could_end`].
         unsafe fn could_end(&self) -> bool;
@@ -97,7 +99,8 @@ pub(crate) mod sealed {
         fn ended_closed(&self) -> bool;
         fn is_spent(&self) -> bool;
         fn forget(self: Pin<&mut Self>);
-        fn limit_passed(&self) -> Option<ErrorKind>;
+        /// The limit that has passed, and when: a token counts as earlier than any deadline.
+        fn limit_passed(&self) -> Option<(ErrorKind, Option<Instant>)>;
     }
 }
 
@@ -106,8 +109,8 @@ impl<A: ClauseAction> sealed::Erased for Op<A> {
         self.inner().lock()
     }
 
-    fn attempt(mut self: Pin<&mut Self>, skip_closed: bool) -> Trial {
-        if self.is_cancelled() {
+    fn attempt(mut self: Pin<&mut Self>, begins: bool, skip_closed: bool) -> Trial {
+        if begins && self.is_cancelled() {
             return Trial::Cancelled;
         }
         if self.inner().is_spent() || skip_closed && self.inner().ended_closed() {
@@ -152,8 +155,9 @@ impl<A: ClauseAction> sealed::Erased for Op<A> {
         self.action().forget();
     }
 
-    fn limit_passed(&self) -> Option<ErrorKind> {
-        Op::limit_passed(self)
+    fn limit_passed(&self) -> Option<(ErrorKind, Option<Instant>)> {
+        let why = Op::limit_passed(self)?;
+        Some((why, self.deadline_at().filter(|_| why == ErrorKind::Timeout)))
     }
 }
 

@@ -35,6 +35,8 @@ pub struct Chosen {
 /// One select's progress.
 pub(crate) struct Progress {
     claim: Claim,
+    /// The clauses have been attempted: from now on their completion comes before their tokens.
+    pub(crate) begun: bool,
     /// The clauses are listed. A race that goes is delisted first.
     listed: bool,
     /// The waker the claim was opened with.
@@ -49,6 +51,7 @@ impl Progress {
     pub(crate) fn new() -> Progress {
         Progress {
             claim: Claim::new(),
+            begun: false,
             listed: false,
             waker: None,
             biased: false,
@@ -102,7 +105,7 @@ impl Progress {
 
     /// Attempts the clauses one by one, then looks at their limits.
     pub(crate) fn attempt_all(
-        &self,
+        &mut self,
         mut clauses: Pin<&mut dyn Indexed>,
     ) -> Poll<Result<Chosen, Error>> {
         let count = clauses.count();
@@ -120,7 +123,7 @@ impl Progress {
         let in_turn = || (start..count).chain(0..start);
         let mut live = 0;
         for index in in_turn() {
-            match clauses.as_mut().clause(index).attempt(self.skip_closed) {
+            match clauses.as_mut().clause(index).attempt(!self.begun, self.skip_closed) {
                 Trial::Ended => return Poll::Ready(Ok(Chosen { index, limit: None })),
                 Trial::Cancelled => {
                     let limit = Some(ErrorKind::Cancelled);
@@ -133,15 +136,26 @@ impl Progress {
         if live == 0 {
             return Poll::Ready(Err(ErrorKind::Closed.into()));
         }
-        for index in in_turn() {
+        self.begun = true;
+        match self.limit_passed(clauses) {
+            Some(chosen) => Poll::Ready(Ok(chosen)),
+            None => Poll::Pending,
+        }
+    }
+
+    /// The clause whose token was triggered, or whose deadline passed first.
+    fn limit_passed(&self, mut clauses: Pin<&mut dyn Indexed>) -> Option<Chosen> {
+        let mut first = None;
+        for index in 0..clauses.count() {
             let clause = clauses.as_mut().clause(index);
             if !self.passes_over(&*clause)
-                && let limit @ Some(_) = clause.limit_passed()
+                && let Some((why, at)) = clause.limit_passed()
+                && first.is_none_or(|(_, earliest)| at < earliest)
             {
-                return Poll::Ready(Ok(Chosen { index, limit }));
+                first = Some((Chosen { index, limit: Some(why) }, at));
             }
         }
-        Poll::Pending
+        first.map(|(chosen, _)| chosen)
     }
 
     /// Lists all clauses, unless one could end by now.
@@ -189,29 +203,18 @@ impl Progress {
             if !known && !just_listed {
                 return self.start_over(clauses);
             }
-            let mut ready = None;
+            let mut ready = false;
             for index in 0..clauses.count() {
-                let mut clause = clauses.as_mut().clause(index);
-                if self.passes_over(&*clause) {
-                    continue;
-                }
-                if clause.as_mut().watch(waker) {
-                    ready = ready.or(Some((index, None)));
-                }
-                if let limit @ Some(_) = clause.limit_passed() {
-                    ready = Some((index, limit));
-                    break;
-                }
+                let clause = clauses.as_mut().clause(index);
+                ready |= !self.passes_over(&*clause) && clause.watch(waker);
             }
-            match ready {
-                None => return Poll::Pending,
-                Some((_, None)) => return self.start_over(clauses),
-                Some((index, limit)) => {
-                    if self.claim.try_give_up() {
-                        self.delist_all(clauses);
-                        return Poll::Ready(Some(Chosen { index, limit }));
-                    }
-                }
+            if ready {
+                return self.start_over(clauses);
+            }
+            let Some(chosen) = self.limit_passed(clauses.as_mut()) else { return Poll::Pending };
+            if self.claim.try_give_up() {
+                self.delist_all(clauses);
+                return Poll::Ready(Some(chosen));
             }
         }
         self.settle(clauses)

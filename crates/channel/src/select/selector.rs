@@ -134,6 +134,7 @@ impl<'a> Selector<'a> {
     /// received value goes back to its channel.
     pub fn next<'s>(&'s mut self) -> Selecting<'s, 'a> {
         self.forget();
+        self.progress.begun = false;
         Op::of(Next { selector: self })
     }
 

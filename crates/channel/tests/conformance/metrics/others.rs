@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use marline_channel::{CancelToken, Kind, broadcast, oneshot, watch};
+use marline_channel::{CancelToken, Kind, Select, broadcast, oneshot, rendezvous, watch};
 
 use crate::{
     conformance::{park, ready},
@@ -137,6 +137,20 @@ fn a_broadcast_counts_receives_that_found_it_closed() {
     assert_eq!(without_bytes(rx.snapshot().totals), totals! { recv_closed: 2 });
 }
 
+#[test]
+fn a_losing_clause_of_a_broadcast_counts_for_nothing() {
+    let (tx, mut rx) = broadcast::<u32>(4);
+    let (other_tx, other_rx) = rendezvous();
+    {
+        let mut select = pin!(Select::new().on(rx.recv(), |_| 0).on(other_rx.recv(), |_| 1));
+        park(select.as_mut());
+        other_tx.try_send(7).unwrap();
+        assert_eq!(ready(select), Ok(1));
+    }
+    assert_eq!(without_bytes(tx.snapshot().totals), totals! {});
+    assert_eq!(tx.snapshot().waiting_recv, 0);
+}
+
 // ---- watch -------------------------------------------------------------------------------------
 
 #[test]
@@ -210,4 +224,18 @@ fn a_watch_counts_sends_that_nobody_would_see() {
     drop(rx);
     assert!(tx.send(1).is_err());
     assert_eq!(without_bytes(tx.snapshot().totals), totals! { send_closed: 1 });
+}
+
+#[test]
+fn a_losing_clause_of_a_watch_counts_for_nothing() {
+    let (tx, mut rx) = watch(0u32);
+    let (other_tx, other_rx) = rendezvous();
+    {
+        let mut select = pin!(Select::new().on(rx.changed(), |_| 0).on(other_rx.recv(), |_| 1));
+        park(select.as_mut());
+        other_tx.try_send(7).unwrap();
+        assert_eq!(ready(select), Ok(1));
+    }
+    assert_eq!(without_bytes(tx.snapshot().totals), totals! {});
+    assert_eq!(tx.snapshot().waiting_recv, 0);
 }

@@ -2,7 +2,9 @@
 
 use std::{pin::pin, thread};
 
-use marline_channel::{ErrorKind, Select, Sent, broadcast, oneshot, rendezvous, unbounded, watch};
+use marline_channel::{
+    CancelToken, ErrorKind, Select, Sent, broadcast, oneshot, rendezvous, unbounded, watch,
+};
 
 use crate::conformance::{Log, PATIENCE, Wakes, join, park, poll_with, ready, until};
 
@@ -115,3 +117,53 @@ fn a_thread_waits_for_queues_and_others_alike() {
     join(waiter);
     assert_eq!(seen.take(), [("news", true), ("state", true), ("queue", true), ("once", true)]);
 }
+
+/// A clause that has its value when its token is triggered is chosen with its value.
+macro_rules! completion_beats_its_token {
+    ($name:ident, $ends:expr, $operation:ident, |$tx:ident| $peer:expr, $done:pat) => {
+        #[test]
+        #[allow(unused_mut, reason = "a queue's receiver need not be mutable")]
+        fn $name() {
+            let ($tx, mut rx) = $ends;
+            let (_other_tx, other_rx) = rendezvous::<u32>();
+            let token = CancelToken::new();
+            let select = Select::new()
+                .on(rx.$operation().cancel(&token), |got| matches!(got, $done))
+                .on(other_rx.recv(), |_| false);
+            let mut select = pin!(select);
+            park(select.as_mut());
+            $peer;
+            token.cancel();
+            assert_eq!(ready(select), Ok(true));
+        }
+    };
+}
+
+completion_beats_its_token!(
+    a_oneshot_clause_that_has_its_value_beats_its_token,
+    oneshot(),
+    recv,
+    |tx| tx.send(7).unwrap(),
+    Ok(7)
+);
+completion_beats_its_token!(
+    a_broadcast_clause_that_has_its_value_beats_its_token,
+    broadcast(2),
+    recv,
+    |tx| tx.send(7).unwrap(),
+    Ok(7)
+);
+completion_beats_its_token!(
+    a_watch_clause_that_has_its_value_beats_its_token,
+    watch(0),
+    changed,
+    |tx| tx.send(7).unwrap(),
+    Ok(())
+);
+completion_beats_its_token!(
+    a_queue_clause_that_has_its_value_beats_its_token,
+    unbounded(),
+    recv,
+    |tx| tx.try_send(7).unwrap(),
+    Ok(7)
+);

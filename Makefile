@@ -20,6 +20,7 @@ help: ## this list
 demo: ## channels at work: threads and tasks on one channel, select, deadline, cancel, drop policy
 	$(CARGO) run --quiet --release -p marline-channel --example pipeline
 
+test: export MARLINE_REQUIRE_VALGRIND = 1
 test: packages check docs model sanitize ## everything that must pass (CONTRIBUTING.md has the time budget)
 	@echo "make test: all rings passed"
 
@@ -40,6 +41,8 @@ docs: ## the API documentation, without a warning, and the examples
 model: ## the model checker on the channel's protocols, and on each with one step left out
 	RUSTFLAGS="--cfg marline_model" CARGO_TARGET_DIR=target/model \
 		$(CARGO) test --release -p marline-channel --test model --quiet
+	RUSTFLAGS="--cfg marline_model" CARGO_TARGET_DIR=target/model \
+		$(CARGO) test --release -p marline-channel-c --lib model --quiet
 
 sanitize: ## a short run under ThreadSanitizer, where a nightly compiler is installed
 	scripts/sanitize

@@ -5,9 +5,12 @@
 use std::process::Command;
 
 /// What is measured: a change elsewhere does not make the commit another one.
-const SOURCES: [&str; 2] = ["../../crates/channel", "."];
+const SOURCES: [&str; 3] = ["../../crates/channel", "../../crates/channel-c", "."];
 
 fn main() {
+    if std::env::var_os("CARGO_FEATURE_METRICS").is_some() {
+        cc::Build::new().file("src/c_abi.c").opt_level(2).compile("marline_bench_c");
+    }
     let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".into());
     let version = output(&rustc, &["--version"]).unwrap_or("unknown".into());
     println!("cargo:rustc-env=BENCH_RUSTC={version}");

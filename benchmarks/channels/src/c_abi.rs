@@ -1,10 +1,75 @@
-//! The place of the C ABI: shapes `c-threads/…` and `c-coroutines/…` join the
-//! list here once the C library exists. Its contestants are programs of their
-//! own that speak the protocol of `child.rs` (arguments: shape, contestant,
-//! messages; one line of numbers back), so nothing here links C.
+//! The C ABI: the same streams sent and received by C code, compiled by the C
+//! compiler and so through real calls, between two threads and between two
+//! coroutines on one. `marline` is the C library here; what it is compared with
+//! is the same channel from Rust. Not in the build without metrics, into which
+//! the C library would bring them back.
 
 use crate::contestant::Shape;
 
+#[cfg(not(feature = "metrics"))]
 pub fn shapes() -> Vec<Shape> {
     Vec::new()
 }
+
+#[cfg(feature = "metrics")]
+pub fn shapes() -> Vec<Shape> {
+    use crate::channel::{Capacity, Ends};
+    use crate::context::Tasks;
+    use crate::rivals::Marline;
+    use crate::shapes::stream::{tasks, threads};
+
+    let mut shapes: Vec<Shape> = [0, 128].into_iter().map(through_threads).collect();
+    shapes.push(Shape::new(
+        "current-thread/through C, coroutines, stream 1→1/capacity 0/u64".into(),
+        vec![
+            measured(|count| unsafe { marline_bench_coroutines(count) }),
+            from_rust(tasks::<u64, Marline>(
+                Tasks::CurrentThread,
+                Capacity::Bounded(0),
+                Ends::SINGLE,
+            )),
+        ],
+    ));
+    return shapes;
+
+    fn through_threads(capacity: u64) -> Shape {
+        let rust = threads::<u64, Marline>(Capacity::Bounded(capacity as usize), Ends::SINGLE);
+        Shape::new(
+            format!("threads/through C, stream 1→1/capacity {capacity}/u64"),
+            vec![
+                measured(move |count| unsafe { marline_bench_threads(capacity, count) }),
+                from_rust(rust),
+            ],
+        )
+    }
+}
+
+#[cfg(feature = "metrics")]
+mod c {
+    use crate::contestant::{Contestant, Outcome};
+    use std::time::Duration;
+
+    // Brings the library's symbols into the program.
+    use marline_channel_c as _;
+
+    unsafe extern "C" {
+        pub fn marline_bench_threads(capacity: u64, count: u64) -> f64;
+        pub fn marline_bench_coroutines(count: u64) -> f64;
+    }
+
+    /// A contestant that measures itself, in nanoseconds per message.
+    pub fn measured(run: impl Fn(u64) -> f64 + 'static) -> Contestant {
+        Contestant::new("marline", move |messages| Outcome {
+            messages,
+            elapsed: Duration::from_nanos((run(messages) * messages as f64) as u64),
+            ..Outcome::default()
+        })
+    }
+
+    pub fn from_rust(contestant: Option<Contestant>) -> Contestant {
+        Contestant { name: "marline from Rust", ..contestant.expect("every kind is ours") }
+    }
+}
+
+#[cfg(feature = "metrics")]
+use c::{from_rust, marline_bench_coroutines, marline_bench_threads, measured};

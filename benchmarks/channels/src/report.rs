@@ -12,7 +12,7 @@ const NOT_MEASURED: &str = "\
 - more than the cores of this machine: nothing here says how anything scales on 16 or more;
 - memory, allocations and processor time (a rival that spins looks fast and is not free);
 - fairness, tail latencies, and what a cancelled wait costs outside select;
-- async runtimes other than tokio; the C ABI; hosted channels (their own benchmark);
+- async runtimes other than tokio; hosted channels (their own benchmark);
 - idle machines: the load average above is part of the result.";
 
 /// A shape is marked when others used more of the machine than this meanwhile.

@@ -9,7 +9,7 @@ pub mod newest;
 pub mod oneshot;
 mod ping;
 pub mod select;
-mod stream;
+pub mod stream;
 
 use crate::contestant::{Contestant, Shape};
 

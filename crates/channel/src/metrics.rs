@@ -7,7 +7,10 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -301,6 +304,8 @@ pub(crate) struct Observer {
     min_operations: u64,
     min_interval: Duration,
     last: Mutex<(u64, Option<Instant>)>,
+    /// Its subscription was dropped.
+    ended: AtomicBool,
     callback: Box<Callback>,
 }
 
@@ -335,7 +340,10 @@ impl Observers {
         let list = self.list().clone();
         let mut panics = FirstPanic::default();
         for observer in list.iter().filter(|observer| observer.claim(snapshot, closing)) {
-            panics.run(|| (observer.callback)(snapshot));
+            // The list is a copy: a callback before this one may have ended it.
+            if !observer.ended.load(Ordering::Acquire) {
+                panics.run(|| (observer.callback)(snapshot));
+            }
         }
         panics.resume();
     }
@@ -354,13 +362,15 @@ impl Observers {
         callback: Box<Callback>,
     ) -> Subscription {
         let last = Mutex::new((operations, None));
-        let observer = Arc::new(Observer { min_operations, min_interval, last, callback });
+        let ended = AtomicBool::new(false);
+        let observer = Arc::new(Observer { min_operations, min_interval, last, ended, callback });
         self.list().push(observer.clone());
         Subscription { observers: self.clone(), observer }
     }
 }
 
-/// Keeps an observer subscribed; dropping it ends the pushes.
+/// Keeps an observer subscribed; dropping it ends the pushes. (One that has begun on another thread
+/// goes on to its end.)
 #[must_use = "dropping it ends the subscription"]
 pub struct Subscription {
     observers: Arc<Observers>,
@@ -375,6 +385,7 @@ impl fmt::Debug for Subscription {
 
 impl Drop for Subscription {
     fn drop(&mut self) {
+        self.observer.ended.store(true, Ordering::Release);
         self.observers.list().retain(|other| !Arc::ptr_eq(other, &self.observer));
     }
 }

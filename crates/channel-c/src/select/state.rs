@@ -152,7 +152,7 @@ impl Ref<Select> {
             // A clause may have been chosen just now: that counts.
             Err(_) => {
                 self.stop().token.cancel();
-                give_up(selecting).map_err(|_| Code::INTERRUPTED)
+                give_up(selecting, Waker::noop()).map_err(|_| Code::INTERRUPTED)
             }
         }
     }
@@ -317,8 +317,10 @@ impl Inside {
         let running = self.alerts.quiet();
         lock(stop).token.cancel();
         let ended = match &mut self.phase {
-            // SAFETY: not moved from its select, where it is dropped in place.
-            Phase::Started(selecting) => give_up(unsafe { Pin::new_unchecked(selecting) }),
+            Phase::Started(selecting) => {
+                // SAFETY: not moved from its select, where it is dropped in place.
+                give_up(unsafe { Pin::new_unchecked(selecting) }, &self.alerts.waker())
+            }
             Phase::Resting | Phase::Waiting => unreachable!("only a started wait is abandoned"),
         };
         self.phase = Phase::Resting;
@@ -340,8 +342,11 @@ impl Inside {
 }
 
 /// Ends a wait whose token was triggered: with the clause that was chosen, if one was.
-fn give_up(selecting: Pin<&mut Selecting<'static, 'static>>) -> Result<usize, Error> {
-    match selecting.poll(&mut Context::from_waker(Waker::noop())) {
+fn give_up(
+    selecting: Pin<&mut Selecting<'static, 'static>>,
+    waker: &Waker,
+) -> Result<usize, Error> {
+    match selecting.poll(&mut Context::from_waker(waker)) {
         Poll::Ready(ended) => ended,
         Poll::Pending => unreachable!("a cancelled operation ends when it is polled"),
     }

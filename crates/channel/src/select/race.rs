@@ -134,7 +134,15 @@ impl Progress {
             }
         }
         if live == 0 {
-            return Poll::Ready(Err(ErrorKind::Closed.into()));
+            let spent = (0..count).all(|index| clauses.as_mut().clause(index).is_spent());
+            return Poll::Ready(Err(if spent {
+                Error::told(&(
+                    ErrorKind::Invalid,
+                    "every clause of the select has sent its value: refill one, or add another",
+                ))
+            } else {
+                ErrorKind::Closed.into()
+            }));
         }
         self.begun = true;
         match self.limit_passed(clauses) {

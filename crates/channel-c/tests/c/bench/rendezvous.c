@@ -193,6 +193,24 @@ static double coroutines(void (*by)(struct coroutine *, struct coroutine *), uin
     return elapsed / (double)count;
 }
 
+/* What the switches alone cost: there and back for every two messages, as in a rendezvous. */
+static void bounce_main(void) {
+    for (;;)
+        switch_to(&receiver, &scheduler);
+}
+
+static double switches(void (*by)(struct coroutine *, struct coroutine *), uint64_t count) {
+    switch_to = by;
+    prepare(&receiver, bounce_main);
+    double start = now_ns();
+    for (uint64_t n = 0; n < count / 2; n++)
+        switch_to(&scheduler, &receiver);
+    double elapsed = now_ns() - start;
+    marline_op_destroy(receiver.op);
+    free(receiver.context.uc_stack.ss_sp);
+    return elapsed / (double)count;
+}
+
 /* Two operations on one stack: what the start forms cost without any switch. */
 static double operations(uint64_t count) {
     channel = make(MARLINE_KIND_RENDEZVOUS, 0);
@@ -235,8 +253,10 @@ int main(int argc, char **argv) {
     REPORT("two threads, bounded(128)", threads(MARLINE_KIND_BOUNDED, 128, count));
     REPORT("start forms, rendezvous, no switch", operations(count));
 #if defined(__x86_64__)
+    REPORT("(floor: one quick switch)", switches(quick, count));
     REPORT("two coroutines, rendezvous, quick switch", coroutines(quick, count));
 #endif
+    REPORT("(floor: one ucontext switch)", switches(by_ucontext, count / 4));
     REPORT("two coroutines, rendezvous, ucontext", coroutines(by_ucontext, count / 4));
     return 0;
 }

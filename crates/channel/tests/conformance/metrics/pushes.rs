@@ -1,7 +1,13 @@
 //! Pushed snapshots: not more often than asked, on the thread that uses the channel, a last one at
 //! the close, none after the subscription is dropped.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
 
 use marline_channel::{Builder, Receiver, Sender, Subscription, bounded, unbounded};
 
@@ -156,4 +162,21 @@ fn a_callback_runs_on_the_thread_that_used_the_channel_outside_its_lock() {
     let _subscription = tx.subscribe_metrics(1, Duration::ZERO, callback).unwrap();
     tx.try_send(1).unwrap();
     assert_eq!(seen.take(), [(std::thread::current().id(), 1)]);
+}
+
+#[test]
+fn a_subscription_that_a_callback_before_it_ends_is_not_called() {
+    let (tx, _rx) = unbounded::<u32>();
+    let second: Arc<Mutex<Option<Subscription>>> = Arc::default();
+    let ended = second.clone();
+    let _first =
+        tx.subscribe_metrics(1, Duration::ZERO, move |_| drop(ended.lock().unwrap().take()));
+    let called = Arc::new(AtomicBool::new(false));
+    let flag = called.clone();
+    let subscription = tx
+        .subscribe_metrics(1, Duration::ZERO, move |_| flag.store(true, Ordering::SeqCst))
+        .unwrap();
+    *second.lock().unwrap() = Some(subscription);
+    tx.try_send(1).unwrap();
+    assert!(!called.load(Ordering::SeqCst));
 }

@@ -157,6 +157,18 @@ fn refilling_before_the_result_was_taken_sends_nothing_twice() {
     assert_eq!(rx.try_recv().unwrap_err().kind(), ErrorKind::Empty, "2 was not waited for yet");
 }
 
+#[test]
+fn a_selector_whose_clauses_are_all_spent_says_so() {
+    let (tx, _rx) = bounded(4);
+    let mut selector = Selector::new();
+    let key = selector.send(&tx, 1);
+    assert_eq!(selector.next().wait(), Ok(0));
+    assert!(selector.sent(&key).is_some());
+    let error = selector.next().wait().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert!(error.to_string().contains("refill"), "{error}");
+}
+
 /// Polls a wait once and leaks it, still in every line.
 fn leak_a_wait(selector: &mut Selector<'_>) {
     let mut next = Box::pin(selector.next());

@@ -52,16 +52,6 @@ fn a_send_clause_is_passed_over_until_it_is_refilled() {
 }
 
 #[test]
-fn a_selector_with_nothing_left_to_do_says_closed() {
-    let (tx, _rx) = unbounded();
-    let mut selector = Selector::new();
-    let key = selector.send(&tx, 1);
-    assert_eq!(selector.next().wait(), Ok(0));
-    assert_eq!(selector.sent(&key), Some(Ok(Sent::Accepted)));
-    assert_eq!(selector.next().wait().unwrap_err().kind(), ErrorKind::Closed);
-}
-
-#[test]
 fn a_send_clause_on_a_closed_channel_gives_its_value_back() {
     let (tx, rx) = unbounded();
     drop(rx);

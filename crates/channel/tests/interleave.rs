@@ -341,3 +341,82 @@ fn drop_oldest_loses_nothing() {
 fn drop_newest_loses_nothing() {
     fuzz(|| Builder::bounded(2).overflow(Overflow::DropNewest), true);
 }
+
+/// Oneshots that are polled, cancelled, dropped, selected on and sent to in random order: the value
+/// is received, returned, or goes with its receiver, exactly once.
+#[test]
+fn oneshot_loses_nothing() {
+    use marline_channel::oneshot;
+    use std::sync::atomic::AtomicU64;
+
+    let operations = AtomicU64::new(0);
+    for_each_seed(400, |seed| {
+        let mut random = Random::new(seed);
+        for _ in 0..1_000 {
+            let value = Arc::new(());
+            let (tx, mut rx) = oneshot::<Arc<()>>();
+            let (mut tx, mut got, mut back) = (Some(tx), None, None);
+            let flag = Arc::new(Flag(false.into()));
+            let waker = Waker::from(flag.clone());
+            let mut waits = false;
+            for _ in 0..1 + random.below(6) {
+                operations.fetch_add(1, Ordering::Relaxed);
+                match random.below(8) {
+                    0 | 1 if tx.is_some() => {
+                        let sent = tx.take().unwrap().send(value.clone());
+                        assert!(sent.is_ok(), "the receiver is there");
+                        assert_eq!(flag.0.load(Ordering::Relaxed), waits, "woken if it waits");
+                    }
+                    2 if random.one_in(4) => drop(tx.take()),
+                    3 => got = got.or(rx.try_recv().ok()),
+                    4 => {
+                        let token = CancelToken::new();
+                        token.cancel();
+                        assert!(rx.recv().cancel(&token).wait().is_err(), "without an attempt");
+                    }
+                    5 => {
+                        let (_other_tx, other) = marline_channel::rendezvous::<()>();
+                        let select = Select::new()
+                            .biased()
+                            .on(rx.recv(), Result::ok)
+                            .on(other.recv(), |_| None);
+                        if let Poll::Ready(Ok(value)) =
+                            pin!(select).poll(&mut Context::from_waker(Waker::noop()))
+                        {
+                            got = got.or(value);
+                        }
+                        waits = false;
+                    }
+                    6 => {
+                        // As a future that stays: its waker stays with it.
+                        if let Poll::Ready(value) =
+                            pin!(&mut rx).poll(&mut Context::from_waker(&waker))
+                        {
+                            got = got.or(value.ok());
+                        } else {
+                            flag.0.store(false, Ordering::Relaxed);
+                            waits = true;
+                        }
+                    }
+                    _ => {
+                        // Polled and dropped: nobody waits any more.
+                        let polled = pin!(rx.recv()).poll(&mut Context::from_waker(Waker::noop()));
+                        if let Poll::Ready(value) = polled {
+                            got = got.or(value.ok());
+                        }
+                        waits = false;
+                    }
+                }
+            }
+            drop(rx);
+            if let Some(tx) = tx {
+                back = tx.send(value.clone()).err().map(|error| error.into_inner());
+                assert!(back.is_some(), "the receiver is gone");
+            }
+            let kept = usize::from(got.is_some()) + usize::from(back.is_some());
+            assert_eq!(Arc::strong_count(&value), 1 + kept, "neither lost nor doubled");
+        }
+    });
+    let operations = operations.into_inner();
+    assert!(operations >= 1_000_000 || std::env::var("MARLINE_SEED").is_ok(), "{operations}");
+}

@@ -238,7 +238,7 @@ fn drop_newest_loses_nothing() {
 
 #[test]
 fn oneshot_value_is_received_or_returned_exactly_once() {
-    for_each_seed(100, |seed| {
+    for_each_seed(200, |seed| {
         let mut random = Random::new(seed);
         for _ in 0..100 {
             let count = Arc::new(());
@@ -269,7 +269,7 @@ fn oneshot_value_is_received_or_returned_exactly_once() {
 
 #[test]
 fn broadcast_receivers_see_everything_or_are_told_what_they_missed() {
-    for_each_seed(30, |seed| {
+    for_each_seed(200, |seed| {
         const COUNT: u64 = 5_000;
         let mut random = Random::new(seed);
         let (tx, rx) = broadcast::<u64>(1 << random.below(8));
@@ -314,7 +314,7 @@ fn broadcast_receivers_see_everything_or_are_told_what_they_missed() {
 
 #[test]
 fn watch_receivers_see_the_last_value_and_never_go_back() {
-    for_each_seed(30, |seed| {
+    for_each_seed(200, |seed| {
         const COUNT: u64 = 5_000;
         let mut random = Random::new(seed);
         let (tx, rx) = watch(0u64);

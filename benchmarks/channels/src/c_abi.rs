@@ -22,7 +22,7 @@ pub fn shapes() -> Vec<Shape> {
     shapes.push(Shape::new(
         "current-thread/through C, coroutines, stream 1→1/capacity 0/u64".into(),
         vec![
-            measured(|count| unsafe { marline_bench_coroutines(count) }),
+            measured(|count| marline_bench_coroutines(count)),
             from_rust(tasks::<u64, Marline>(
                 Tasks::CurrentThread,
                 Capacity::Bounded(0),
@@ -36,10 +36,7 @@ pub fn shapes() -> Vec<Shape> {
         let rust = threads::<u64, Marline>(Capacity::Bounded(capacity as usize), Ends::SINGLE);
         Shape::new(
             format!("threads/through C, stream 1→1/capacity {capacity}/u64"),
-            vec![
-                measured(move |count| unsafe { marline_bench_threads(capacity, count) }),
-                from_rust(rust),
-            ],
+            vec![measured(move |count| marline_bench_threads(capacity, count)), from_rust(rust)],
         )
     }
 }
@@ -52,9 +49,10 @@ mod c {
     // Brings the library's symbols into the program.
     use marline_channel_c as _;
 
+    // As src/c_abi.c defines them: any numbers will do.
     unsafe extern "C" {
-        pub fn marline_bench_threads(capacity: u64, count: u64) -> f64;
-        pub fn marline_bench_coroutines(count: u64) -> f64;
+        pub safe fn marline_bench_threads(capacity: u64, count: u64) -> f64;
+        pub safe fn marline_bench_coroutines(count: u64) -> f64;
     }
 
     /// A contestant that measures itself, in nanoseconds per message.

@@ -23,7 +23,7 @@ use crate::{
     queue::MAX_CAPACITY,
     select::{Claim, ClauseAction},
     sync::Arc,
-    wakers::{WakeList, WakeNode, wake_all},
+    wakers::{self, WakeList, WakeNode, wake_all},
 };
 
 /// A channel in which every receiver gets every value. `capacity` is rounded up to a power of two;
@@ -387,35 +387,16 @@ impl<T> Recv<'_, T> {
 
     /// Has `waker` woken by the next value; true when there is one already.
     fn register(&self, waker: &Waker) -> bool {
-        let state = self.rx.channel.state.lock();
-        if state.would_find(self.rx.next) {
-            return true;
-        }
-        // SAFETY: under the lock.
-        if unsafe { state.waiting.holds(&self.node, waker) } {
-            return false;
-        }
-        drop(state);
-        let waker = waker.clone();
-        let mut state = self.rx.channel.state.lock();
-        if state.would_find(self.rx.next) {
-            drop(state);
-            return true;
-        }
-        // SAFETY: under the lock; pinned, and `leave` removes it.
-        let old = unsafe { state.waiting.insert(&self.node, waker) };
-        drop(state);
-        drop(old);
-        false
+        let ready = |state: &State<T>| state.would_find(self.rx.next);
+        let lock = &self.rx.channel.state;
+        // SAFETY: pinned, in this list only, and `drop` leaves.
+        unsafe { wakers::register(lock, |state| &mut state.waiting, &self.node, waker, ready) }
     }
 
     /// Takes the node off the list; says whether it was there.
     fn leave(&self) -> bool {
-        let mut state = self.rx.channel.state.lock();
-        // SAFETY: under the lock; the node is in this list or in none.
-        let waker = unsafe { state.waiting.remove(&self.node) };
-        drop(state);
-        waker.is_some()
+        // SAFETY: the node is in this list or in none.
+        unsafe { wakers::leave(&self.rx.channel.state, |state| &mut state.waiting, &self.node) }
     }
 }
 

@@ -12,7 +12,7 @@ use std::{
 use crate::{
     lock::Lock,
     sync::{AtomicBool, Ordering, broken},
-    wakers::{WakeList, WakeNode, wake_all},
+    wakers::{WakeList, WakeNode, leave, register, wake_all},
 };
 
 /// Ends operations from outside: give it to any of them with `.cancel(&token)`.
@@ -85,30 +85,15 @@ impl CancelToken {
     /// # Safety
     /// The node is pinned, and [`CancelToken::forget`] is called before it goes.
     pub(crate) unsafe fn register(&self, node: &WakeNode, waker: &Waker) -> bool {
-        // SAFETY: the caller's promise, under the lock.
-        unsafe {
-            if self.inner.state.lock().waiting.holds(node, waker) {
-                return !self.is_cancelled();
-            }
-            let waker = waker.clone();
-            let mut state = self.inner.state.lock();
-            // Under the lock: `cancel` sets the flag before it takes the lock to wake.
-            if self.is_cancelled() && !broken("cancel-looks-under-lock") {
-                return false;
-            }
-            let old = state.waiting.insert(node, waker);
-            drop(state);
-            drop(old);
-        }
-        true
+        // Asked under the lock: `cancel` sets the flag before it takes the lock to wake.
+        let ready = |_: &State| self.is_cancelled() && !broken("cancel-looks-under-lock");
+        // SAFETY: the caller's promise.
+        !unsafe { register(&self.inner.state, |state| &mut state.waiting, node, waker, ready) }
     }
 
     pub(crate) fn forget(&self, node: &WakeNode) {
-        let mut state = self.inner.state.lock();
-        // SAFETY: under the lock, and a node registers with one token only.
-        let waker = unsafe { state.waiting.remove(node) };
-        drop(state);
-        drop(waker);
+        // SAFETY: a node registers with one token only.
+        unsafe { leave(&self.inner.state, |state| &mut state.waiting, node) };
     }
 }
 

@@ -54,7 +54,7 @@ impl WakeList {
     ///
     /// # Safety
     /// Under the lock.
-    pub(crate) unsafe fn holds(&self, node: &WakeNode, waker: &Waker) -> bool {
+    unsafe fn holds(&self, node: &WakeNode, waker: &Waker) -> bool {
         // SAFETY: the lock guards the links.
         unsafe {
             node.links.with(|links| {
@@ -68,7 +68,7 @@ impl WakeList {
     ///
     /// # Safety
     /// Under the lock; the node is pinned and will be removed before it goes.
-    pub(crate) unsafe fn insert(&mut self, node: &WakeNode, waker: Waker) -> Option<Waker> {
+    unsafe fn insert(&mut self, node: &WakeNode, waker: Waker) -> Option<Waker> {
         let this = NonNull::from(node);
         // SAFETY: the lock guards all links, and listed nodes are alive.
         unsafe {
@@ -97,7 +97,7 @@ impl WakeList {
     ///
     /// # Safety
     /// Under the lock; a listed node is in this list.
-    pub(crate) unsafe fn remove(&mut self, node: &WakeNode) -> Option<Waker> {
+    unsafe fn remove(&mut self, node: &WakeNode) -> Option<Waker> {
         // SAFETY: the lock guards all links, and listed nodes are alive.
         unsafe {
             let (listed, previous, next, waker) = node.links.with(|links| {
@@ -126,6 +126,57 @@ impl WakeList {
         // SAFETY: under the lock; the head is listed and alive.
         unsafe { self.remove(node.as_ref()) }
     }
+}
+
+/// Has `waker` woken by the next [`wake_all`]; true, without that, when `ready` already. The waker,
+/// being user code, is cloned and dropped outside the lock, so `ready` is asked once more in the lock
+/// in which the node is listed.
+///
+/// # Safety
+/// The node is pinned, in this list or in none, and [`leave`] is called before it goes.
+pub(crate) unsafe fn register<S>(
+    lock: &Lock<S>,
+    list: impl Fn(&mut S) -> &mut WakeList,
+    node: &WakeNode,
+    waker: &Waker,
+    ready: impl Fn(&S) -> bool,
+) -> bool {
+    let mut state = lock.lock();
+    if ready(&state) {
+        return true;
+    }
+    // SAFETY: under the lock.
+    if unsafe { list(&mut state).holds(node, waker) } {
+        return false;
+    }
+    drop(state);
+    let waker = waker.clone();
+    let mut state = lock.lock();
+    if ready(&state) {
+        drop(state);
+        return true;
+    }
+    // SAFETY: under the lock; the rest is the caller's promise.
+    let old = unsafe { list(&mut state).insert(node, waker) };
+    drop(state);
+    drop(old);
+    false
+}
+
+/// Takes the node off the list; says whether it was there.
+///
+/// # Safety
+/// The node is in this list or in none.
+pub(crate) unsafe fn leave<S>(
+    lock: &Lock<S>,
+    list: impl Fn(&mut S) -> &mut WakeList,
+    node: &WakeNode,
+) -> bool {
+    let mut state = lock.lock();
+    // SAFETY: under the lock; the rest is the caller's promise.
+    let waker = unsafe { list(&mut state).remove(node) };
+    drop(state);
+    waker.is_some()
 }
 
 /// Wakes everybody who is on the list now, outside the lock, a few at a time. Those who come back

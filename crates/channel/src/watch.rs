@@ -22,7 +22,7 @@ use crate::{
     park::WaitMemory,
     select::{Claim, ClauseAction},
     sync::Arc,
-    wakers::{WakeList, WakeNode, wake_all},
+    wakers::{self, WakeList, WakeNode, wake_all},
 };
 
 /// A channel that holds one value, `initial` at first, which receivers can look at any time and
@@ -337,34 +337,16 @@ impl<T> Changed<'_, T> {
 
     /// Has `waker` woken by the next change; true when there is one already.
     fn register(&self, waker: &Waker) -> bool {
-        let state = self.rx.channel.state.lock();
-        // SAFETY: under the lock.
-        if state.news(self.rx.seen).is_none() && unsafe { state.waiting.holds(&self.node, waker) } {
-            return false;
-        }
-        drop(state);
-        let waker = waker.clone();
-        let mut state = self.rx.channel.state.lock();
-        if state.news(self.rx.seen).is_some() {
-            drop(state);
-            return true;
-        }
-        // SAFETY: under the lock; pinned, and `drop` removes it.
-        let old = unsafe { state.waiting.insert(&self.node, waker) };
-        drop(state);
-        drop(old);
-        false
+        let ready = |state: &State| state.news(self.rx.seen).is_some();
+        let lock = &self.rx.channel.state;
+        // SAFETY: pinned, in this list only, and `drop` leaves.
+        unsafe { wakers::register(lock, |state| &mut state.waiting, &self.node, waker, ready) }
     }
-}
 
-impl<T> Changed<'_, T> {
     /// Takes the node off the list; says whether it was there.
     fn leave(&self) -> bool {
-        let mut state = self.rx.channel.state.lock();
-        // SAFETY: under the lock; the node is in this list or in none.
-        let waker = unsafe { state.waiting.remove(&self.node) };
-        drop(state);
-        waker.is_some()
+        // SAFETY: the node is in this list or in none.
+        unsafe { wakers::leave(&self.rx.channel.state, |state| &mut state.waiting, &self.node) }
     }
 }
 

@@ -71,12 +71,8 @@ struct Party {
 }
 
 impl Party {
-    fn settle_send(&self, op: Pin<&mut Sending<'_, Message>>, ended: Option<bool>) {
-        if ended.is_none()
-            && let Some(message) = op.into_unsent()
-        {
-            self.ledger.borrow_mut().returned.push(message);
-        }
+    fn give_unsent(&self, op: Pin<&mut Sending<'_, Message>>) {
+        self.ledger.borrow_mut().returned.extend(op.into_unsent());
     }
 
     fn give(&self, message: Message) {
@@ -127,8 +123,8 @@ impl Party {
                             self.give(error.into_inner());
                         }
                     }
-                    self.settle_send(first, None);
-                    self.settle_send(second, None);
+                    self.give_unsent(first);
+                    self.give_unsent(second);
                 }
                 3 => match impatient(pin!(tx.reserve()), patience).await {
                     Some(Ok(permit)) => {
@@ -155,7 +151,7 @@ impl Party {
                     if let Some(Err(error)) = ended {
                         self.give(error.into_inner());
                     } else if ended.is_none() {
-                        self.settle_send(op, None);
+                        self.give_unsent(op);
                     }
                 }
             }

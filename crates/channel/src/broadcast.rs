@@ -17,7 +17,7 @@ use std::{
 use crate::{
     error::{Error, ErrorKind, SendError},
     lock::{Lock, RawLock},
-    metrics::{Counters, Kind, Snapshot, count},
+    metrics::{Counters, HighWater, Kind, Snapshot, count},
     op::{Op, sealed},
     park::WaitMemory,
     queue::MAX_CAPACITY,
@@ -54,6 +54,7 @@ pub fn broadcast<T: Clone>(capacity: usize) -> (Sender<T>, Receiver<T>) {
             closed: false,
             waiting: WakeList::new(),
             counters: Counters::default(),
+            high_water: HighWater::default(),
         }),
         spin: WaitMemory::new(),
         capacity: capacity.next_power_of_two(),
@@ -76,6 +77,7 @@ struct State<T> {
     closed: bool,
     waiting: WakeList,
     counters: Counters,
+    high_water: HighWater,
 }
 
 struct Slot<T> {
@@ -168,6 +170,7 @@ impl<T> Channel<T> {
         Snapshot {
             capacity: Some(self.capacity),
             len: state.ring.len(),
+            high_water: state.high_water.get(),
             senders: state.senders,
             receivers: state.receivers,
             waiting_recv: state.waiting.len(),
@@ -221,7 +224,7 @@ impl<T> Sender<T> {
         state.ring.push_back(Slot { value: Some(value), left: receivers });
         count!(state.counters, bytes_sent += size_of::<T>());
         let len = state.ring.len() as u64;
-        state.counters.level(len);
+        state.high_water.note(len);
         count!(state.counters, sends += 1);
         if state.counters.is_send_sampled(state.counters.totals.sends) {
             state.counters.sample();
@@ -442,7 +445,7 @@ impl<T: Clone> ClauseAction for Recv<'_, T> {
         None
     }
 
-    fn attempt(self: Pin<&mut Self>) -> bool {
+    fn try_end(self: Pin<&mut Self>) -> bool {
         self.would_find()
     }
 

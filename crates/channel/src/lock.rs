@@ -5,6 +5,9 @@
 //! then sleeps for growing, bounded times, so that a low-priority holder gets to run also under
 //! real-time scheduling. Nobody is ever *woken* by a release: that is what makes it one store.
 //!
+//! A release may leave a [`Hint`] in the lock: what whoever comes next would find. Since nothing
+//! changes without the lock, a hint is exact for as long as it stands, and it costs nothing to read.
+//!
 //! `acquire` and `release` are apart from the guard because a select takes several locks of
 //! different types at once (always in address order).
 
@@ -18,6 +21,27 @@ use std::{
     cell::UnsafeCell,
     ops::{Deref, DerefMut},
 };
+
+/// What a free lock says about the state behind it: nothing, or some of these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Hint(u8);
+
+impl Hint {
+    pub(crate) const NONE: Hint = Hint(0);
+    /// A receive would find nothing.
+    pub(crate) const EMPTY: Hint = Hint(2);
+    /// A send would find no room.
+    pub(crate) const FULL: Hint = Hint(4);
+
+    #[inline(always)]
+    pub(crate) fn when(self, it_is_so: bool) -> Hint {
+        if it_is_so { self } else { Hint::NONE }
+    }
+
+    pub(crate) fn and(self, other: Hint) -> Hint {
+        Hint(self.0 | other.0)
+    }
+}
 
 /// A value behind a [`RawLock`], which comes first so that both can share a cache line.
 #[repr(C)]
@@ -46,6 +70,12 @@ impl<S> Lock<S> {
         &self.raw
     }
 
+    /// Whether the lock is free and says this. Without taking it: it may be otherwise by now.
+    #[inline(always)]
+    pub(crate) fn says(&self, hint: Hint) -> bool {
+        self.raw.says(hint)
+    }
+
     /// The state, for a caller that took [`Lock::raw`] by hand.
     ///
     /// # Safety
@@ -59,6 +89,16 @@ impl<S> Lock<S> {
 
 pub(crate) struct Guard<'a, S> {
     lock: &'a Lock<S>,
+}
+
+impl<S> Guard<'_, S> {
+    /// Releases the lock and leaves a hint, which is true of the state.
+    #[inline(always)]
+    pub(crate) fn release(self, hint: Hint) {
+        // SAFETY: taken in `lock`, released once: the guard is forgotten.
+        unsafe { self.lock.raw.release_with(hint) };
+        std::mem::forget(self);
+    }
 }
 
 impl<S> Deref for Guard<'_, S> {
@@ -90,28 +130,33 @@ impl<S> Drop for Guard<'_, S> {
 mod real {
     use std::{
         hint,
-        sync::atomic::{AtomicBool, Ordering},
+        sync::atomic::{AtomicU8, Ordering},
         thread,
         time::Duration,
     };
+
+    use super::Hint;
+
+    /// The word of a lock that is held; that of a free one is its hint.
+    const HELD: u8 = 1;
 
     /// Pauses before giving up the time slice: this many, the first of this many turns of a spin
     /// loop, each twice the last. Nothing is looked at during a pause: looking would take the cache
     /// line away from the holder, who is in the middle of a run of its own.
     const PAUSES: u32 = 4;
-    const FIRST_PAUSE: u32 = 8;
+    const FIRST_PAUSE: u32 = 16;
     /// How often to give up the time slice before sleeping.
     const YIELDS: u32 = 16;
     /// The longest sleep between two looks: a bound on the delay after a preempted holder goes on.
     const LONGEST_SLEEP_MICROS: u64 = 1_000;
 
     pub struct RawLock {
-        held: AtomicBool,
+        word: AtomicU8,
     }
 
     impl RawLock {
         pub(super) const fn new() -> RawLock {
-            RawLock { held: AtomicBool::new(false) }
+            RawLock { word: AtomicU8::new(Hint::NONE.0) }
         }
 
         #[inline(always)]
@@ -142,7 +187,12 @@ mod real {
 
         #[inline(always)]
         fn try_acquire(&self) -> bool {
-            self.held.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
+            self.word.swap(HELD, Ordering::Acquire) != HELD
+        }
+
+        #[inline(always)]
+        pub(super) fn says(&self, hint: Hint) -> bool {
+            self.word.load(Ordering::Relaxed) & (HELD | hint.0) == hint.0
         }
 
         /// Who holds several locks takes them by this: their addresses.
@@ -154,7 +204,15 @@ mod real {
         /// This thread holds the lock.
         #[inline(always)]
         pub(crate) unsafe fn release(&self) {
-            self.held.store(false, Ordering::Release);
+            // SAFETY: the caller's promise.
+            unsafe { self.release_with(Hint::NONE) }
+        }
+
+        /// # Safety
+        /// As for [`RawLock::release`].
+        #[inline(always)]
+        pub(super) unsafe fn release_with(&self, hint: Hint) {
+            self.word.store(hint.0, Ordering::Release);
         }
     }
 }
@@ -165,6 +223,8 @@ mod model {
         cell::UnsafeCell,
         sync::atomic::{AtomicUsize, Ordering},
     };
+
+    use super::Hint;
 
     /// loom's mutex, with its guard kept inside so that it can be released from elsewhere.
     pub struct RawLock {
@@ -196,6 +256,12 @@ mod model {
             }
         }
 
+        /// Nothing: with hints there would be more to model and no more to find, since nobody parks
+        /// by one.
+        pub(super) fn says(&self, _hint: Hint) -> bool {
+            false
+        }
+
         /// By age: addresses differ from run to run, and a model must not.
         pub(crate) fn order(&self) -> usize {
             self.number
@@ -207,6 +273,13 @@ mod model {
             // SAFETY: this thread holds the mutex.
             let guard = unsafe { (*self.guard.get()).take() };
             drop(guard);
+        }
+
+        /// # Safety
+        /// As for [`RawLock::release`].
+        pub(super) unsafe fn release_with(&self, _hint: Hint) {
+            // SAFETY: the caller's promise.
+            unsafe { self.release() }
         }
     }
 }

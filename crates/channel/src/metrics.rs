@@ -61,15 +61,32 @@ impl fmt::Display for Kind {
 /// Running totals, guarded by the channel's lock.
 pub(crate) struct Counters {
     pub(crate) totals: Totals,
-    pub(crate) high_water: u64,
-    pub(crate) first_operation: Option<Instant>,
-    pub(crate) last_operation: Option<Instant>,
+    first_operation: Option<Instant>,
+    /// From the first to the last.
+    operated_nanos: u64,
     /// Sends whose number has none of these bits are sampled.
     send_mask: u32,
     /// The same for receives: none of them, unless somebody observes the channel.
     recv_mask: u32,
     /// Set with the first subscription.
     observers: Option<Arc<Observers>>,
+}
+
+/// The most values a channel ever held. Apart from the other counters: every send looks at it.
+#[derive(Default)]
+pub(crate) struct HighWater(u64);
+
+impl HighWater {
+    #[inline(always)]
+    pub(crate) fn note(&mut self, len: u64) {
+        if cfg!(feature = "metrics") && len > self.0 {
+            self.0 = len;
+        }
+    }
+
+    pub(crate) fn get(&self) -> usize {
+        self.0 as usize
+    }
 }
 
 /// The counters of a [`Snapshot`]: only successful operations count as such, each exactly once.
@@ -123,9 +140,8 @@ impl Default for Counters {
     fn default() -> Counters {
         Counters {
             totals: Totals::default(),
-            high_water: 0,
             first_operation: None,
-            last_operation: None,
+            operated_nanos: 0,
             send_mask: SAMPLE_EVERY as u32 - 1,
             recv_mask: u32::MAX,
             observers: None,
@@ -134,23 +150,26 @@ impl Default for Counters {
 }
 
 impl Counters {
-    #[inline(always)]
-    pub(crate) fn level(&mut self, len: u64) {
-        if cfg!(feature = "metrics") && len > self.high_water {
-            self.high_water = len;
-        }
-    }
-
     /// Whether the send with this number is one at which to [`Counters::sample`].
-    #[inline(always)]
     pub(crate) fn is_send_sampled(&self, number: u64) -> bool {
         cfg!(feature = "metrics") && number as u32 & self.send_mask == 0
     }
 
     /// Whether the receive with this number is one at which to [`Counters::sample`].
-    #[inline(always)]
     pub(crate) fn is_recv_sampled(&self, number: u64) -> bool {
         cfg!(feature = "metrics") && number as u32 & self.recv_mask == 0
+    }
+
+    /// After so many sends: how many there will have been before the next one to sample. (Sends
+    /// count from 0, since the first is one of them.)
+    pub(crate) fn next_sampled_send(&self, sends: u64) -> u64 {
+        let mask = u64::from(self.send_mask);
+        if cfg!(feature = "metrics") { (sends + mask) & !mask } else { u64::MAX }
+    }
+
+    /// The same for receives, which count from 1.
+    pub(crate) fn next_sampled_recv(&self, recvs: u64) -> u64 {
+        if cfg!(feature = "metrics") { recvs | u64::from(self.recv_mask) } else { u64::MAX }
     }
 
     /// Looks at the clock; true when somebody observes this channel.
@@ -160,13 +179,17 @@ impl Counters {
             return false;
         }
         let now = Instant::now();
-        self.first_operation.get_or_insert(now);
-        self.last_operation = Some(now);
+        let first = *self.first_operation.get_or_insert(now);
+        self.operated_nanos = now.saturating_duration_since(first).as_nanos() as u64;
         let step = self.observers.as_ref().and_then(|observers| observers.step());
         // At least as often as asked: the power of two below.
         self.send_mask = (1 << step.unwrap_or(SAMPLE_EVERY).ilog2()) - 1;
         self.recv_mask = if step.is_some() { self.send_mask } else { u32::MAX };
         step.is_some()
+    }
+
+    fn last_operation(&self) -> Option<Instant> {
+        Some(self.first_operation? + Duration::from_nanos(self.operated_nanos))
     }
 
     /// The observers, for adding one: the next operation is sampled.
@@ -259,14 +282,14 @@ impl Snapshot {
             name: None,
             capacity: None,
             len: 0,
-            high_water: counters.high_water as usize,
+            high_water: 0,
             senders: 0,
             receivers: 0,
             waiting_send: 0,
             waiting_recv: 0,
             totals: counters.totals,
             first_operation: counters.first_operation,
-            last_operation: counters.last_operation,
+            last_operation: counters.last_operation(),
             closed: false,
             at,
         }

@@ -333,7 +333,7 @@ impl<T> sealed::Action for Recv<'_, T> {
     }
 
     #[inline(always)]
-    fn attempt_first(&self) -> Option<Self::Output> {
+    fn attempt(self: Pin<&mut Self>) -> Option<Self::Output> {
         match self.rx.look(self.rx.inner().load()) {
             Poll::Ready(result) => Some(result),
             Poll::Pending => None,
@@ -359,7 +359,7 @@ impl<T> ClauseAction for Recv<'_, T> {
         None
     }
 
-    fn attempt(self: Pin<&mut Self>) -> bool {
+    fn try_end(self: Pin<&mut Self>) -> bool {
         self.rx.is_settled()
     }
 

@@ -11,6 +11,7 @@
 
 use std::{
     future::Future,
+    mem::MaybeUninit,
     pin::Pin,
     task::{Context, Poll, Waker},
     time::{Duration, Instant},
@@ -24,13 +25,16 @@ use crate::{
     wakers::WakeNode,
 };
 
+/// Results of more bytes than this go by [`sealed::Action::attempt_into`].
+const LARGE: usize = 64;
+
 /// What an [`Op`] does. Implemented by this crate's operations only.
 pub trait Action: sealed::Action {}
 
 impl<A: sealed::Action> Action for A {}
 
 pub(crate) mod sealed {
-    use super::{ErrorKind, Pin, Poll, WaitMemory, Waker};
+    use super::{ErrorKind, MaybeUninit, Pin, Poll, WaitMemory, Waker};
 
     /// Attempt, park, leave. Dropping a parked action leaves, too.
     pub trait Action {
@@ -41,14 +45,16 @@ pub(crate) mod sealed {
         fn poll(self: Pin<&mut Self>, waker: Option<&Waker>) -> Poll<Self::Output>;
 
         /// The usual case of a wait: an attempt by the owner of an action that is not parked, which
-        /// does not park either and so needs no pinned place. None when it has to be polled.
-        fn attempt_first(&self) -> Option<Self::Output> {
+        /// does not park either. None when it has to be polled.
+        fn attempt(self: Pin<&mut Self>) -> Option<Self::Output> {
             None
         }
 
-        /// The same for one that has its place.
-        fn attempt_in_place(self: Pin<&mut Self>) -> Option<Self::Output> {
-            self.attempt_first()
+        /// The same, for large results: one that is handed on by value is copied at each step, and
+        /// in pieces. True when the place was written.
+        #[inline(always)]
+        fn attempt_into(self: Pin<&mut Self>, output: &mut MaybeUninit<Self::Output>) -> bool {
+            self.attempt().map(|result| output.write(result)).is_some()
         }
 
         /// Whether its peer can go on for a while before anybody parks: then attempting again after
@@ -121,14 +127,29 @@ impl<A: Action> Op<A> {
     /// Ends the operation on this thread, asleep for as long as it takes.
     #[inline(always)]
     pub fn wait(mut self) -> A::Output {
-        if !self.is_cancelled()
-            && let Some(output) = self.action.attempt_first()
+        // SAFETY: a local that is not moved any more. (The `pin!` macro would move it once, on the
+        // path of every message.)
+        let mut this = unsafe { Pin::new_unchecked(&mut self) };
+        if size_of::<A::Output>() > LARGE {
+            let mut output = MaybeUninit::uninit();
+            if this.is_cancelled() || !this.as_mut().action().attempt_into(&mut output) {
+                this.wait_into(&mut output);
+            }
+            // SAFETY: written by the one or the other.
+            return unsafe { output.assume_init() };
+        }
+        if !this.is_cancelled()
+            && let Some(output) = this.as_mut().action().attempt()
         {
             return output;
         }
-        // SAFETY: a local that is not moved any more. (The `pin!` macro would move it once, on the
-        // path of every message.)
-        unsafe { Pin::new_unchecked(&mut self) }.wait_slowly()
+        this.wait_slowly()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait_into(self: Pin<&mut Self>, output: &mut MaybeUninit<A::Output>) {
+        output.write(self.wait_slowly());
     }
 
     #[cold]
@@ -208,7 +229,7 @@ impl<A: Action> Op<A> {
         WaitMemory::attempt_again(
             &mut self.action(),
             |action| action.wait_memory(),
-            |action| action.as_mut().attempt_in_place(),
+            |action| action.as_mut().attempt(),
         )
     }
 
@@ -248,6 +269,11 @@ impl<A: Action> Op<A> {
     #[inline(always)]
     pub(crate) fn is_cancelled(&self) -> bool {
         self.limits.as_ref().is_some_and(Limits::is_cancelled)
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_limited(&self) -> bool {
+        self.limits.is_some()
     }
 
     pub(crate) fn deadline_at(&self) -> Option<Instant> {

@@ -391,7 +391,7 @@ impl<T> ClauseAction for Changed<'_, T> {
         None
     }
 
-    fn attempt(self: Pin<&mut Self>) -> bool {
+    fn try_end(self: Pin<&mut Self>) -> bool {
         self.has_news()
     }
 

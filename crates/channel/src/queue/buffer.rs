@@ -1,58 +1,87 @@
 //! The values a channel holds, first in first out.
 //!
-//! A short queue lives in one [`Ring`]. A long one goes on in the blocks of [`Rest`], so that
-//! growing never copies more than a block (nobody waits behind a large copy under the lock) and a
-//! drained burst gives its memory back: one block is kept.
+//! Two cursors move through slots: values come in at one and go out at the other. A short queue
+//! lives in one block, used as a ring; a long one goes on in further blocks, so that growing never
+//! copies more than a block (nobody waits behind a large copy under the lock) and a drained burst
+//! gives its memory back: one block is kept.
 //!
-//! Positions count up for ever, so they are also the counters of the channel: `tail` values were
-//! put into the ring and `head` were taken out of it. The value at position p is in slot
-//! p mod the ring's size, in the ring and in blocks alike.
+//! Positions count up for ever, so they are also the counters of the channel: `tail` values came in
+//! and `head` went out. Each cursor has a *stop*: a position at which something is to be thought of
+//! (the end of a block, no more room, somebody waiting, a sample). Between stops a value moves with
+//! one comparison and no other question; see [`Buffer::push_quickly`]. A stop may be too early,
+//! never too late: whoever changes what it stands for sets it anew.
 //!
 //! Values come and go by pointer: a move through a chain of `Option`s and `Result`s copies a large
 //! value at each step, and this is the path every message takes.
 
-use std::{collections::VecDeque, mem, mem::MaybeUninit, ptr, ptr::NonNull};
+mod blocks;
 
-/// About this many bytes make a block; a ring of up to this size is kept for ever.
-const BLOCK_BYTES: usize = 8 * 1024;
-/// Blocks of large values still hold this many.
-const FEWEST_SLOTS: usize = 16;
-/// The size of the first ring.
+use std::{
+    mem,
+    ptr::{self, NonNull},
+};
+
+pub(crate) use blocks::Blocks;
+use blocks::{NEVER, block_slots, slots_in};
+
+/// About this many bytes make the first ring. Each lap of a ring costs a turn of the slow way.
+const FIRST_BYTES: usize = 512;
+/// A first ring of large values still holds this many.
 const FIRST_SLOTS: usize = 4;
 
-/// The slots of a block: a power of two.
-const fn block_slots<T>() -> usize {
-    let size = if size_of::<T>() == 0 { 1 } else { size_of::<T>() };
-    let slots = BLOCK_BYTES / size;
-    if slots > FEWEST_SLOTS { 1 << slots.ilog2() } else { FEWEST_SLOTS }
+/// Fetches the slot at the cursor into this CPU's cache ahead of its use, where it is larger than a
+/// cache line: the peer had it last, and the next operation would wait for it under the lock.
+#[inline(always)]
+fn fetch<T, const TO_WRITE: bool>(slot: NonNull<T>) {
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = slot;
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_ET0, _MM_HINT_T0, _mm_prefetch};
+        /// The bytes of a cache line.
+        const LINE: usize = 64;
+        /// The most lines fetched ahead: as many as a CPU waits for at a time.
+        const MOST_FETCHED: usize = 8;
+        for line in 0..(size_of::<T>() / LINE).min(MOST_FETCHED) {
+            let line = slot.as_ptr().cast::<i8>().wrapping_add(line * LINE);
+            // SAFETY: a hint, which may point anywhere.
+            unsafe {
+                if TO_WRITE {
+                    _mm_prefetch::<_MM_HINT_ET0>(line);
+                } else {
+                    _mm_prefetch::<_MM_HINT_T0>(line);
+                }
+            }
+        }
+    }
 }
 
-/// The oldest values. Packed, to fit the channel's first cache line.
-#[repr(C, packed(4))]
-pub(crate) struct Ring<T> {
-    slots: NonNull<T>,
+/// The cursors: what a message touches in the usual case.
+#[repr(C)]
+pub(crate) struct Buffer<T> {
     head: u64,
     tail: u64,
-    /// A power of two, or 0 before the first value.
-    count: u32,
+    next_out: NonNull<T>,
+    next_in: NonNull<T>,
+    /// The stops, as the low halves of positions: a cursor that is *at* its stop goes the slow way.
+    stop_out: u32,
+    stop_in: u32,
 }
 
-/// The values behind the ring's, in blocks: full ones, then one being filled.
-pub(crate) struct Rest<T> {
-    blocks: VecDeque<Ring<T>>,
-    len: u64,
-}
-
-impl<T> Ring<T> {
-    pub(crate) fn new() -> Ring<T> {
-        Ring { slots: NonNull::dangling(), head: 0, tail: 0, count: 0 }
+impl<T> Buffer<T> {
+    pub(crate) const fn new() -> Buffer<T> {
+        Buffer::at(0)
     }
 
-    /// An empty ring whose next value has this position.
-    fn with_slots(count: usize, position: u64) -> Ring<T> {
-        let slots = Box::leak(Box::<[T]>::new_uninit_slice(count));
-        let slots = NonNull::from(slots).cast();
-        Ring { slots, head: position, tail: position, count: count as u32 }
+    const fn at(position: u64) -> Buffer<T> {
+        Buffer {
+            head: position,
+            tail: position,
+            next_out: NonNull::dangling(),
+            next_in: NonNull::dangling(),
+            stop_out: position as u32,
+            stop_in: position as u32,
+        }
     }
 
     #[inline(always)]
@@ -70,154 +99,220 @@ impl<T> Ring<T> {
         self.tail - self.head
     }
 
-    #[inline(always)]
-    fn slot(&self, position: u64) -> *mut T {
-        let index = position as u32 & self.count.wrapping_sub(1);
-        let slots = self.slots;
-        // SAFETY: masked to the number of slots, which is a power of two.
-        unsafe { slots.as_ptr().add(index as usize) }
-    }
+    // ---- the quick way -------------------------------------------------------------------
 
-    /// Moves the value at `value` in; false when there is no free slot.
+    /// Moves the value at `value` in, unless the cursor is at its stop.
     ///
     /// # Safety
     /// `value` is valid to read and, when this is true, not used as a value afterwards.
     #[inline(always)]
-    pub(crate) unsafe fn try_push_from(&mut self, value: *const T) -> bool {
-        if self.len() >= u64::from(self.count) {
+    pub(crate) unsafe fn push_quickly(&mut self, value: *const T) -> bool {
+        if self.tail as u32 == self.stop_in {
             return false;
         }
-        // SAFETY: a free slot, apart from the value's own place.
-        unsafe { ptr::copy_nonoverlapping(value, self.slot(self.tail), 1) };
-        self.tail += 1;
+        // SAFETY: before a stop the cursor is on a free slot.
+        unsafe { self.push(value) };
         true
     }
 
-    /// Moves the oldest value to `place`; false when there is none.
+    /// Takes the oldest value out, unless there is none or the cursor is at its stop. Its slot is not
+    /// used again before something is pushed: the caller moves it from there.
     #[inline(always)]
-    pub(crate) fn pop_to(&mut self, place: &mut MaybeUninit<T>) -> bool {
-        if self.head == self.tail {
-            return false;
+    pub(crate) fn pop_quickly(&mut self) -> Option<NonNull<T>> {
+        if self.head == self.tail || self.head as u32 == self.stop_out {
+            return None;
         }
-        // SAFETY: the head holds a value, which is moved out.
-        unsafe { ptr::copy_nonoverlapping(self.slot(self.head), place.as_mut_ptr(), 1) };
-        self.head += 1;
-        true
+        // SAFETY: not empty, and before a stop the cursor is on the oldest value.
+        Some(unsafe { self.pop() })
     }
 
-    /// Moves the value at `value` behind everything there is.
+    /// Whether there is nothing, and no reason to think further about it.
+    #[inline(always)]
+    pub(crate) fn is_plainly_empty(&self) -> bool {
+        self.head == self.tail && self.head as u32 != self.stop_out
+    }
+
+    /// # Safety
+    /// As for [`Buffer::push_quickly`]; the cursor is on a free slot.
+    #[inline(always)]
+    unsafe fn push(&mut self, value: *const T) {
+        // SAFETY: the caller's promise; the slot is apart from the value's own place.
+        unsafe {
+            ptr::copy_nonoverlapping(value, self.next_in.as_ptr(), 1);
+            self.next_in = self.next_in.add(1);
+        }
+        fetch::<T, true>(self.next_in);
+        self.tail += 1;
+    }
+
+    /// # Safety
+    /// The cursor is on the oldest value.
+    #[inline(always)]
+    unsafe fn pop(&mut self) -> NonNull<T> {
+        let slot = self.next_out;
+        // SAFETY: the caller's promise: the cursor is inside a block.
+        self.next_out = unsafe { slot.add(1) };
+        fetch::<T, false>(self.next_out);
+        self.head += 1;
+        slot
+    }
+
+    // ---- the slow way --------------------------------------------------------------------
+
+    /// Moves the value at `value` in, whatever it takes.
     ///
     /// # Safety
     /// `value` is valid to read, and is not used as a value afterwards.
-    #[inline(never)]
-    pub(crate) unsafe fn push_from(&mut self, rest: &mut Rest<T>, value: *const T) {
-        let most = block_slots::<T>();
-        // SAFETY: the caller's promise; each ring has a free slot when it must.
-        unsafe {
-            if rest.blocks.is_empty() {
-                if self.try_push_from(value) {
-                    return;
-                }
-                if (self.count as usize) < most {
-                    self.grow();
-                    let pushed = self.try_push_from(value);
-                    return debug_assert!(pushed);
-                }
+    pub(crate) unsafe fn push_slowly(&mut self, blocks: &mut Blocks<T>, value: *const T) {
+        if blocks.is_ring() && self.len() == u64::from(blocks.slots) {
+            if (blocks.slots as usize) < block_slots::<T>() {
+                self.grow(blocks);
+            } else {
+                blocks.last_out = self.tail;
+                let next = blocks.append();
+                self.go_on_in(blocks, next);
             }
-            rest.push_from(value, self.tail + rest.len);
+        } else if self.tail == blocks.wrap_in {
+            let next = if blocks.is_ring() { blocks.into } else { blocks.append() };
+            self.go_on_in(blocks, next);
         }
+        // SAFETY: the cursor is on a free slot now; the rest is the caller's promise.
+        unsafe { self.push(value) };
     }
 
-    /// When the ring is empty, the next block takes its place.
-    pub(crate) fn advance(&mut self, rest: &mut Rest<T>) {
-        if self.head == self.tail
-            && let Some(block) = rest.blocks.pop_front()
-        {
-            rest.len -= block.len();
-            *self = block;
-            if rest.blocks.is_empty() {
-                rest.blocks = VecDeque::new();
-            }
-        }
+    fn go_on_in(&mut self, blocks: &mut Blocks<T>, block: NonNull<T>) {
+        (blocks.into, self.next_in) = (block, block);
+        blocks.wrap_in = self.tail + u64::from(blocks.slots);
     }
 
     /// Twice the slots.
-    fn grow(&mut self) {
-        let mut larger = Ring::with_slots((self.count as usize * 2).max(FIRST_SLOTS), self.head);
-        while self.head != self.tail {
-            // SAFETY: one value, from a ring that has one to a ring that has room.
-            let pushed = unsafe { larger.try_push_from(self.slot(self.head)) };
-            debug_assert!(pushed);
-            self.head += 1;
+    fn grow(&mut self, blocks: &mut Blocks<T>) {
+        let slots = (blocks.slots * 2).max(slots_in::<T>(FIRST_BYTES, FIRST_SLOTS) as u32);
+        let larger = Blocks::allocate(slots);
+        let first = (blocks.wrap_out - self.head).min(self.len()) as usize;
+        let second = self.len() as usize - first;
+        // SAFETY: the values of a ring are `first` at its cursor and the others at its beginning;
+        // the larger block has room for both.
+        unsafe {
+            let place = larger.as_ptr();
+            ptr::copy_nonoverlapping(self.next_out.as_ptr(), place, first);
+            ptr::copy_nonoverlapping(blocks.out.as_ptr(), place.add(first), second);
+            Blocks::free(blocks.out, blocks.slots);
+            self.next_in = larger.add(first + second);
         }
-        *self = larger;
+        self.next_out = larger;
+        (blocks.out, blocks.into, blocks.slots) = (larger, larger, slots);
+        blocks.wrap_out = self.head + u64::from(slots);
+        blocks.wrap_in = blocks.wrap_out;
+    }
+
+    /// Takes the oldest value out, whatever it takes; none when there is none. Its slot is as for
+    /// [`Buffer::pop_quickly`].
+    pub(crate) fn pop_slowly(&mut self, blocks: &mut Blocks<T>) -> Option<NonNull<T>> {
+        if self.head == self.tail {
+            return None;
+        }
+        if self.head == blocks.last_out {
+            // SAFETY: there is a next one; everything in this one was taken.
+            let next = unsafe {
+                let next = Blocks::next(blocks.out).read();
+                Blocks::free(blocks.out, blocks.slots);
+                next
+            };
+            let last = next == blocks.into;
+            blocks.last_out = if last { NEVER } else { self.head + u64::from(blocks.slots) };
+            self.go_on_out(blocks, next);
+        } else if self.head == blocks.wrap_out {
+            self.go_on_out(blocks, blocks.out);
+        }
+        // SAFETY: not empty, and the cursor is on the oldest value now.
+        Some(unsafe { self.pop() })
+    }
+
+    fn go_on_out(&mut self, blocks: &mut Blocks<T>, block: NonNull<T>) {
+        (blocks.out, self.next_out) = (block, block);
+        blocks.wrap_out = self.head + u64::from(blocks.slots);
+    }
+
+    // ---- stops ---------------------------------------------------------------------------
+
+    /// Lets values in the quick way while fewer than `room` are inside, and up to the position
+    /// `until`; not at all when that is here.
+    pub(crate) fn stop_in(&mut self, blocks: &Blocks<T>, room: u64, until: u64) {
+        let slots = if blocks.is_ring() { self.head + u64::from(blocks.slots) } else { NEVER };
+        let stop = until.min(self.head + room).min(blocks.wrap_in).min(slots);
+        self.stop_in = stop.max(self.tail).min(self.tail + u64::from(u32::MAX)) as u32;
+    }
+
+    /// Lets values out the quick way up to the position `until`; not at all when that is here.
+    pub(crate) fn stop_out(&mut self, blocks: &Blocks<T>, until: u64) {
+        let stop = until.min(blocks.wrap_out).min(blocks.last_out);
+        self.stop_out = stop.min(self.head + u64::from(u32::MAX)) as u32;
+    }
+
+    /// Lets nothing in the quick way.
+    pub(crate) fn halt_in(&mut self) {
+        self.stop_in = self.tail as u32;
+    }
+
+    /// Lets nothing out the quick way.
+    pub(crate) fn halt_out(&mut self) {
+        self.stop_out = self.head as u32;
+    }
+
+    #[cfg(test)]
+    pub(crate) fn until_stop_in(&self) -> u64 {
+        u64::from(self.stop_in.wrapping_sub(self.tail as u32))
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_stopped_in(&self) -> bool {
+        self.until_stop_in() == 0
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_stopped_out(&self) -> bool {
+        self.head as u32 == self.stop_out
+    }
+
+    /// A cursor never gets past the end of its block.
+    #[cfg(test)]
+    pub(crate) fn check_stops(&self, blocks: &Blocks<T>) {
+        assert!(self.until_stop_in() <= blocks.wrap_in - self.tail);
+        let slots = u64::from(blocks.slots);
+        assert!(!blocks.is_ring() || self.until_stop_in() + self.len() <= slots);
+        let until_stop_out = u64::from(self.stop_out.wrapping_sub(self.head as u32));
+        let last = blocks.last_out.min(blocks.wrap_out);
+        assert!(until_stop_out <= last - self.head);
     }
 
     /// Moves everything out, to be dropped elsewhere.
-    pub(crate) fn take_all(&mut self, rest: &mut Rest<T>) -> Drain<T> {
-        let end = self.tail + rest.len;
-        let ring = mem::replace(self, Ring { head: end, tail: end, ..Ring::new() });
-        Drain { ring, rest: mem::replace(rest, Rest::new()) }
-    }
-}
-
-impl<T> Drop for Ring<T> {
-    fn drop(&mut self) {
-        let mut place = MaybeUninit::uninit();
-        if mem::needs_drop::<T>() {
-            while self.pop_to(&mut place) {
-                // SAFETY: just written.
-                unsafe { place.assume_init_drop() };
-            }
-        }
-        let slots = NonNull::slice_from_raw_parts(self.slots, self.count as usize);
-        // SAFETY: made by `with_slots`, or without slots and so without an allocation.
-        drop(unsafe { Box::from_raw(slots.as_ptr() as *mut [MaybeUninit<T>]) });
-    }
-}
-
-impl<T> Rest<T> {
-    pub(crate) const fn new() -> Rest<T> {
-        Rest { blocks: VecDeque::new(), len: 0 }
-    }
-
-    pub(crate) fn len(&self) -> u64 {
-        self.len
-    }
-
-    /// # Safety
-    /// As for [`Ring::push_from`].
-    unsafe fn push_from(&mut self, value: *const T, position: u64) {
-        self.len += 1;
-        // SAFETY: the caller's promise.
-        unsafe {
-            if let Some(block) = self.blocks.back_mut()
-                && block.try_push_from(value)
-            {
-                return;
-            }
-            let mut block = Ring::with_slots(block_slots::<T>(), position);
-            let pushed = block.try_push_from(value);
-            debug_assert!(pushed);
-            self.blocks.push_back(block);
-        }
+    pub(crate) fn take_all(&mut self, blocks: &mut Blocks<T>) -> Drain<T> {
+        let buffer = mem::replace(self, Buffer::at(self.tail));
+        Drain { buffer, blocks: mem::replace(blocks, Blocks::at(self.tail)) }
     }
 }
 
 /// Everything a channel held.
 pub(crate) struct Drain<T> {
-    ring: Ring<T>,
-    rest: Rest<T>,
+    buffer: Buffer<T>,
+    blocks: Blocks<T>,
 }
 
 impl<T> Iterator for Drain<T> {
     type Item = T;
 
     fn next(&mut self) -> Option<T> {
-        self.ring.advance(&mut self.rest);
-        let mut place = MaybeUninit::uninit();
-        // SAFETY: written when it says so.
-        self.ring.pop_to(&mut place).then(|| unsafe { place.assume_init() })
+        // SAFETY: a value that was taken out, and moves on once.
+        self.buffer.pop_slowly(&mut self.blocks).map(|slot| unsafe { slot.read() })
+    }
+}
+
+impl<T> Drop for Drain<T> {
+    fn drop(&mut self) {
+        if mem::needs_drop::<T>() {
+            self.for_each(drop);
+        }
     }
 }
 
@@ -225,27 +320,41 @@ impl<T> Iterator for Drain<T> {
 mod tests {
     use super::*;
 
-    struct Both<T>(Ring<T>, Rest<T>);
+    /// A buffer with its blocks, which goes the quick way where it may.
+    struct Both<T>(Buffer<T>, Blocks<T>);
 
     impl<T> Both<T> {
+        fn new() -> Both<T> {
+            Both(Buffer::new(), Blocks::new())
+        }
+
         fn push(&mut self, value: T) {
             let value = mem::ManuallyDrop::new(value);
-            // SAFETY: moved from.
-            unsafe { self.0.push_from(&mut self.1, &*value) };
+            // SAFETY: moved from, once.
+            unsafe {
+                if !self.0.push_quickly(&*value) {
+                    self.0.push_slowly(&mut self.1, &*value);
+                    self.set_stops();
+                }
+            }
         }
 
         fn pop(&mut self) -> Option<T> {
-            let mut place = MaybeUninit::uninit();
-            let popped = self.0.pop_to(&mut place);
-            self.0.advance(&mut self.1);
-            // SAFETY: written when it says so.
-            popped.then(|| unsafe { place.assume_init() })
+            let popped = self.0.pop_quickly().or_else(|| self.0.pop_slowly(&mut self.1));
+            self.set_stops();
+            // SAFETY: a value that was taken out, and moves on once.
+            popped.map(|slot| unsafe { slot.read() })
+        }
+
+        fn set_stops(&mut self) {
+            self.0.stop_in(&self.1, u64::MAX >> 1, u64::MAX);
+            self.0.stop_out(&self.1, u64::MAX);
         }
     }
 
     #[test]
     fn order_survives_block_borders_and_memory_returns() {
-        let mut both = Both(Ring::new(), Rest::new());
+        let mut both = Both::new();
         let mut next_out = 0u64;
         for next_in in 0..50_000u64 {
             both.push(next_in);
@@ -253,21 +362,62 @@ mod tests {
                 assert_eq!(both.pop(), Some(next_out));
                 next_out += 1;
             }
-            assert_eq!(both.0.len() + both.1.len(), next_in + 1 - next_out);
+            assert_eq!(both.0.len(), next_in + 1 - next_out);
         }
         while let Some(value) = both.pop() {
             assert_eq!(value, next_out);
             next_out += 1;
         }
-        assert_eq!((next_out, both.0.len(), both.1.blocks.capacity()), (50_000, 0, 0));
-        assert_eq!((both.0.head(), both.0.tail()), (50_000, 50_000));
-        assert!(both.0.count as usize <= block_slots::<u64>());
+        assert_eq!((next_out, both.0.len(), both.1.out), (50_000, 0, both.1.into));
+        assert_eq!((both.0.head(), both.0.tail(), both.1.is_ring()), (50_000, 50_000, true));
+        assert!(both.1.slots as usize <= block_slots::<u64>());
+    }
+
+    /// Every way round a ring, through growth and into a chain of blocks and back.
+    #[test]
+    fn order_survives_any_pattern() {
+        for seed in 0..200u64 {
+            let mut both = Both::<[u64; 64]>::new();
+            let (mut next_in, mut next_out) = (0, 0);
+            let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+            for _ in 0..400 {
+                random ^= random << 13;
+                random ^= random >> 7;
+                random ^= random << 17;
+                for _ in 0..random % 23 {
+                    if random & 64 == 0 {
+                        both.push([next_in; 64]);
+                        next_in += 1;
+                    } else if let Some(value) = both.pop() {
+                        assert_eq!(value, [next_out; 64], "seed {seed}");
+                        next_out += 1;
+                    }
+                }
+                assert_eq!(both.0.len(), next_in - next_out, "seed {seed}");
+            }
+            assert_eq!(both.0.take_all(&mut both.1).count() as u64, next_in - next_out);
+        }
+    }
+
+    #[test]
+    fn a_stop_is_never_passed() {
+        let mut both = Both::new();
+        (0..10).for_each(|value| both.push(value));
+        both.0.stop_in(&both.1, 12, u64::MAX);
+        // SAFETY: a value that is copied.
+        let push = |both: &mut Both<i32>| unsafe { both.0.push_quickly(&0) };
+        assert_eq!([push(&mut both), push(&mut both), push(&mut both)], [true, true, false]);
+        both.0.stop_in(&both.1, 100, 13);
+        assert_eq!([push(&mut both), push(&mut both)], [true, false]);
+        both.0.stop_out(&both.1, 2);
+        let mut pop = || both.0.pop_quickly().is_some();
+        assert_eq!([pop(), pop(), pop()], [true, true, false]);
     }
 
     #[test]
     fn what_is_left_inside_is_dropped_once() {
         let count = std::rc::Rc::new(());
-        let mut both = Both(Ring::new(), Rest::new());
+        let mut both = Both::new();
         for _ in 0..5_000 {
             both.push(count.clone());
         }
@@ -278,14 +428,15 @@ mod tests {
         assert_eq!(std::rc::Rc::strong_count(&count), 1);
         both.push(count.clone());
         assert_eq!(both.0.head(), 5_000);
-        drop(both);
+        drop(both.0.take_all(&mut both.1));
         assert_eq!(std::rc::Rc::strong_count(&count), 1);
     }
 
     #[test]
     fn values_without_a_size_are_counted() {
-        let mut both = Both(Ring::new(), Rest::new());
-        (0..10_000).for_each(|_| both.push(()));
-        assert_eq!(both.0.take_all(&mut both.1).count(), 10_000);
+        let mut both = Both::new();
+        (0..100_000).for_each(|_| both.push(()));
+        (0..30_000).for_each(|_| assert_eq!(both.pop(), Some(())));
+        assert_eq!(both.0.take_all(&mut both.1).count(), 70_000);
     }
 }

@@ -11,7 +11,7 @@ use super::{
     waiting::Side,
 };
 use crate::{
-    lock::RawLock,
+    lock::{Hint, RawLock},
     select::{Claim, ClauseAction},
 };
 
@@ -38,7 +38,7 @@ impl<T> ClauseAction for SendValue<'_, T> {
         Some(self.sender().channel.state.raw())
     }
 
-    fn attempt(self: Pin<&mut Self>) -> bool {
+    fn try_end(self: Pin<&mut Self>) -> bool {
         let (channel, node) = (&self.sender().channel, &self.node);
         if node.state() == WAITING {
             // It was awaited by itself before.
@@ -50,6 +50,9 @@ impl<T> ClauseAction for SendValue<'_, T> {
         if self.sender().is_released() {
             node.set_state(CLOSED);
             return true;
+        }
+        if self.seems_stuck() {
+            return false;
         }
         let mut effects = Effects::none();
         let mut state = channel.state.lock();
@@ -64,6 +67,16 @@ impl<T> ClauseAction for SendValue<'_, T> {
         }
         channel.carry_out(&mut effects);
         true
+    }
+
+    #[inline(always)]
+    fn is_fresh(&self) -> bool {
+        self.node.state() == IDLE && !self.sender().is_released()
+    }
+
+    #[inline(always)]
+    fn seems_stuck(&self) -> bool {
+        self.sender().channel.state.says(Hint::FULL)
     }
 
     unsafe fn could_end(&self) -> bool {
@@ -108,7 +121,7 @@ impl<T> ClauseAction for Recv<'_, T> {
         Some(self.receiver().channel.state.raw())
     }
 
-    fn attempt(self: Pin<&mut Self>) -> bool {
+    fn try_end(self: Pin<&mut Self>) -> bool {
         let (channel, node) = (&self.receiver().channel, &self.node);
         if node.state() == WAITING {
             channel.delist(node, Side::Receive);
@@ -119,6 +132,9 @@ impl<T> ClauseAction for Recv<'_, T> {
         if self.receiver().is_released() {
             node.set_state(CLOSED);
             return true;
+        }
+        if self.seems_stuck() {
+            return false;
         }
         let mut place = MaybeUninit::uninit();
         let mut effects = Effects::none();
@@ -137,6 +153,16 @@ impl<T> ClauseAction for Recv<'_, T> {
             Take::Closed => node.set_state(CLOSED),
         }
         true
+    }
+
+    #[inline(always)]
+    fn is_fresh(&self) -> bool {
+        self.node.state() == IDLE && !self.receiver().is_released()
+    }
+
+    #[inline(always)]
+    fn seems_stuck(&self) -> bool {
+        self.receiver().channel.state.says(Hint::EMPTY)
     }
 
     unsafe fn could_end(&self) -> bool {

@@ -11,11 +11,11 @@ use super::{
     batch::{self, RecvMany},
     recv::{Receiving, Recv},
     send::SendValue,
-    state::{Effects, Offer, Take},
+    state::{Offer, Take},
 };
 use crate::{
     error::{Error, ErrorKind, SendError},
-    metrics::{Kind, Snapshot, Subscription, count},
+    metrics::{Kind, Snapshot, Subscription},
     sync::{Arc, AtomicBool, Ordering},
 };
 
@@ -108,7 +108,7 @@ macro_rules! both_ends {
                 callback: impl Fn(&Snapshot) + Send + Sync + 'static,
             ) -> Result<Subscription, Error> {
                 let mut state = self.channel.state.lock();
-                let observers = state.counters.observe()?;
+                let observers = state.observe()?;
                 let totals = state.totals();
                 drop(state);
                 let operations = totals.sends + totals.recvs;
@@ -246,22 +246,9 @@ impl<T> Sender<T> {
         if self.is_released() {
             return Err(SendError::new(ErrorKind::Closed, value.take().expect("not sent")));
         }
-        let mut effects = Effects::none();
-        let mut state = self.channel.state.lock();
-        let offer = state.offer(&mut value, &mut effects);
-        if offer == Offer::Full {
-            count!(state.counters, send_full += 1);
-        }
-        drop(state);
-        let kind = match offer {
-            Offer::Sent => {
-                self.channel.carry_out(&mut effects);
-                return Ok(Sent::Accepted);
-            }
-            Offer::Discarded => {
-                self.channel.carry_out(&mut effects);
-                return Ok(Sent::Dropped);
-            }
+        let kind = match self.channel.offer(&mut value, true) {
+            Offer::Sent => return Ok(Sent::Accepted),
+            Offer::Discarded => return Ok(Sent::Dropped),
             Offer::Full => ErrorKind::Full,
             Offer::Closed => ErrorKind::Closed,
         };
@@ -330,21 +317,10 @@ impl<T> Receiver<T> {
             return Err(ErrorKind::Closed.into());
         }
         let mut place = MaybeUninit::uninit();
-        let mut effects = Effects::none();
-        let mut state = self.channel.state.lock();
-        match state.take(&mut place, &mut effects) {
-            Take::Taken => {
-                drop(state);
-                // SAFETY: taken, so the place is written.
-                unsafe {
-                    self.channel.deliver(&mut effects, &mut place);
-                    Ok(place.assume_init())
-                }
-            }
-            Take::Empty => {
-                count!(state.counters, recv_empty += 1);
-                Err(ErrorKind::Empty.into())
-            }
+        match self.channel.take(&mut place, true) {
+            // SAFETY: taken, so the place is written.
+            Take::Taken => Ok(unsafe { place.assume_init() }),
+            Take::Empty => Err(ErrorKind::Empty.into()),
             Take::Closed => Err(ErrorKind::Closed.into()),
         }
     }

@@ -93,8 +93,13 @@ impl<T> Channel<T> {
     #[inline(never)]
     fn carry_out_some(&self, effects: &mut Effects<T>) {
         let wake = effects.wake.take();
-        if effects.discard.is_none() && effects.spare.is_none() && !effects.observed {
-            return wake.into_iter().for_each(Waker::wake);
+        // One thing to do is done plainly, and is so nearly always.
+        match (&wake, &effects.discard, &effects.spare, effects.observed) {
+            (_, None, None, false) => return wake.into_iter().for_each(Waker::wake),
+            (None, Some(_), None, false) => {
+                return effects.discard.take().into_iter().for_each(|value| self.discard(value));
+            }
+            _ => {}
         }
         let mut panics = FirstPanic::default();
         if let Some(waker) = wake {
@@ -197,6 +202,7 @@ impl<T> Channel<T> {
             name: self.extras.as_ref().and_then(|extras| extras.name.clone()),
             capacity: Some(state.capacity() as usize).filter(|_| self.kind != Kind::Unbounded),
             len: state.len() as usize,
+            high_water: state.high_water.get(),
             senders: state.senders as usize,
             receivers: state.receivers as usize,
             waiting_send,

@@ -153,9 +153,7 @@ impl<T> Node<T> {
     }
 }
 
-/// The parked operations of one side of a channel, first come first: a circle of nodes. Packed, to
-/// fit the channel's first cache line.
-#[repr(C, packed(4))]
+/// The parked operations of one side of a channel, first come first: a circle of nodes.
 pub(crate) struct List<T> {
     head: Option<NonNull<Node<T>>>,
     len: u32,
@@ -209,7 +207,7 @@ impl<T> List<T> {
             } else {
                 previous.as_ref().links(|links| links.next = next);
                 next.as_ref().links(|links| links.previous = previous);
-                if { self.head } == Some(node) {
+                if self.head == Some(node) {
                     self.head = Some(next);
                 }
             }

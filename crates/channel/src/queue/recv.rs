@@ -9,11 +9,12 @@ use std::{
 use super::{
     Receiver,
     node::{IDLE, Node, WAITING},
-    state::{Effects, Take},
+    state::{State, Take},
     waiting::Side,
 };
 use crate::{
     error::{Error, ErrorKind},
+    lock::Guard,
     op::{Op, sealed},
     park::WaitMemory,
 };
@@ -44,6 +45,25 @@ impl<'a, T> Recv<'a, T> {
     }
 }
 
+impl<T> Recv<'_, T> {
+    #[inline(never)]
+    fn attempt_slowly(
+        &self,
+        state: Guard<'_, State<T>>,
+        output: &mut MaybeUninit<Result<T, Error>>,
+    ) -> bool {
+        let mut place = MaybeUninit::uninit();
+        let take = self.rx.channel.take_slowly(state, &mut place, false);
+        match take {
+            // SAFETY: taken, so the place is written.
+            Take::Taken => _ = output.write(Ok(unsafe { place.assume_init() })),
+            Take::Closed => _ = output.write(Err(ErrorKind::Closed.into())),
+            Take::Empty => {}
+        }
+        take != Take::Empty
+    }
+}
+
 impl<T> sealed::Action for Recv<'_, T> {
     type Output = Result<T, Error>;
 
@@ -63,22 +83,27 @@ impl<T> sealed::Action for Recv<'_, T> {
     }
 
     #[inline(always)]
-    fn attempt_first(&self) -> Option<Self::Output> {
+    fn attempt(self: Pin<&mut Self>) -> Option<Self::Output> {
         if self.rx.is_released() {
             return None;
         }
-        let channel = &self.rx.channel;
         let mut place = MaybeUninit::uninit();
-        let mut effects = Effects::none();
-        let taken = channel.state.lock().take(&mut place, &mut effects);
-        match taken {
+        match self.rx.channel.take(&mut place, false) {
             // SAFETY: taken, so the place is written.
-            Take::Taken => unsafe {
-                channel.deliver(&mut effects, &mut place);
-                Some(Ok(place.assume_init()))
-            },
+            Take::Taken => Some(Ok(unsafe { place.assume_init() })),
             Take::Closed => Some(Err(ErrorKind::Closed.into())),
             Take::Empty => None,
+        }
+    }
+
+    #[inline(always)]
+    fn attempt_into(self: Pin<&mut Self>, output: &mut MaybeUninit<Self::Output>) -> bool {
+        if self.rx.is_released() {
+            return false;
+        }
+        match self.rx.channel.take_quickly(|value| _ = output.write(Ok(value))) {
+            Ok(()) => true,
+            Err(state) => self.attempt_slowly(state, output),
         }
     }
 

@@ -15,7 +15,7 @@ use std::{
 };
 
 use super::*;
-use crate::{CancelToken, ErrorKind};
+use crate::{CancelToken, ErrorKind, lock::Hint};
 
 const SEEDS: u64 = 3_000;
 const STEPS: usize = 400;
@@ -393,7 +393,10 @@ fn run(seed: u64) {
         }
         assert_eq!(rx.len(), reference.len());
         assert_eq!(*discarded.lock().unwrap(), reference.discarded);
+        let (empty, full) = (tx.channel.state.says(Hint::EMPTY), tx.channel.state.says(Hint::FULL));
         let state = tx.channel.state.lock();
+        assert!(!(empty && state.could_take()), "the lock says that there is nothing");
+        assert!(!(full && state.could_offer()), "the lock says that there is no room");
         state.check_invariants();
         assert_eq!(state.waiting(), (reference.senders.len(), reference.receivers.len()));
     }

@@ -1,6 +1,7 @@
 //! Sending one value.
 
 use std::{
+    mem::MaybeUninit,
     pin::Pin,
     task::{Poll, Waker},
 };
@@ -8,11 +9,12 @@ use std::{
 use super::{
     Sender,
     node::{CLOSED, DISCARDED, IDLE, Node, SPENT, WAITING},
-    state::{Effects, Offer},
+    state::{Offer, State},
     waiting::Side,
 };
 use crate::{
     error::{ErrorKind, SendError},
+    lock::Guard,
     op::{Op, sealed},
     park::WaitMemory,
 };
@@ -64,6 +66,27 @@ impl<'a, T> SendValue<'a, T> {
         }
     }
 
+    fn ended(&self, offer: Offer) -> Option<Result<Sent, SendError<T>>> {
+        match offer {
+            Offer::Sent => Some(Ok(Sent::Accepted)),
+            Offer::Discarded => Some(Ok(Sent::Dropped)),
+            Offer::Full => None,
+            Offer::Closed => Some(Err(self.error(ErrorKind::Closed))),
+        }
+    }
+
+    #[inline(never)]
+    fn attempt_slowly(
+        &self,
+        state: Guard<'_, State<T>>,
+        output: &mut MaybeUninit<Result<Sent, SendError<T>>>,
+    ) -> bool {
+        // SAFETY: the owner of a node that is not parked.
+        let offer =
+            unsafe { self.node.slot(|slot| self.tx.channel.offer_slowly(state, slot, false)) };
+        self.ended(offer).map(|result| output.write(result)).is_some()
+    }
+
     fn error(&self, kind: ErrorKind) -> SendError<T> {
         SendError::new(kind, self.take_value().expect("an unsent value is there"))
     }
@@ -89,24 +112,28 @@ impl<T> sealed::Action for SendValue<'_, T> {
     }
 
     #[inline(always)]
-    fn attempt_first(&self) -> Option<Self::Output> {
+    fn attempt(self: Pin<&mut Self>) -> Option<Self::Output> {
         if self.tx.is_released() {
             return None;
         }
-        let channel = &self.tx.channel;
-        let mut effects = Effects::none();
-        let mut state = channel.state.lock();
-        // SAFETY: the owner of an IDLE node.
-        let offer = unsafe { self.node.slot(|slot| state.offer(slot, &mut effects)) };
-        drop(state);
-        let sent = match offer {
-            Offer::Sent => Sent::Accepted,
-            Offer::Discarded => Sent::Dropped,
-            Offer::Full => return None,
-            Offer::Closed => return Some(Err(self.error(ErrorKind::Closed))),
-        };
-        channel.carry_out(&mut effects);
-        Some(Ok(sent))
+        // SAFETY: the owner of a node that is not parked.
+        let offer = unsafe { self.node.slot(|slot| self.tx.channel.offer(slot, false)) };
+        self.ended(offer)
+    }
+
+    #[inline(always)]
+    fn attempt_into(self: Pin<&mut Self>, output: &mut MaybeUninit<Self::Output>) -> bool {
+        if self.tx.is_released() {
+            return false;
+        }
+        let mut state = self.tx.channel.state.lock();
+        // SAFETY: the owner of a node that is not parked.
+        if unsafe { self.node.slot(|slot| state.offer_quickly(slot)) } {
+            drop(state);
+            output.write(Ok(Sent::Accepted));
+            return true;
+        }
+        self.attempt_slowly(state, output)
     }
 
     fn is_buffered(&self) -> bool {

@@ -14,124 +14,65 @@
 //! parked sender before it unlocks, and whoever brings a value gives it to the first parked
 //! receiver. So parked operations are served in order, and a loop of `try_*` cannot overtake them.
 
+mod counting;
+mod effects;
+
 use std::{
     mem::MaybeUninit,
-    panic::{AssertUnwindSafe, catch_unwind},
     ptr::{self, NonNull},
+    sync::Arc,
     task::Waker,
 };
 
 use super::{
     Overflow,
-    buffer::{Rest, Ring},
+    buffer::{Blocks, Buffer},
     node::{CLOSED, DONE, IDLE, List, Node, Parked, WAITING, Want},
 };
 use crate::{
-    error::ErrorKind,
-    metrics::{Counters, Totals, count},
+    error::{Error, ErrorKind},
+    lock::Hint,
+    metrics::{Counters, HighWater, Observers, count},
     sync::broken,
 };
+
+pub(crate) use effects::{Effects, Offer, Take};
 
 /// The capacity of an unbounded channel.
 pub(crate) const UNBOUNDED: u32 = i32::MAX as u32;
 
-/// [`State::quick`]: sends go the slow way.
-const RECEIVES_ONLY: i32 = -1;
-/// [`State::quick`]: everybody goes the slow way.
-const NOBODY: i32 = 0;
-
 /// Together with the lock in front of it, the first 64 bytes are all that a send or a receive
-/// writes in the usual case; what follows is at most read.
+/// touches in the usual case.
 #[repr(C)]
 pub(crate) struct State<T> {
-    ring: Ring<T>,
+    buffer: Buffer<T>,
+    pub(super) high_water: HighWater,
+    // ---- the second cache line ----
     waiting_senders: List<T>,
     waiting_receivers: List<T>,
-    /// Who may take the quick way ([`State::refresh`]): sends while the ring holds fewer than this,
-    /// and receives unless it is NOBODY.
-    quick: i32,
-    // ---- the second cache line ----
     capacity: u32,
+    /// Room promised to permits.
+    reserved: u32,
+    /// Values that went from hand to hand, past the buffer; also the hand-off numbers.
+    direct: u64,
+    measure: Option<fn(&T) -> usize>,
     overflow: Overflow,
     closed: bool,
-    measure: Option<fn(&T) -> usize>,
+    // ---- further away ----
+    blocks: Blocks<T>,
+    /// Its receives are those that the buffer's head does not tell of, less what left the buffer
+    /// otherwise, and wrap around zero; its sends are not used.
     pub(crate) counters: Counters,
-    rest: Rest<T>,
     /// Values whose receive was dropped after the hand-off, by hand-off number, the oldest last;
     /// taken first.
     returned: Vec<(u64, T)>,
-    /// Room promised to permits.
-    reserved: u32,
-    next_ticket: u64,
     pub(super) senders: u32,
     pub(super) receivers: u32,
-    /// Values that went from hand to hand, past the ring.
-    direct: u64,
-    /// Receives that the ring's head does not tell of, less what left the ring otherwise.
-    recvs_beside: i64,
 }
 
-// SAFETY: the ring and the lists point at values and at nodes that are only touched under the lock
+// SAFETY: the buffer and the lists point at values and at nodes that are only touched under the lock
 // this state lives behind (or by the rules of `node`); those hold wakers and values, all `Send`.
 unsafe impl<T: Send> Send for State<T> {}
-
-/// What an operation leaves to be done outside the lock. `any` is all that is looked at when there
-/// is nothing.
-pub(crate) struct Effects<T> {
-    pub(crate) any: bool,
-    /// Somebody observes this channel and may be due a snapshot.
-    pub(crate) observed: bool,
-    pub(crate) wake: Option<Waker>,
-    /// A waker that was not needed after all.
-    pub(crate) spare: Option<Waker>,
-    pub(crate) discard: Option<T>,
-}
-
-impl<T> Effects<T> {
-    #[inline(always)]
-    pub(crate) const fn none() -> Effects<T> {
-        Effects { any: false, observed: false, wake: None, spare: None, discard: None }
-    }
-
-    fn wake(&mut self, waker: Option<Waker>) {
-        self.any |= waker.is_some();
-        self.wake = waker;
-    }
-
-    pub(crate) fn spare(&mut self, waker: Waker) {
-        self.any = true;
-        self.spare = Some(waker);
-    }
-
-    fn discard(&mut self, value: Option<T>) {
-        self.any |= value.is_some();
-        self.discard = value;
-    }
-}
-
-/// What became of an offered value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Offer {
-    /// Taken.
-    Sent,
-    /// Taken and discarded (`DropNewest`).
-    Discarded,
-    /// Left where it was: no room.
-    Full,
-    /// Left where it was: closed.
-    Closed,
-}
-
-/// What a receiver found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Take {
-    /// A value, now in the place given.
-    Taken,
-    /// Nothing yet.
-    Empty,
-    /// Nothing, and never again.
-    Closed,
-}
 
 /// The wakers of one round of a close.
 pub(crate) const WAKES_PER_ROUND: usize = 32;
@@ -143,28 +84,26 @@ impl<T> State<T> {
         measure: Option<fn(&T) -> usize>,
     ) -> State<T> {
         State {
-            ring: Ring::new(),
+            buffer: Buffer::new(),
+            high_water: HighWater::default(),
             waiting_senders: List::new(),
             waiting_receivers: List::new(),
-            quick: capacity as i32,
             capacity,
+            reserved: 0,
+            direct: 0,
+            measure,
             overflow,
             closed: false,
-            measure,
+            blocks: Blocks::new(),
             counters: Counters::default(),
-            rest: Rest::new(),
             returned: Vec::new(),
-            reserved: 0,
-            next_ticket: 0,
             senders: 1,
             receivers: 1,
-            direct: 0,
-            recvs_beside: 0,
         }
     }
 
     pub(super) fn len(&self) -> u64 {
-        self.ring.len() + self.rest.len() + self.returned.len() as u64
+        self.buffer.len() + self.returned.len() as u64
     }
 
     pub(super) fn capacity(&self) -> u32 {
@@ -193,16 +132,43 @@ impl<T> State<T> {
             || self.len() + u64::from(self.reserved) < u64::from(self.capacity)
     }
 
-    /// After anything out of the ordinary has come or gone.
-    fn refresh(&mut self) {
-        let all_in_the_ring = !self.closed && self.reserved == 0 && self.rest.len() == 0;
-        self.quick = if !self.returned.is_empty() || self.capacity == 0 {
-            NOBODY
-        } else if all_in_the_ring {
-            self.capacity as i32
-        } else {
-            RECEIVES_ONLY
+    /// Sets the stops of the buffer: how far values may come and go the quick way. After every slow
+    /// move of a value; what comes meanwhile, and would be passed by, halts the buffer.
+    fn set_stops(&mut self) {
+        let plain = self.returned.is_empty() && self.measure.is_none();
+        let room = match self.capacity {
+            _ if !plain
+                || self.closed
+                || self.reserved > 0
+                || !self.waiting_receivers.is_empty() =>
+            {
+                0
+            }
+            UNBOUNDED => u64::MAX >> 1,
+            capacity => u64::from(capacity),
         };
+        let next_sample = self.counters.next_sampled_send(self.buffer.tail());
+        self.buffer.stop_in(&self.blocks, room, next_sample);
+        let until = if !plain || !self.waiting_senders.is_empty() {
+            self.buffer.head()
+        } else if self.closed {
+            // There is something to be told after the last one.
+            self.counters.next_sampled_recv(self.buffer.head()).min(self.buffer.tail())
+        } else {
+            self.counters.next_sampled_recv(self.buffer.head())
+        };
+        self.buffer.stop_out(&self.blocks, until);
+    }
+
+    fn halt(&mut self) {
+        self.buffer.halt_in();
+        self.buffer.halt_out();
+    }
+
+    /// The observers, for adding one: the next operation is sampled.
+    pub(super) fn observe(&mut self) -> Result<Arc<Observers>, Error> {
+        self.halt();
+        self.counters.observe()
     }
 
     // ---- sending -------------------------------------------------------------------------
@@ -210,23 +176,31 @@ impl<T> State<T> {
     /// Takes the value out of `value` if the channel can have it now.
     #[inline(always)]
     pub(crate) fn offer(&mut self, value: &mut Option<T>, effects: &mut Effects<T>) -> Offer {
-        if self.waiting_receivers.is_empty()
-            && (self.ring.len() as i64) < i64::from(self.quick)
-            && let Some(offered) = value
-            // SAFETY: what was moved into the ring is made `None` without being dropped.
-            && unsafe { self.ring.try_push_from(offered) }
-        {
-            self.count_sent(self.ring.tail(), offered, effects);
-            self.counters.level(self.ring.len());
-            // SAFETY: as above.
-            unsafe { ptr::write(value, None) };
-            return Offer::Sent;
-        }
-        self.offer_slowly(value, effects)
+        if self.offer_quickly(value) { Offer::Sent } else { self.offer_slowly(value, effects) }
     }
 
-    #[inline(never)]
-    fn offer_slowly(&mut self, value: &mut Option<T>, effects: &mut Effects<T>) -> Offer {
+    /// Does that when there is nothing to it: no effects, nobody to think of.
+    #[inline(always)]
+    pub(crate) fn offer_quickly(&mut self, value: &mut Option<T>) -> bool {
+        let Some(offered) = value else { return false };
+        // SAFETY: what was moved into the buffer is made `None` without being dropped.
+        unsafe {
+            let pushed = self.buffer.push_quickly(offered);
+            if pushed {
+                self.high_water.note(self.buffer.len());
+                ptr::write(value, None);
+            }
+            pushed
+        }
+    }
+
+    /// Does that in every case.
+    #[inline(always)]
+    pub(crate) fn offer_slowly(
+        &mut self,
+        value: &mut Option<T>,
+        effects: &mut Effects<T>,
+    ) -> Offer {
         if self.closed {
             count!(self.counters, send_closed += 1);
             return Offer::Closed;
@@ -237,6 +211,7 @@ impl<T> State<T> {
         }
         if self.has_room() {
             self.accept(value, effects);
+            self.set_stops();
             return Offer::Sent;
         }
         match self.overflow {
@@ -252,25 +227,22 @@ impl<T> State<T> {
                 count!(self.counters, dropped_oldest += u64::from(oldest.is_some()));
                 effects.discard(oldest.filter(|_| !broken("drop-oldest-tells")));
                 self.accept(value, effects);
+                self.halt();
                 Offer::Sent
             }
         }
     }
 
-    /// Moves a value behind those held.
+    /// Moves a value behind those held. The stops are the caller's to set.
     fn accept(&mut self, value: &mut Option<T>, effects: &mut Effects<T>) {
         let offered = value.as_mut().expect("an offered value");
-        self.count_sent(self.sends(), offered, effects);
-        let all_in_the_ring = self.rest.len() == 0;
+        self.count_sent(self.buffer.tail(), offered, effects);
         // SAFETY: moved into the buffer, and so made `None` without being dropped.
         unsafe {
-            self.ring.push_from(&mut self.rest, offered);
+            self.buffer.push_slowly(&mut self.blocks, offered);
             ptr::write(value, None);
         }
-        if all_in_the_ring {
-            self.refresh();
-        }
-        self.counters.level(self.len());
+        self.high_water.note(self.len());
     }
 
     fn claim_receiver(&mut self) -> Option<NonNull<Node<T>>> {
@@ -281,10 +253,9 @@ impl<T> State<T> {
     /// Sends a value from hand to hand.
     fn pass_on(&mut self, receiver: NonNull<Node<T>>, value: T, effects: &mut Effects<T>) {
         self.direct += 1;
-        self.next_ticket += 1;
         self.count_sent(self.direct, &value, effects);
         self.count_received(self.direct, &value, effects);
-        let waker = Self::hand_over(receiver, value, self.next_ticket);
+        let waker = Self::hand_over(receiver, value, self.direct);
         effects.wake(waker);
     }
 
@@ -306,6 +277,7 @@ impl<T> State<T> {
         debug_assert!(!self.closed && !self.has_room());
         // SAFETY: the caller's promise.
         unsafe { self.waiting_senders.push_back(node, parked) }
+        self.buffer.halt_out();
     }
 
     /// Room may have appeared: lets the first parked sender in.
@@ -350,14 +322,14 @@ impl<T> State<T> {
 
     fn reserve(&mut self) {
         self.reserved += 1;
-        self.refresh();
+        self.buffer.halt_in();
     }
 
     /// Gives back a permit's room.
     pub(super) fn unreserve(&mut self, effects: &mut Effects<T>) {
         self.reserved -= 1;
-        self.refresh();
         self.admit(effects);
+        self.set_stops();
     }
 
     /// Sends a value into a permit's room, which is used up either way; it stays in `value` when
@@ -371,7 +343,6 @@ impl<T> State<T> {
         then: &mut Effects<T>,
     ) {
         self.reserved -= 1;
-        self.refresh();
         if self.closed {
             count!(self.counters, send_closed += 1);
         } else if let Some(receiver) = self.claim_receiver() {
@@ -380,6 +351,7 @@ impl<T> State<T> {
         } else {
             self.accept(value, effects);
         }
+        self.set_stops();
     }
 
     // ---- receiving -----------------------------------------------------------------------
@@ -387,26 +359,36 @@ impl<T> State<T> {
     /// Moves the next value to `place`, if there is one.
     #[inline(always)]
     pub(crate) fn take(&mut self, place: &mut MaybeUninit<T>, effects: &mut Effects<T>) -> Take {
-        if self.quick != NOBODY && self.ring.pop_to(place) {
-            if self.quick < 0 && self.ring.len() == 0 {
-                self.advance();
-            }
-            // SAFETY: just written.
-            self.count_received(self.ring.head(), unsafe { place.assume_init_ref() }, effects);
-            self.admit(effects);
-            return Take::Taken;
-        }
-        self.take_slowly(place, effects)
+        match self.take_quickly() {
+            // SAFETY: a value that was taken out, and moves on once.
+            Some(slot) => place.write(unsafe { slot.read() }),
+            None => return self.take_slowly(place, effects),
+        };
+        Take::Taken
     }
 
-    #[inline(never)]
-    fn take_slowly(&mut self, place: &mut MaybeUninit<T>, effects: &mut Effects<T>) -> Take {
-        if let Some((_, value)) = self.returned.pop() {
-            self.recvs_beside += 1;
-            self.refresh();
-            self.count_received(self.ring.head(), place.write(value), effects);
-            self.admit(effects);
-            return Take::Taken;
+    /// Takes the next value when there is nothing to it: no effects, nobody to think of. It is where
+    /// this says, for the caller to move on before the lock is released.
+    #[inline(always)]
+    pub(crate) fn take_quickly(&mut self) -> Option<NonNull<T>> {
+        self.buffer.pop_quickly()
+    }
+
+    /// Whether a receive would find nothing, as far as can be told at a glance.
+    #[inline(always)]
+    pub(crate) fn is_plainly_empty(&self) -> bool {
+        self.buffer.is_plainly_empty()
+    }
+
+    /// Like [`State::take`], in every case.
+    #[inline(always)]
+    pub(crate) fn take_slowly(
+        &mut self,
+        place: &mut MaybeUninit<T>,
+        effects: &mut Effects<T>,
+    ) -> Take {
+        if self.len() > 0 {
+            return self.take_held(place, effects);
         }
         if let Some(sender) = self.claim_sender_with_value() {
             // SAFETY: the node was claimed, so its slot is ours until it is settled.
@@ -427,28 +409,30 @@ impl<T> State<T> {
         Take::Empty
     }
 
-    /// The ring is empty: the next block, if there is one, takes its place.
-    #[cold]
-    fn advance(&mut self) {
-        self.ring.advance(&mut self.rest);
-        self.refresh();
+    fn take_held(&mut self, place: &mut MaybeUninit<T>, effects: &mut Effects<T>) -> Take {
+        let value = if let Some((_, value)) = self.returned.pop() {
+            self.recvs_beside(1);
+            place.write(value)
+        } else {
+            let slot = self.buffer.pop_slowly(&mut self.blocks).expect("something is held");
+            // SAFETY: a value that was taken out, and moves on once.
+            place.write(unsafe { slot.read() })
+        };
+        self.count_received(self.buffer.head(), value, effects);
+        self.admit(effects);
+        self.set_stops();
+        Take::Taken
     }
 
     /// Removes the oldest value inside, returned ones first, without anybody receiving it.
     fn pop_held(&mut self) -> Option<T> {
-        let mut place = MaybeUninit::uninit();
-        let oldest = if let Some((_, value)) = self.returned.pop() {
-            Some(value)
-        } else if self.ring.pop_to(&mut place) {
-            self.recvs_beside -= 1;
-            self.ring.advance(&mut self.rest);
-            // SAFETY: just written.
-            Some(unsafe { place.assume_init() })
-        } else {
-            None
-        };
-        self.refresh();
-        oldest
+        if let Some((_, value)) = self.returned.pop() {
+            return Some(value);
+        }
+        let slot = self.buffer.pop_slowly(&mut self.blocks)?;
+        self.recvs_beside(-1);
+        // SAFETY: a value that was taken out, and moves on once.
+        Some(unsafe { slot.read() })
     }
 
     /// The first parked sender that brings a value. Those that want a permit wait for room, and a
@@ -466,6 +450,7 @@ impl<T> State<T> {
         debug_assert!(!self.closed && self.len() == 0);
         // SAFETY: the caller's promise.
         unsafe { self.waiting_receivers.push_back(node, parked) }
+        self.buffer.halt_in();
     }
 
     /// Puts back a value that was handed to a receive which was dropped before it was looked at:
@@ -474,12 +459,12 @@ impl<T> State<T> {
         let bytes = self.measure.map_or(0, |measure| Self::measured(measure, &value));
         let received = &mut self.counters.totals.bytes_received;
         *received = received.saturating_sub(bytes);
-        self.recvs_beside -= 1;
+        self.recvs_beside(-1);
         if self.receivers == 0 {
             count!(self.counters, undelivered += 1);
             effects.discard(Some(value));
         } else if let Some(receiver) = self.claim_receiver() {
-            self.recvs_beside += 1;
+            self.recvs_beside(1);
             self.count_received(self.direct, &value, effects);
             effects.wake(Self::hand_over(receiver, value, ticket));
         } else if self.overflow == Overflow::DropOldest && !self.has_room() {
@@ -490,8 +475,8 @@ impl<T> State<T> {
         } else {
             let at = self.returned.partition_point(|(other, _)| *other > ticket);
             self.returned.insert(at, (ticket, value));
-            self.refresh();
-            self.counters.level(self.len());
+            self.high_water.note(self.len());
+            self.halt();
         }
     }
 
@@ -516,7 +501,7 @@ impl<T> State<T> {
     pub(super) fn close(&mut self) -> bool {
         let first = !self.closed;
         self.closed = true;
-        self.refresh();
+        self.halt();
         first
     }
 
@@ -562,9 +547,22 @@ impl<T> State<T> {
     pub(super) fn take_undelivered(&mut self) -> impl Iterator<Item = T> + use<T> {
         debug_assert!(self.receivers == 0);
         count!(self.counters, undelivered += self.len());
-        self.recvs_beside -= (self.ring.len() + self.rest.len()) as i64;
+        self.recvs_beside(-(self.buffer.len() as i64));
         let returned = std::mem::take(&mut self.returned);
-        returned.into_iter().rev().map(|(_, value)| value).chain(self.ring.take_all(&mut self.rest))
+        let buffered = self.buffer.take_all(&mut self.blocks);
+        returned.into_iter().rev().map(|(_, value)| value).chain(buffered)
+    }
+
+    /// What the next one to come would find, as far as can be told at a glance.
+    pub(crate) fn hint(&self) -> Hint {
+        if self.closed {
+            return Hint::NONE;
+        }
+        let empty = self.len() == 0 && self.waiting_senders.is_empty();
+        let full = self.overflow == Overflow::Block
+            && self.waiting_receivers.is_empty()
+            && !self.has_room();
+        Hint::EMPTY.when(empty).and(Hint::FULL.when(full))
     }
 
     // ---- selecting -----------------------------------------------------------------------
@@ -592,58 +590,6 @@ impl<T> State<T> {
         unsafe { self.waiting_receivers.any_open(|_| true) }
     }
 
-    // ---- counting ------------------------------------------------------------------------
-
-    /// The bytes of a value, where its size is not the same for all.
-    #[cold]
-    fn measured(measure: fn(&T) -> usize, value: &T) -> u64 {
-        // A measure that panics must not leave a claimed peer behind: it counts as nothing.
-        catch_unwind(AssertUnwindSafe(|| measure(value))).unwrap_or(0) as u64
-    }
-
-    /// The number of sends is the ring's tail and what went past it; only the rest is counted.
-    #[inline(always)]
-    fn count_sent(&mut self, number: u64, value: &T, effects: &mut Effects<T>) {
-        if let Some(measure) = self.measure {
-            count!(self.counters, bytes_sent += Self::measured(measure, value));
-        }
-        if self.counters.is_send_sampled(number) {
-            effects.observed |= self.counters.sample();
-            effects.any |= effects.observed;
-        }
-    }
-
-    #[inline(always)]
-    fn count_received(&mut self, number: u64, value: &T, effects: &mut Effects<T>) {
-        if let Some(measure) = self.measure {
-            count!(self.counters, bytes_received += Self::measured(measure, value));
-        }
-        if self.counters.is_recv_sampled(number) {
-            effects.observed |= self.counters.sample();
-            effects.any |= effects.observed;
-        }
-    }
-
-    #[inline(always)]
-    fn sends(&self) -> u64 {
-        self.ring.tail() + self.rest.len() + self.direct
-    }
-
-    /// The totals, with what the ring's positions tell.
-    pub(super) fn totals(&self) -> Totals {
-        let mut totals = self.counters.totals;
-        if !cfg!(feature = "metrics") {
-            return totals;
-        }
-        totals.sends = self.sends();
-        totals.recvs = (self.ring.head() + self.direct).wrapping_add_signed(self.recvs_beside);
-        if self.measure.is_none() {
-            totals.bytes_sent = totals.sends * size_of::<T>() as u64;
-            totals.bytes_received = totals.recvs * size_of::<T>() as u64;
-        }
-        totals
-    }
-
     #[cfg(test)]
     pub(crate) fn check_invariants(&self) {
         let (senders, receivers) = self.waiting();
@@ -655,10 +601,19 @@ impl<T> State<T> {
         assert!(!self.closed || senders + receivers == 0, "3: somebody waits on a closed channel");
         assert!(self.receivers > 0 || self.len() == 0, "3: values held for nobody");
         assert!(self.returned.iter().rev().is_sorted_by_key(|(ticket, _)| *ticket));
-        assert!(self.ring.len() > 0 || self.rest.len() == 0, "a block is behind an empty ring");
-        let in_order = self.returned.is_empty() && self.capacity > 0;
-        assert_eq!(self.quick != NOBODY, in_order);
-        let all_in_the_ring = !self.closed && u64::from(self.reserved) + self.rest.len() == 0;
-        assert_eq!(self.quick > 0, in_order && all_in_the_ring);
+        self.buffer.check_stops(&self.blocks);
+        assert!(!self.closed || !self.buffer.is_plainly_empty(), "a close may be passed by");
+        let plain = self.returned.is_empty() && self.capacity > 0;
+        let plainly_in = plain && !self.closed && self.reserved == 0 && receivers == 0;
+        assert!(plainly_in || self.buffer.is_stopped_in(), "a send may pass something by");
+        assert!(plain && senders == 0 || self.buffer.is_stopped_out(), "a receive may, too");
+        let room = u64::from(self.capacity).saturating_sub(self.buffer.len());
+        assert!(self.buffer.until_stop_in() <= room || self.capacity == UNBOUNDED);
+    }
+}
+
+impl<T> Drop for State<T> {
+    fn drop(&mut self) {
+        drop(self.buffer.take_all(&mut self.blocks));
     }
 }

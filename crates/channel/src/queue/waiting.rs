@@ -16,7 +16,12 @@ use super::{
     node::{CLOSED, DISCARDED, DONE, IDLE, Node, Parked, TAKEN, WAITING, Want},
     state::{Effects, Offer, State, Take},
 };
-use crate::{error::ErrorKind, metrics::count, sync::broken};
+use crate::{
+    error::ErrorKind,
+    lock::{Guard, Hint},
+    metrics::count,
+    sync::broken,
+};
 
 /// Which list of the channel a node is for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -25,41 +30,47 @@ pub(crate) enum Side {
     Receive,
 }
 
+/// Releases the lock and says what the next one would find.
+fn unlock<T>(state: Guard<'_, State<T>>) {
+    let hint = state.hint();
+    state.release(hint);
+}
+
 impl<T> Channel<T> {
-    /// Attempts; parks `node` when the attempt gives nothing.
+    /// Attempts; parks `node` when the attempt gives nothing. Who comes without the lock expects
+    /// to park.
     ///
     /// # Safety
     /// The node is pinned, IDLE, and will leave (see [`Channel::leave`]) before it goes.
     #[inline(always)]
-    unsafe fn attempt_or_park<R>(
-        &self,
+    unsafe fn attempt_or_park<'a, R>(
+        &'a self,
+        state: Option<Guard<'a, State<T>>>,
         node: &Node<T>,
-        side: Side,
-        want: Want,
+        (side, want): (Side, Want),
         waker: Option<&Waker>,
         effects: &mut Effects<T>,
         mut attempt: impl FnMut(&mut State<T>, &mut Effects<T>) -> Option<R>,
     ) -> Poll<R> {
-        let mut state = self.state.lock();
-        if let Some(result) = attempt(&mut state, effects) {
-            return Poll::Ready(result);
-        }
-        let waker = match waker {
-            None => None,
-            Some(waker) => {
-                drop(state);
-                let waker = waker.clone();
-                state = self.state.lock();
-                if !broken("attempt-again-before-parking")
-                    && let Some(result) = attempt(&mut state, effects)
-                {
-                    effects.spare(waker);
-                    return Poll::Ready(result);
-                }
-                Some(waker)
+        let mut cloned = if state.is_none() { waker.cloned() } else { None };
+        let mut state = state.unwrap_or_else(|| self.state.lock());
+        loop {
+            if let Some(result) = attempt(&mut state, effects) {
+                unlock(state);
+                cloned.into_iter().for_each(|waker| effects.spare(waker));
+                return Poll::Ready(result);
             }
-        };
-        let parked = Parked { waker, claim: None, want };
+            if cloned.is_some() || waker.is_none() {
+                break;
+            }
+            unlock(state);
+            cloned = waker.cloned();
+            state = self.state.lock();
+            if broken("attempt-again-before-parking") {
+                break;
+            }
+        }
+        let parked = Parked { waker: cloned, claim: None, want };
         // SAFETY: under the lock; the rest is the caller's promise.
         unsafe {
             match side {
@@ -67,6 +78,7 @@ impl<T> Channel<T> {
                 Side::Receive => state.park_receiver(NonNull::from(node), parked),
             }
         }
+        unlock(state);
         Poll::Pending
     }
 
@@ -128,34 +140,80 @@ impl<T> Channel<T> {
 
     // ---- sending -------------------------------------------------------------------------
 
+    /// Offers the value in `slot` without waiting. `tries` counts a failure as one of `try_send`.
+    #[inline(always)]
+    pub(super) fn offer(&self, slot: &mut Option<T>, tries: bool) -> Offer {
+        let mut state = self.state.lock();
+        if state.offer_quickly(slot) {
+            return Offer::Sent;
+        }
+        self.offer_slowly(state, slot, tries)
+    }
+
+    #[inline(never)]
+    pub(super) fn offer_slowly(
+        &self,
+        mut state: Guard<'_, State<T>>,
+        slot: &mut Option<T>,
+        tries: bool,
+    ) -> Offer {
+        let mut effects = Effects::none();
+        let offer = state.offer_slowly(slot, &mut effects);
+        if offer == Offer::Full {
+            count!(state.counters, send_full += tries);
+        }
+        unlock(state);
+        self.carry_out(&mut effects);
+        offer
+    }
+
     /// Offers the value in the node's slot, or parks with it. Ready with DONE, CLOSED (the value
     /// is still there) or DISCARDED.
     ///
     /// # Safety
-    /// As for [`Channel::attempt_or_park`], for a node that is IDLE.
+    /// The node is pinned, and leaves (see [`Channel::leave`]) before it goes.
     #[inline(always)]
     pub(super) unsafe fn poll_send(&self, node: &Node<T>, waker: Option<&Waker>) -> Poll<u8> {
-        match node.state() {
-            IDLE => {}
-            WAITING => return self.renew(node, waker),
-            outcome => return Poll::Ready(outcome),
+        if node.state() != IDLE {
+            return self.poll_parked_send(node, waker);
         }
+        let state = if waker.is_some() && self.state.says(Hint::FULL) {
+            None
+        } else {
+            let mut state = self.state.lock();
+            // SAFETY: the owner of an IDLE node may use its slot.
+            if unsafe { node.slot(|slot| state.offer_quickly(slot)) } {
+                drop(state);
+                node.set_state(DONE);
+                return Poll::Ready(DONE);
+            }
+            Some(state)
+        };
+        // SAFETY: the caller's promise.
+        unsafe { self.poll_send_slowly(state, node, waker) }
+    }
+
+    /// # Safety
+    /// As for [`Channel::attempt_or_park`].
+    #[inline(always)]
+    unsafe fn poll_send_slowly<'a>(
+        &'a self,
+        state: Option<Guard<'a, State<T>>>,
+        node: &Node<T>,
+        waker: Option<&Waker>,
+    ) -> Poll<u8> {
         let mut effects = Effects::none();
+        let as_sender = (Side::Send, Want::Value);
         // SAFETY: the owner of an IDLE node may use its slot; the rest is the caller's promise.
         let polled = unsafe {
-            self.attempt_or_park(
-                node,
-                Side::Send,
-                Want::Value,
-                waker,
-                &mut effects,
-                |state, effects| match node.slot(|slot| state.offer(slot, effects)) {
+            self.attempt_or_park(state, node, as_sender, waker, &mut effects, |state, effects| {
+                match node.slot(|slot| state.offer_slowly(slot, effects)) {
                     Offer::Sent => Some(DONE),
                     Offer::Discarded => Some(DISCARDED),
                     Offer::Closed => Some(CLOSED),
                     Offer::Full => None,
-                },
-            )
+                }
+            })
         };
         if let Poll::Ready(outcome) = polled {
             // Before the effects: should one panic, the node must not look as though it never began.
@@ -165,27 +223,35 @@ impl<T> Channel<T> {
         polled
     }
 
+    #[inline(never)]
+    fn poll_parked_send(&self, node: &Node<T>, waker: Option<&Waker>) -> Poll<u8> {
+        match node.state() {
+            WAITING => self.renew(node, waker),
+            outcome => Poll::Ready(outcome),
+        }
+    }
+
     /// Asks for room, or parks for it. Ready with DONE or CLOSED.
     ///
     /// # Safety
     /// As for [`Channel::poll_send`].
     pub(super) unsafe fn poll_reserve(&self, node: &Node<T>, waker: Option<&Waker>) -> Poll<u8> {
-        match node.state() {
-            IDLE => {}
-            WAITING => return self.renew(node, waker),
-            outcome => return Poll::Ready(outcome),
+        if node.state() != IDLE {
+            return self.poll_parked_send(node, waker);
         }
         let mut effects = Effects::none();
+        let (state, as_permit) = (Some(self.state.lock()), (Side::Send, Want::Permit));
         // SAFETY: nobody else knows the node yet; the rest is the caller's promise.
-        let polled = unsafe {
-            self.attempt_or_park(node, Side::Send, Want::Permit, waker, &mut effects, |state, _| {
-                match state.try_reserve() {
-                    Ok(()) => Some(DONE),
-                    Err(ErrorKind::Closed) => Some(CLOSED),
-                    Err(_) => None,
-                }
-            })
-        };
+        let polled =
+            unsafe {
+                self.attempt_or_park(state, node, as_permit, waker, &mut effects, |state, _| {
+                    match state.try_reserve() {
+                        Ok(()) => Some(DONE),
+                        Err(ErrorKind::Closed) => Some(CLOSED),
+                        Err(_) => None,
+                    }
+                })
+            };
         if let Poll::Ready(outcome) = polled {
             node.set_state(outcome);
             self.carry_out(&mut effects);
@@ -195,11 +261,52 @@ impl<T> Channel<T> {
 
     // ---- receiving -----------------------------------------------------------------------
 
+    /// Moves a value to `place` without waiting. `tries` counts a failure as one of `try_recv`.
+    #[inline(always)]
+    pub(super) fn take(&self, place: &mut MaybeUninit<T>, tries: bool) -> Take {
+        match self.take_quickly(|value| _ = place.write(value)) {
+            Ok(()) => Take::Taken,
+            Err(state) => self.take_slowly(state, place, tries),
+        }
+    }
+
+    /// Moves a value to where `put` puts it, if there is nothing to it; the lock, if there is.
+    #[inline(always)]
+    pub(super) fn take_quickly(&self, put: impl FnOnce(T)) -> Result<(), Guard<'_, State<T>>> {
+        let mut state = self.state.lock();
+        let Some(slot) = state.take_quickly() else { return Err(state) };
+        // SAFETY: a value that was taken out, and moves on once, still under the lock.
+        put(unsafe { slot.read() });
+        let hint = Hint::EMPTY.when(state.is_plainly_empty());
+        state.release(hint);
+        Ok(())
+    }
+
+    #[inline(never)]
+    pub(super) fn take_slowly(
+        &self,
+        mut state: Guard<'_, State<T>>,
+        place: &mut MaybeUninit<T>,
+        tries: bool,
+    ) -> Take {
+        let mut effects = Effects::none();
+        let take = state.take_slowly(place, &mut effects);
+        if take == Take::Empty {
+            count!(state.counters, recv_empty += tries);
+        }
+        unlock(state);
+        if take == Take::Taken {
+            // SAFETY: taken, so the place is written.
+            unsafe { self.deliver(&mut effects, place) };
+        }
+        take
+    }
+
     /// Moves a value to `place`, or parks for one. Ready with `Taken` or `Closed`; the node is IDLE
     /// again then.
     ///
     /// # Safety
-    /// As for [`Channel::attempt_or_park`].
+    /// The node is pinned, and leaves (see [`Channel::leave`]) before it goes.
     #[inline(always)]
     pub(super) unsafe fn poll_recv(
         &self,
@@ -210,19 +317,35 @@ impl<T> Channel<T> {
         if node.state() != IDLE {
             return self.poll_parked_recv(node, place, waker);
         }
+        let state = if waker.is_some() && self.state.says(Hint::EMPTY) {
+            None
+        } else {
+            match self.take_quickly(|value| _ = place.write(value)) {
+                Ok(()) => return Poll::Ready(Take::Taken),
+                Err(state) => Some(state),
+            }
+        };
+        // SAFETY: the caller's promise.
+        unsafe { self.poll_recv_slowly(state, node, place, waker) }
+    }
+
+    /// # Safety
+    /// As for [`Channel::attempt_or_park`].
+    #[inline(always)]
+    unsafe fn poll_recv_slowly<'a>(
+        &'a self,
+        state: Option<Guard<'a, State<T>>>,
+        node: &Node<T>,
+        place: &mut MaybeUninit<T>,
+        waker: Option<&Waker>,
+    ) -> Poll<Take> {
         let mut effects = Effects::none();
+        let as_receiver = (Side::Receive, Want::Value);
         // SAFETY: the caller's promise.
         let polled = unsafe {
-            self.attempt_or_park(
-                node,
-                Side::Receive,
-                Want::Value,
-                waker,
-                &mut effects,
-                |state, effects| {
-                    Some(state.take(place, effects)).filter(|take| *take != Take::Empty)
-                },
-            )
+            self.attempt_or_park(state, node, as_receiver, waker, &mut effects, |state, effects| {
+                Some(state.take_slowly(place, effects)).filter(|take| *take != Take::Empty)
+            })
         };
         match polled {
             // SAFETY: taken, so the place is written.
@@ -233,7 +356,7 @@ impl<T> Channel<T> {
         polled
     }
 
-    #[cold]
+    #[inline(never)]
     fn poll_parked_recv(
         &self,
         node: &Node<T>,

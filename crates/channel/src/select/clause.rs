@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::Claim;
-use crate::{error::ErrorKind, lock::RawLock, op::Op};
+use crate::{error::ErrorKind, lock::RawLock, op::Op, park::WaitMemory};
 
 /// What can be a clause of a select: the receives and sends of this crate, by value or as
 /// `Pin<&mut _>` (to keep a losing send and its value).
@@ -20,7 +20,7 @@ impl<C: sealed::Clause> Clause for C {}
 pub(crate) use sealed::{ClauseAction, Trial};
 
 pub(crate) mod sealed {
-    use super::{Claim, ErrorKind, Instant, NonNull, Pin, RawLock, Waker};
+    use super::{Claim, ErrorKind, Instant, NonNull, Pin, RawLock, WaitMemory, Waker};
 
     /// What a select asks of an operation without its limits.
     pub trait ClauseAction: crate::op::sealed::Action {
@@ -28,7 +28,18 @@ pub(crate) mod sealed {
         fn lock(&self) -> Option<&RawLock>;
 
         /// Tries to end it now, taking the lock itself. True when polling would be ready.
-        fn attempt(self: Pin<&mut Self>) -> bool;
+        fn try_end(self: Pin<&mut Self>) -> bool;
+
+        /// Whether it is as it was made, so that [`Action::attempt`](crate::op::sealed::Action) does
+        /// all there is to do and says all there is to say.
+        fn is_fresh(&self) -> bool {
+            false
+        }
+
+        /// Whether an attempt would be in vain, as far as can be told without the lock.
+        fn seems_stuck(&self) -> bool {
+            false
+        }
 
         /// Whether an attempt would end it, judged under its lock.
         ///
@@ -63,7 +74,14 @@ pub(crate) mod sealed {
         type Output;
         /// Whether its peer can go on for a while before anybody parks.
         fn is_buffered(&self) -> bool;
+        /// How long waits for it took lately.
+        fn wait_memory(&self) -> Option<&WaitMemory>;
         fn erased(self: Pin<&mut Self>) -> Pin<&mut dyn Erased>;
+        /// Whether [`Clause::attempt_plainly`] will do: nothing has happened to it and it has no
+        /// limits.
+        fn is_plain(&self) -> bool;
+        /// Tries to end it now: its result, if that ended it.
+        fn attempt_plainly(self: Pin<&mut Self>) -> Option<Self::Output>;
         /// The result of the clause that was chosen.
         fn output(self: Pin<&mut Self>, limit: Option<ErrorKind>) -> Self::Output;
     }
@@ -116,7 +134,7 @@ impl<A: ClauseAction> sealed::Erased for Op<A> {
         if self.inner().is_spent() || skip_closed && self.inner().ended_closed() {
             return Trial::Over;
         }
-        if !self.as_mut().action().attempt() {
+        if !self.as_mut().action().try_end() {
             return Trial::Open;
         }
         if skip_closed && self.inner().ended_closed() { Trial::Over } else { Trial::Ended }
@@ -168,8 +186,22 @@ impl<A: ClauseAction> sealed::Clause for Op<A> {
         self.inner().is_buffered()
     }
 
+    fn wait_memory(&self) -> Option<&WaitMemory> {
+        self.inner().wait_memory()
+    }
+
     fn erased(self: Pin<&mut Self>) -> Pin<&mut dyn sealed::Erased> {
         self
+    }
+
+    #[inline(always)]
+    fn is_plain(&self) -> bool {
+        !self.is_limited() && self.inner().is_fresh()
+    }
+
+    #[inline(always)]
+    fn attempt_plainly(self: Pin<&mut Self>) -> Option<A::Output> {
+        if self.inner().seems_stuck() { None } else { self.action().attempt() }
     }
 
     fn output(self: Pin<&mut Self>, limit: Option<ErrorKind>) -> A::Output {
@@ -191,8 +223,21 @@ impl<C: sealed::Clause> sealed::Clause for Pin<&mut C> {
         (**self).is_buffered()
     }
 
+    fn wait_memory(&self) -> Option<&WaitMemory> {
+        (**self).wait_memory()
+    }
+
     fn erased(self: Pin<&mut Self>) -> Pin<&mut dyn sealed::Erased> {
         self.as_deref_mut().erased()
+    }
+
+    /// It outlives the select, and so is told how it ended.
+    fn is_plain(&self) -> bool {
+        false
+    }
+
+    fn attempt_plainly(self: Pin<&mut Self>) -> Option<C::Output> {
+        None
     }
 
     fn output(self: Pin<&mut Self>, limit: Option<ErrorKind>) -> C::Output {

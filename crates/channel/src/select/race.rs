@@ -64,17 +64,36 @@ impl Progress {
         self.listed
     }
 
+    /// Whether the clauses may be attempted without further thought.
+    #[inline(always)]
+    pub(crate) fn is_plain(&self) -> bool {
+        !self.listed && !self.skip_closed
+    }
+
+    /// The clause to look at first, of so many.
+    #[inline(always)]
+    pub(crate) fn start(&self, count: usize) -> usize {
+        match self.first {
+            _ if self.biased => 0,
+            Some(first) => first % count,
+            None => turn::next() % count,
+        }
+    }
+
     /// Whether polling would be ready, for a thread that spins.
     pub(crate) fn is_settled(&self) -> bool {
         self.listed && !self.claim.is_open()
     }
 
+    /// With clauses that were just `attempted`, or not.
+    ///
     /// # Safety
     /// `self` and the clauses are pinned, and [`Progress::leave`] is called before they go.
     pub(crate) unsafe fn poll(
         &mut self,
         mut clauses: Pin<&mut dyn Indexed>,
         waker: Option<&Waker>,
+        mut attempted: bool,
     ) -> Poll<Result<Chosen, Error>> {
         // A waker need not recognise its own clone, so one that was just left is not asked again.
         let mut just_listed = false;
@@ -86,11 +105,13 @@ impl Progress {
                     Poll::Ready(None) => {}
                 }
             }
-            match self.attempt_all(clauses.as_mut()) {
-                Poll::Ready(result) => return Poll::Ready(result),
-                // SAFETY: the caller's promise.
-                Poll::Pending => unsafe { self.list_all(clauses.as_mut(), waker) },
+            if !std::mem::take(&mut attempted)
+                && let Poll::Ready(result) = self.attempt_all(clauses.as_mut())
+            {
+                return Poll::Ready(result);
             }
+            // SAFETY: the caller's promise.
+            unsafe { self.list_all(clauses.as_mut(), waker) };
             just_listed = self.listed;
             if self.listed && waker.is_none() {
                 return Poll::Pending;
@@ -115,11 +136,7 @@ impl Progress {
                 "a select needs at least one clause: it would wait for ever",
             ))));
         }
-        let start = match self.first {
-            _ if self.biased => 0,
-            Some(first) => first % count,
-            None => turn::next() % count,
-        };
+        let start = self.start(count);
         let in_turn = || (start..count).chain(0..start);
         let mut live = 0;
         for index in in_turn() {

@@ -46,6 +46,7 @@ pub struct Selector<'a> {
     /// Boxed: it must stay where it is even if a wait is leaked and the selector moved.
     progress: Box<Progress>,
     chosen: Option<Chosen>,
+    memory: WaitMemory,
     id: u64,
 }
 
@@ -93,6 +94,7 @@ impl<'a> Selector<'a> {
             clauses: Boxed { list: Vec::new() },
             progress,
             chosen: None,
+            memory: WaitMemory::new(),
             id: IDS.fetch_add(1, Ordering::Relaxed),
         }
     }
@@ -249,7 +251,7 @@ impl sealed::Action for Next<'_, '_> {
         let selector = &mut *self.selector;
         let clauses = selector.clauses.indexed();
         // SAFETY: the selector is borrowed until `drop`, which leaves; its clauses are boxed.
-        unsafe { selector.progress.poll(clauses, waker) }.map(|result| {
+        unsafe { selector.progress.poll(clauses, waker, false) }.map(|result| {
             let chosen = result?;
             selector.progress.first = Some(chosen.index + 1);
             selector.chosen = Some(chosen);
@@ -268,8 +270,7 @@ impl sealed::Action for Next<'_, '_> {
     }
 
     fn wait_memory(&self) -> Option<&WaitMemory> {
-        static SELECTORS: WaitMemory = WaitMemory::new();
-        Some(&SELECTORS)
+        Some(&self.selector.memory)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::{
     marker::PhantomData,
+    ops::Range,
     pin::Pin,
     task::{Poll, Waker},
 };
@@ -50,13 +51,19 @@ pub trait Clauses<R>: sealed_clauses::Chain<R> {}
 impl<R, C: sealed_clauses::Chain<R>> Clauses<R> for C {}
 
 mod sealed_clauses {
-    use super::{Chosen, Erased, Pin};
+    use super::{Chosen, Erased, Pin, Range, WaitMemory};
 
     pub trait Chain<R> {
         const COUNT: usize;
         fn clause(self: Pin<&mut Self>, index: usize) -> Pin<&mut dyn Erased>;
         /// Whether all peers can go on for a while before anybody parks.
         fn is_buffered(&self) -> bool;
+        /// How long waits for the last clause took lately: as good a guess as any.
+        fn wait_memory(&self) -> Option<&WaitMemory>;
+        /// Whether [`Chain::attempt_plainly`] will do.
+        fn is_plain(&self) -> bool;
+        /// Attempts the clauses with these numbers, in order; the result of the first that ended.
+        fn attempt_plainly(self: Pin<&mut Self>, numbers: &Range<usize>) -> Option<R>;
         fn finish(self: Pin<&mut Self>, chosen: Chosen) -> R;
     }
 }
@@ -72,6 +79,18 @@ impl<R> Chain<R> for () {
 
     fn is_buffered(&self) -> bool {
         true
+    }
+
+    fn wait_memory(&self) -> Option<&WaitMemory> {
+        None
+    }
+
+    fn is_plain(&self) -> bool {
+        true
+    }
+
+    fn attempt_plainly(self: Pin<&mut Self>, _numbers: &Range<usize>) -> Option<R> {
+        None
     }
 
     fn finish(self: Pin<&mut Self>, _chosen: Chosen) -> R {
@@ -107,6 +126,28 @@ impl<R, P: Chain<R>, C: Clause, F: FnOnce(C::Output) -> R> Chain<R> for Arms<P, 
 
     fn is_buffered(&self) -> bool {
         self.clause.is_buffered() && self.before.is_buffered()
+    }
+
+    fn wait_memory(&self) -> Option<&WaitMemory> {
+        self.clause.wait_memory()
+    }
+
+    #[inline(always)]
+    fn is_plain(&self) -> bool {
+        self.before.is_plain() && self.clause.is_plain()
+    }
+
+    #[inline(always)]
+    fn attempt_plainly(self: Pin<&mut Self>, numbers: &Range<usize>) -> Option<R> {
+        let (before, clause, handler) = self.parts();
+        if let Some(result) = before.attempt_plainly(numbers) {
+            return Some(result);
+        }
+        if !numbers.contains(&P::COUNT) {
+            return None;
+        }
+        let output = clause.attempt_plainly()?;
+        Some(handler.take().expect("a select ends once")(output))
     }
 
     fn finish(self: Pin<&mut Self>, chosen: Chosen) -> R {
@@ -168,6 +209,42 @@ impl<C: Clauses<R>, R> Race<C, R> {
         unsafe { std::ptr::read(&this.clauses) }
     }
 
+    /// An attempt at the usual select, without dispatch. None when it is not usual.
+    #[inline(always)]
+    fn attempt_plainly(self: Pin<&mut Self>) -> Option<Option<R>> {
+        let (mut clauses, progress) = self.parts();
+        if C::COUNT == 0 || !progress.is_plain() || !clauses.is_plain() {
+            return None;
+        }
+        let start = progress.start(C::COUNT);
+        match clauses.as_mut().attempt_plainly(&(start..C::COUNT)) {
+            None => Some(clauses.attempt_plainly(&(0..start))),
+            result => Some(result),
+        }
+    }
+
+    #[inline(never)]
+    fn attempt_thoughtfully(self: Pin<&mut Self>) -> Option<Result<R, Error>> {
+        let (mut clauses, progress) = self.parts();
+        match progress.attempt_all(ByNumber::<C, R>::of(clauses.as_mut())) {
+            Poll::Ready(result) => Some(result.map(|chosen| clauses.finish(chosen))),
+            Poll::Pending => None,
+        }
+    }
+
+    #[inline(never)]
+    fn poll_thoughtfully(
+        self: Pin<&mut Self>,
+        waker: Option<&Waker>,
+        attempted: bool,
+    ) -> Poll<Result<R, Error>> {
+        let (mut clauses, progress) = self.parts();
+        let indexed = ByNumber::<C, R>::of(clauses.as_mut());
+        // SAFETY: pinned, and `drop` leaves.
+        unsafe { progress.poll(indexed, waker, attempted) }
+            .map(|result| result.map(|chosen| clauses.finish(chosen)))
+    }
+
     fn parts(self: Pin<&mut Self>) -> (Pin<&mut C>, &mut Progress) {
         // SAFETY: both stay where they are: the clauses are handed on pinned, and the progress is
         // only ever used in place.
@@ -206,19 +283,19 @@ impl<C: Chain<R>, R> Indexed for ByNumber<C, R> {
 impl<C: Clauses<R>, R> sealed::Action for Race<C, R> {
     type Output = Result<R, Error>;
 
-    fn poll(self: Pin<&mut Self>, waker: Option<&Waker>) -> Poll<Self::Output> {
-        let (mut clauses, progress) = self.parts();
-        let indexed = ByNumber::<C, R>::of(clauses.as_mut());
-        // SAFETY: pinned, and `drop` leaves.
-        unsafe { progress.poll(indexed, waker) }
-            .map(|result| result.map(|chosen| clauses.finish(chosen)))
+    #[inline(always)]
+    fn poll(mut self: Pin<&mut Self>, waker: Option<&Waker>) -> Poll<Self::Output> {
+        match self.as_mut().attempt_plainly() {
+            Some(Some(result)) => Poll::Ready(Ok(result)),
+            attempted => self.poll_thoughtfully(waker, attempted.is_some()),
+        }
     }
 
-    fn attempt_in_place(self: Pin<&mut Self>) -> Option<Self::Output> {
-        let (mut clauses, progress) = self.parts();
-        match progress.attempt_all(ByNumber::<C, R>::of(clauses.as_mut())) {
-            Poll::Ready(result) => Some(result.map(|chosen| clauses.finish(chosen))),
-            Poll::Pending => None,
+    #[inline(always)]
+    fn attempt(mut self: Pin<&mut Self>) -> Option<Self::Output> {
+        match self.as_mut().attempt_plainly() {
+            Some(result) => result.map(Ok),
+            None => self.attempt_thoughtfully(),
         }
     }
 
@@ -239,8 +316,7 @@ impl<C: Clauses<R>, R> sealed::Action for Race<C, R> {
     }
 
     fn wait_memory(&self) -> Option<&WaitMemory> {
-        static SELECTS: WaitMemory = WaitMemory::new();
-        Some(&SELECTS)
+        self.clauses.wait_memory()
     }
 }
 

@@ -1,0 +1,57 @@
+//! The counters of a queue channel. Most are not counted at all: the positions of the buffer tell
+//! how many values came and went.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use super::{Effects, State};
+use crate::metrics::{Totals, count};
+
+impl<T> State<T> {
+    /// The bytes of a value, where its size is not the same for all.
+    #[cold]
+    pub(super) fn measured(measure: fn(&T) -> usize, value: &T) -> u64 {
+        // A measure that panics must not leave a claimed peer behind: it counts as nothing.
+        catch_unwind(AssertUnwindSafe(|| measure(value))).unwrap_or(0) as u64
+    }
+
+    /// The number of sends is the buffer's tail and what went past it; only the rest is counted.
+    pub(super) fn count_sent(&mut self, number: u64, value: &T, effects: &mut Effects<T>) {
+        if let Some(measure) = self.measure {
+            count!(self.counters, bytes_sent += Self::measured(measure, value));
+        }
+        if self.counters.is_send_sampled(number) {
+            effects.observed |= self.counters.sample();
+            effects.any |= effects.observed;
+        }
+    }
+
+    pub(super) fn count_received(&mut self, number: u64, value: &T, effects: &mut Effects<T>) {
+        if let Some(measure) = self.measure {
+            count!(self.counters, bytes_received += Self::measured(measure, value));
+        }
+        if self.counters.is_recv_sampled(number) {
+            effects.observed |= self.counters.sample();
+            effects.any |= effects.observed;
+        }
+    }
+
+    pub(super) fn recvs_beside(&mut self, more: i64) {
+        let recvs = &mut self.counters.totals.recvs;
+        *recvs = recvs.wrapping_add_signed(more);
+    }
+
+    /// The totals, with what the buffer's positions tell.
+    pub(in super::super) fn totals(&self) -> Totals {
+        let mut totals = self.counters.totals;
+        if !cfg!(feature = "metrics") {
+            return totals;
+        }
+        totals.sends = self.buffer.tail() + self.direct;
+        totals.recvs = totals.recvs.wrapping_add(self.buffer.head() + self.direct);
+        if self.measure.is_none() {
+            totals.bytes_sent = totals.sends * size_of::<T>() as u64;
+            totals.bytes_received = totals.recvs * size_of::<T>() as u64;
+        }
+        totals
+    }
+}

@@ -1,0 +1,61 @@
+//! What a step of a channel leads to: its result, and what is left to do once the lock is released.
+
+use std::task::Waker;
+
+/// What an operation leaves to be done outside the lock. `any` is all that is looked at when there
+/// is nothing.
+pub(crate) struct Effects<T> {
+    pub(crate) any: bool,
+    /// Somebody observes this channel and may be due a snapshot.
+    pub(crate) observed: bool,
+    pub(crate) wake: Option<Waker>,
+    /// A waker that was not needed after all.
+    pub(crate) spare: Option<Waker>,
+    pub(crate) discard: Option<T>,
+}
+
+impl<T> Effects<T> {
+    #[inline(always)]
+    pub(crate) const fn none() -> Effects<T> {
+        Effects { any: false, observed: false, wake: None, spare: None, discard: None }
+    }
+
+    pub(super) fn wake(&mut self, waker: Option<Waker>) {
+        self.any |= waker.is_some();
+        self.wake = waker;
+    }
+
+    pub(crate) fn spare(&mut self, waker: Waker) {
+        self.any = true;
+        self.spare = Some(waker);
+    }
+
+    pub(super) fn discard(&mut self, value: Option<T>) {
+        self.any |= value.is_some();
+        self.discard = value;
+    }
+}
+
+/// What became of an offered value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Offer {
+    /// Taken.
+    Sent,
+    /// Taken and discarded (`DropNewest`).
+    Discarded,
+    /// Left where it was: no room.
+    Full,
+    /// Left where it was: closed.
+    Closed,
+}
+
+/// What a receiver found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Take {
+    /// A value, now in the place given.
+    Taken,
+    /// Nothing yet.
+    Empty,
+    /// Nothing, and never again.
+    Closed,
+}

@@ -227,7 +227,7 @@ impl<T> Sender<T> {
         state.high_water.note(len);
         count!(state.counters, sends += 1);
         if state.counters.is_send_sampled(state.counters.totals.sends) {
-            state.counters.sample();
+            state.counters.sample(Instant::now());
         }
         let anybody = state.waiting.len() > 0;
         drop(state);

@@ -43,6 +43,16 @@ impl Hint {
     }
 }
 
+/// How long to stay away from a lock that others hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pause {
+    /// The holder does one thing, and then likely waits for us.
+    Short,
+    /// The holder is in the middle of a run of its own: it is met again after a batch of values
+    /// instead of after each.
+    Long,
+}
+
 /// A value behind a [`RawLock`], which comes first so that both can share a cache line.
 #[repr(C)]
 pub(crate) struct Lock<S> {
@@ -62,7 +72,13 @@ impl<S> Lock<S> {
 
     #[inline(always)]
     pub(crate) fn lock(&self) -> Guard<'_, S> {
-        self.raw.acquire();
+        self.lock_after(Pause::Short)
+    }
+
+    /// Locks; where others hold it, pauses like this first.
+    #[inline(always)]
+    pub(crate) fn lock_after(&self, pause: Pause) -> Guard<'_, S> {
+        self.raw.acquire(pause);
         Guard { lock: self }
     }
 
@@ -135,16 +151,17 @@ mod real {
         time::Duration,
     };
 
-    use super::Hint;
+    use super::{Hint, Pause};
 
     /// The word of a lock that is held; that of a free one is its hint.
     const HELD: u8 = 1;
 
     /// Pauses before giving up the time slice: this many, the first of this many turns of a spin
     /// loop, each twice the last. Nothing is looked at during a pause: looking would take the cache
-    /// line away from the holder, who is in the middle of a run of its own.
+    /// line away from the holder.
     const PAUSES: u32 = 4;
-    const FIRST_PAUSE: u32 = 16;
+    const FIRST_SHORT_PAUSE: u32 = 4;
+    const FIRST_LONG_PAUSE: u32 = 16;
     /// How often to give up the time slice before sleeping.
     const YIELDS: u32 = 16;
     /// The longest sleep between two looks: a bound on the delay after a preempted holder goes on.
@@ -160,19 +177,23 @@ mod real {
         }
 
         #[inline(always)]
-        pub(crate) fn acquire(&self) {
+        pub(crate) fn acquire(&self, pause: Pause) {
             if !self.try_acquire() {
-                self.acquire_contended();
+                self.acquire_contended(pause);
             }
         }
 
         #[cold]
         #[inline(never)]
-        fn acquire_contended(&self) {
+        fn acquire_contended(&self, pause: Pause) {
+            let first_pause = match pause {
+                Pause::Short => FIRST_SHORT_PAUSE,
+                Pause::Long => FIRST_LONG_PAUSE,
+            };
             let mut sleep_micros = 50;
             for turn in 0.. {
                 if turn < PAUSES && crate::park::other_cpus() {
-                    (0..FIRST_PAUSE << turn).for_each(|_| hint::spin_loop());
+                    (0..first_pause << turn).for_each(|_| hint::spin_loop());
                 } else if turn < PAUSES + YIELDS {
                     thread::yield_now();
                 } else {
@@ -224,7 +245,7 @@ mod model {
         sync::atomic::{AtomicUsize, Ordering},
     };
 
-    use super::Hint;
+    use super::{Hint, Pause};
 
     /// loom's mutex, with its guard kept inside so that it can be released from elsewhere.
     pub struct RawLock {
@@ -243,7 +264,7 @@ mod model {
             }
         }
 
-        pub(crate) fn acquire(&self) {
+        pub(crate) fn acquire(&self, _pause: Pause) {
             let guard = self.mutex.lock().unwrap();
             // SAFETY: the guard is dropped in `release`, before the mutex can go; the cell is only
             // touched while the mutex is held.

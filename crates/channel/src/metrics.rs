@@ -172,13 +172,13 @@ impl Counters {
         if cfg!(feature = "metrics") { recvs | u64::from(self.recv_mask) } else { u64::MAX }
     }
 
-    /// Looks at the clock; true when somebody observes this channel.
+    /// Notes the time of an operation; true when somebody observes this channel. The clock is read
+    /// by the caller, outside the lock where there is one: it takes longer than an operation.
     #[cold]
-    pub(crate) fn sample(&mut self) -> bool {
+    pub(crate) fn sample(&mut self, now: Instant) -> bool {
         if !cfg!(feature = "metrics") {
             return false;
         }
-        let now = Instant::now();
         let first = *self.first_operation.get_or_insert(now);
         self.operated_nanos = now.saturating_duration_since(first).as_nanos() as u64;
         let step = self.observers.as_ref().and_then(|observers| observers.step());

@@ -96,7 +96,7 @@ impl<T> Channel<T> {
             count!(state.counters, bytes_sent += size_of::<T>());
             count!(state.counters, sends += 1);
             if state.counters.is_send_sampled(state.counters.totals.sends) {
-                state.counters.sample();
+                state.counters.sample(Instant::now());
             }
         }
         drop(value);

@@ -40,7 +40,7 @@ pub use send::{SendValue, Sending, Sent};
 pub use stream::ReceiverStream;
 
 use crate::{
-    lock::Lock,
+    lock::{Guard, Lock, Pause},
     metrics::{Kind, Snapshot},
     panics::FirstPanic,
     park::WaitMemory,
@@ -82,6 +82,12 @@ struct Extras<T> {
 }
 
 impl<T> Channel<T> {
+    /// The lock, for the path of every message.
+    #[inline(always)]
+    fn lock(&self) -> Guard<'_, State<T>> {
+        self.state.lock_after(if self.holds_a_batch { Pause::Long } else { Pause::Short })
+    }
+
     /// Does what an operation left to be done outside the lock.
     #[inline(always)]
     pub(crate) fn carry_out(&self, effects: &mut Effects<T>) {
@@ -94,11 +100,12 @@ impl<T> Channel<T> {
     fn carry_out_some(&self, effects: &mut Effects<T>) {
         let wake = effects.wake.take();
         // One thing to do is done plainly, and is so nearly always.
-        match (&wake, &effects.discard, &effects.spare, effects.observed) {
+        match (&wake, &effects.discard, &effects.spare, effects.sampled) {
             (_, None, None, false) => return wake.into_iter().for_each(Waker::wake),
             (None, Some(_), None, false) => {
                 return effects.discard.take().into_iter().for_each(|value| self.discard(value));
             }
+            (None, None, None, true) => return self.sample(),
             _ => {}
         }
         let mut panics = FirstPanic::default();
@@ -111,8 +118,8 @@ impl<T> Channel<T> {
         if let Some(waker) = effects.spare.take() {
             panics.run(|| drop(waker));
         }
-        if effects.observed {
-            panics.run(|| self.push_metrics());
+        if effects.sampled {
+            panics.run(|| self.sample());
         }
         panics.resume();
     }
@@ -186,11 +193,19 @@ impl<T> Channel<T> {
         Some(self.state.lock().capacity() as usize).filter(|_| self.kind != Kind::Unbounded)
     }
 
+    /// Notes the time; true when somebody observes this channel.
     #[cold]
-    fn push_metrics(&self) {
-        let observers = self.state.lock().counters.observers();
-        if let Some(observers) = observers {
-            observers.push(&self.snapshot(), false);
+    fn note_time(&self) -> bool {
+        let now = Instant::now();
+        self.state.lock().counters.sample(now)
+    }
+
+    /// Notes the time, and tells who observes this channel.
+    #[cold]
+    fn sample(&self) {
+        if self.note_time() {
+            let observers = self.state.lock().counters.observers();
+            observers.inspect(|observers| observers.push(&self.snapshot(), false));
         }
     }
 

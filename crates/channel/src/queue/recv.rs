@@ -130,7 +130,7 @@ impl<T> sealed::Action for Recv<'_, T> {
     }
 
     fn before_sleep(&self) {
-        self.rx.channel.state.lock().counters.sample();
+        self.rx.channel.note_time();
     }
 }
 

@@ -126,7 +126,7 @@ impl<T> sealed::Action for SendValue<'_, T> {
         if self.tx.is_released() {
             return false;
         }
-        let mut state = self.tx.channel.state.lock();
+        let mut state = self.tx.channel.lock();
         // SAFETY: the owner of a node that is not parked.
         if unsafe { self.node.slot(|slot| state.offer_quickly(slot)) } {
             drop(state);
@@ -156,7 +156,7 @@ impl<T> sealed::Action for SendValue<'_, T> {
     }
 
     fn before_sleep(&self) {
-        self.tx.channel.state.lock().counters.sample();
+        self.tx.channel.note_time();
     }
 }
 

@@ -558,10 +558,10 @@ impl<T> State<T> {
         if self.closed {
             return Hint::NONE;
         }
-        let empty = self.len() == 0 && self.waiting_senders.is_empty();
-        let full = self.overflow == Overflow::Block
-            && self.waiting_receivers.is_empty()
-            && !self.has_room();
+        let empty = self.waiting_senders.is_empty() && self.len() == 0;
+        let full = self.waiting_receivers.is_empty()
+            && self.overflow == Overflow::Block
+            && (self.capacity == 0 || !self.has_room());
         Hint::EMPTY.when(empty).and(Hint::FULL.when(full))
     }
 

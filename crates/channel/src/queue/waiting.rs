@@ -143,7 +143,7 @@ impl<T> Channel<T> {
     /// Offers the value in `slot` without waiting. `tries` counts a failure as one of `try_send`.
     #[inline(always)]
     pub(super) fn offer(&self, slot: &mut Option<T>, tries: bool) -> Offer {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         if state.offer_quickly(slot) {
             return Offer::Sent;
         }
@@ -180,7 +180,7 @@ impl<T> Channel<T> {
         let state = if waker.is_some() && self.state.says(Hint::FULL) {
             None
         } else {
-            let mut state = self.state.lock();
+            let mut state = self.lock();
             // SAFETY: the owner of an IDLE node may use its slot.
             if unsafe { node.slot(|slot| state.offer_quickly(slot)) } {
                 drop(state);
@@ -273,7 +273,7 @@ impl<T> Channel<T> {
     /// Moves a value to where `put` puts it, if there is nothing to it; the lock, if there is.
     #[inline(always)]
     pub(super) fn take_quickly(&self, put: impl FnOnce(T)) -> Result<(), Guard<'_, State<T>>> {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         let Some(slot) = state.take_quickly() else { return Err(state) };
         // SAFETY: a value that was taken out, and moves on once, still under the lock.
         put(unsafe { slot.read() });

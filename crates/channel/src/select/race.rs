@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     error::{Error, ErrorKind},
-    lock::RawLock,
+    lock::{Pause, RawLock},
     sync::broken,
 };
 
@@ -319,7 +319,7 @@ impl LockedAll {
             previous = *place;
             if let Some(lock) = *place {
                 // SAFETY: the clauses keep their channels, which outlive this guard.
-                unsafe { lock.as_ref() }.acquire();
+                unsafe { lock.as_ref() }.acquire(Pause::Short);
             }
         }
         all

@@ -20,8 +20,7 @@ impl<T> State<T> {
             count!(self.counters, bytes_sent += Self::measured(measure, value));
         }
         if self.counters.is_send_sampled(number) {
-            effects.observed |= self.counters.sample();
-            effects.any |= effects.observed;
+            effects.sample();
         }
     }
 
@@ -30,8 +29,7 @@ impl<T> State<T> {
             count!(self.counters, bytes_received += Self::measured(measure, value));
         }
         if self.counters.is_recv_sampled(number) {
-            effects.observed |= self.counters.sample();
-            effects.any |= effects.observed;
+            effects.sample();
         }
     }
 

@@ -6,8 +6,8 @@ use std::task::Waker;
 /// is nothing.
 pub(crate) struct Effects<T> {
     pub(crate) any: bool,
-    /// Somebody observes this channel and may be due a snapshot.
-    pub(crate) observed: bool,
+    /// The operation is one to sample.
+    pub(crate) sampled: bool,
     pub(crate) wake: Option<Waker>,
     /// A waker that was not needed after all.
     pub(crate) spare: Option<Waker>,
@@ -17,12 +17,17 @@ pub(crate) struct Effects<T> {
 impl<T> Effects<T> {
     #[inline(always)]
     pub(crate) const fn none() -> Effects<T> {
-        Effects { any: false, observed: false, wake: None, spare: None, discard: None }
+        Effects { any: false, sampled: false, wake: None, spare: None, discard: None }
     }
 
     pub(super) fn wake(&mut self, waker: Option<Waker>) {
         self.any |= waker.is_some();
         self.wake = waker;
+    }
+
+    pub(super) fn sample(&mut self) {
+        self.any = true;
+        self.sampled = true;
     }
 
     pub(crate) fn spare(&mut self, waker: Waker) {

@@ -204,6 +204,12 @@ pub struct Receiver<T> {
 impl<T> Sender<T> {
     /// Sends to all receivers and says how many there are; [`ErrorKind::Closed`] gives the value
     /// back when there is none.
+    ///
+    /// ```
+    /// let (tx, _rx) = marline_channel::broadcast(4);
+    /// let _second = tx.subscribe();
+    /// assert_eq!(tx.send("to both"), Ok(2));
+    /// ```
     pub fn send(&self, value: T) -> Result<usize, SendError<T>> {
         // Made before the lock: it allocates.
         let value = StdArc::new(value);
@@ -241,6 +247,14 @@ impl<T> Sender<T> {
     }
 
     /// Another receiver, from the next value on.
+    ///
+    /// ```
+    /// let (tx, mut early) = marline_channel::broadcast(4);
+    /// tx.send(1).unwrap();
+    /// let mut late = tx.subscribe();
+    /// tx.send(2).unwrap();
+    /// assert_eq!((early.try_recv(), late.try_recv()), (Ok(1), Ok(2)));
+    /// ```
     pub fn subscribe(&self) -> Receiver<T> {
         subscribe(&self.channel)
     }
@@ -248,6 +262,12 @@ impl<T> Sender<T> {
 
 impl<T: Clone> Receiver<T> {
     /// Receives the next value, waiting for it. Dropping the operation loses nothing.
+    ///
+    /// ```
+    /// let (tx, mut rx) = marline_channel::broadcast(4);
+    /// tx.send("news").unwrap();
+    /// assert_eq!(rx.recv().wait(), Ok("news"));
+    /// ```
     pub fn recv(&mut self) -> Receiving<'_, T> {
         Op::of(Recv { rx: self, node: WakeNode::new() })
     }
@@ -270,6 +290,13 @@ impl<T: Clone> Receiver<T> {
     }
 
     /// Another receiver of this channel, from the next value sent on.
+    ///
+    /// ```
+    /// let (tx, rx) = marline_channel::broadcast(4);
+    /// tx.send(1).unwrap();
+    /// let mut from_now_on = rx.resubscribe();
+    /// assert!(from_now_on.try_recv().is_err());
+    /// ```
     pub fn resubscribe(&self) -> Receiver<T> {
         subscribe(&self.channel)
     }
@@ -291,44 +318,110 @@ macro_rules! both_ends {
     ($End:ident) => {
         impl<T> $End<T> {
             /// How many values some receiver has yet to see.
+            ///
+            /// ```
+            /// let (tx, mut rx) = marline_channel::broadcast(4);
+            /// tx.send('a').unwrap();
+            /// assert_eq!((tx.len(), tx.is_empty(), tx.capacity()), (1, false, 4));
+            /// rx.try_recv().unwrap();
+            /// assert!(rx.is_empty());
+            /// ```
             pub fn len(&self) -> usize {
                 self.channel.state.lock().ring.len()
             }
 
             /// Whether every receiver has seen everything.
+            ///
+            /// ```
+            /// let (tx, rx) = marline_channel::broadcast::<u8>(3);
+            /// assert!(rx.is_empty());
+            /// assert_eq!(tx.capacity(), 4); // rounded up to a power of two
+            /// ```
             pub fn is_empty(&self) -> bool {
                 self.len() == 0
             }
 
             /// How many values are kept at most.
+            ///
+            /// ```
+            /// let (tx, rx) = marline_channel::broadcast::<u8>(3);
+            /// assert!(rx.is_empty());
+            /// assert_eq!(tx.capacity(), 4); // rounded up to a power of two
+            /// ```
             pub fn capacity(&self) -> usize {
                 self.channel.capacity
             }
 
             /// How many sending ends there are.
+            ///
+            /// ```
+            /// let (tx, rx) = marline_channel::broadcast::<u8>(4);
+            /// let _another = tx.subscribe();
+            /// assert_eq!((rx.sender_count(), tx.receiver_count()), (1, 2));
+            /// ```
             pub fn sender_count(&self) -> usize {
                 self.channel.state.lock().senders
             }
 
             /// How many receiving ends there are.
+            ///
+            /// ```
+            /// let (tx, rx) = marline_channel::broadcast::<u8>(4);
+            /// let _another = tx.subscribe();
+            /// assert_eq!((rx.sender_count(), tx.receiver_count()), (1, 2));
+            /// ```
             pub fn receiver_count(&self) -> usize {
                 self.channel.state.lock().receivers
             }
 
             /// Whether the channel is closed. Values may still be inside.
+            ///
+            /// ```
+            /// let (tx, mut rx) = marline_channel::broadcast(4);
+            /// tx.send("last words").unwrap();
+            /// tx.close_channel();
+            /// assert!(rx.is_closed());
+            /// assert_eq!(rx.try_recv(), Ok("last words"));
+            /// assert!(rx.try_recv().unwrap_err().is_closed());
+            /// ```
             pub fn is_closed(&self) -> bool {
                 self.channel.state.lock().closed
             }
 
             /// Lets go of this end, as dropping it does.
+            ///
+            /// ```
+            /// let (tx, mut rx) = marline_channel::broadcast(4);
+            /// tx.send("last words").unwrap();
+            /// tx.close_channel();
+            /// assert!(rx.is_closed());
+            /// assert_eq!(rx.try_recv(), Ok("last words"));
+            /// assert!(rx.try_recv().unwrap_err().is_closed());
+            /// ```
             pub fn close(self) {}
 
             /// Closes the channel for everybody. Says whether this call closed it.
+            ///
+            /// ```
+            /// let (tx, mut rx) = marline_channel::broadcast(4);
+            /// tx.send("last words").unwrap();
+            /// tx.close_channel();
+            /// assert!(rx.is_closed());
+            /// assert_eq!(rx.try_recv(), Ok("last words"));
+            /// assert!(rx.try_recv().unwrap_err().is_closed());
+            /// ```
             pub fn close_channel(&self) -> bool {
                 self.channel.close()
             }
 
             /// What the channel knows about itself.
+            ///
+            /// ```
+            /// let (tx, _rx) = marline_channel::broadcast(4);
+            /// tx.send(1u32).unwrap();
+            /// let snapshot = tx.snapshot();
+            /// assert_eq!((snapshot.len, snapshot.totals.sends, snapshot.totals.bytes_sent), (1, 1, 4));
+            /// ```
             pub fn snapshot(&self) -> Snapshot {
                 self.channel.snapshot()
             }

@@ -49,11 +49,29 @@ const FIRST_SWEEP: usize = 16;
 
 impl CancelToken {
     /// A token of its own.
+    ///
+    /// ```
+    /// use marline_channel::CancelToken;
+    /// let token = CancelToken::new();
+    /// assert!(!token.is_cancelled());
+    /// token.cancel();
+    /// assert!(token.is_cancelled());
+    /// ```
     pub fn new() -> CancelToken {
         CancelToken { inner: Arc::new(Inner::new(None)) }
     }
 
     /// A token that is triggered with this one, and can be triggered without it.
+    ///
+    /// ```
+    /// use marline_channel::CancelToken;
+    /// let request = CancelToken::new();
+    /// let (first, second) = (request.child(), request.child());
+    /// first.cancel(); // only this one
+    /// assert!(!second.is_cancelled() && !request.is_cancelled());
+    /// request.cancel(); // and all below
+    /// assert!(second.is_cancelled());
+    /// ```
     pub fn child(&self) -> CancelToken {
         let child = Arc::new(Inner::new(Some(self.inner.clone())));
         let mut state = self.inner.state.lock();
@@ -71,11 +89,27 @@ impl CancelToken {
     }
 
     /// Triggers this token and its children. Once is enough; more do nothing.
+    ///
+    /// ```
+    /// use marline_channel::CancelToken;
+    /// let token = CancelToken::new();
+    /// assert!(!token.is_cancelled());
+    /// token.cancel();
+    /// assert!(token.is_cancelled());
+    /// ```
     pub fn cancel(&self) {
         self.inner.cancel();
     }
 
     /// Whether it was triggered.
+    ///
+    /// ```
+    /// use marline_channel::CancelToken;
+    /// let token = CancelToken::new();
+    /// assert!(!token.is_cancelled());
+    /// token.cancel();
+    /// assert!(token.is_cancelled());
+    /// ```
     pub fn is_cancelled(&self) -> bool {
         self.inner.cancelled.load(Ordering::Acquire)
     }

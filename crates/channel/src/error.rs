@@ -6,6 +6,17 @@
 use std::fmt;
 
 /// Why an operation did not do what was asked.
+///
+/// ```
+/// use marline_channel::{ErrorKind, bounded};
+/// let (tx, rx) = bounded(1);
+/// match rx.try_recv() {
+///     Ok(value) => println!("{value}"),
+///     Err(error) if error.kind() == ErrorKind::Empty => tx.try_send(1).map(drop).unwrap(),
+///     Err(error) => panic!("{error}"),
+/// }
+/// assert_eq!(rx.try_recv(), Ok(1));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -86,6 +97,15 @@ impl Error {
     }
 
     /// What went wrong, as a closed set.
+    ///
+    /// ```
+    /// use marline_channel::{ErrorKind, bounded};
+    /// let (tx, rx) = bounded::<u8>(1);
+    /// drop(tx);
+    /// let error = rx.try_recv().unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::Closed);
+    /// assert!(error.is_closed());
+    /// ```
     pub fn kind(&self) -> ErrorKind {
         match self.0 {
             Story::Plain(kind) | Story::Told(&(kind, _)) => kind,
@@ -93,6 +113,15 @@ impl Error {
     }
 
     /// True when the channel is closed and drained: the usual end of a receive loop.
+    ///
+    /// ```
+    /// use marline_channel::{ErrorKind, bounded};
+    /// let (tx, rx) = bounded::<u8>(1);
+    /// drop(tx);
+    /// let error = rx.try_recv().unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::Closed);
+    /// assert!(error.is_closed());
+    /// ```
     pub fn is_closed(&self) -> bool {
         self.kind() == ErrorKind::Closed
     }
@@ -154,6 +183,16 @@ impl<T> SendError<T> {
     }
 
     /// What went wrong, as a closed set.
+    ///
+    /// ```
+    /// use marline_channel::{ErrorKind, bounded};
+    /// let (tx, rx) = bounded(1);
+    /// drop(rx);
+    /// let error = tx.try_send("unsent").unwrap_err();
+    /// assert_eq!((error.kind(), error.is_closed()), (ErrorKind::Closed, true));
+    /// assert_eq!(error.value(), &"unsent");
+    /// assert_eq!(error.into_inner(), "unsent");
+    /// ```
     pub fn kind(&self) -> ErrorKind {
         match self.why {
             Why::Full => ErrorKind::Full,
@@ -164,16 +203,46 @@ impl<T> SendError<T> {
     }
 
     /// True when the channel is closed.
+    ///
+    /// ```
+    /// use marline_channel::{ErrorKind, bounded};
+    /// let (tx, rx) = bounded(1);
+    /// drop(rx);
+    /// let error = tx.try_send("unsent").unwrap_err();
+    /// assert_eq!((error.kind(), error.is_closed()), (ErrorKind::Closed, true));
+    /// assert_eq!(error.value(), &"unsent");
+    /// assert_eq!(error.into_inner(), "unsent");
+    /// ```
     pub fn is_closed(&self) -> bool {
         self.why == Why::Closed
     }
 
     /// The value that was not sent.
+    ///
+    /// ```
+    /// use marline_channel::{ErrorKind, bounded};
+    /// let (tx, rx) = bounded(1);
+    /// drop(rx);
+    /// let error = tx.try_send("unsent").unwrap_err();
+    /// assert_eq!((error.kind(), error.is_closed()), (ErrorKind::Closed, true));
+    /// assert_eq!(error.value(), &"unsent");
+    /// assert_eq!(error.into_inner(), "unsent");
+    /// ```
     pub fn into_inner(self) -> T {
         self.value
     }
 
     /// A look at the value that was not sent.
+    ///
+    /// ```
+    /// use marline_channel::{ErrorKind, bounded};
+    /// let (tx, rx) = bounded(1);
+    /// drop(rx);
+    /// let error = tx.try_send("unsent").unwrap_err();
+    /// assert_eq!((error.kind(), error.is_closed()), (ErrorKind::Closed, true));
+    /// assert_eq!(error.value(), &"unsent");
+    /// assert_eq!(error.into_inner(), "unsent");
+    /// ```
     pub fn value(&self) -> &T {
         &self.value
     }

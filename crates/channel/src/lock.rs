@@ -43,14 +43,17 @@ impl Hint {
     }
 }
 
-/// How long to stay away from a lock that others hold.
+/// How long to stay away from a lock that others hold: by who asks, since what matters is what the
+/// holder is about to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pause {
-    /// The holder does one thing, and then likely waits for us.
+    /// A thread that gives or takes one value: the holder does the same, and then waits for us.
     Short,
-    /// The holder is in the middle of a run of its own: it is met again after a batch of values
-    /// instead of after each.
-    Long,
+    /// A thread on a channel that holds a batch: the holder is in the middle of a run of its own, and
+    /// is met again after a batch of values instead of after each.
+    Batch,
+    /// A task: its runtime has others to run on the holder's thread, too.
+    Task,
 }
 
 /// A value behind a [`RawLock`], which comes first so that both can share a cache line.
@@ -161,7 +164,8 @@ mod real {
     /// line away from the holder.
     const PAUSES: u32 = 4;
     const FIRST_SHORT_PAUSE: u32 = 4;
-    const FIRST_LONG_PAUSE: u32 = 16;
+    const FIRST_BATCH_PAUSE: u32 = 16;
+    const FIRST_TASK_PAUSE: u32 = 64;
     /// How often to give up the time slice before sleeping.
     const YIELDS: u32 = 16;
     /// The longest sleep between two looks: a bound on the delay after a preempted holder goes on.
@@ -188,7 +192,8 @@ mod real {
         fn acquire_contended(&self, pause: Pause) {
             let first_pause = match pause {
                 Pause::Short => FIRST_SHORT_PAUSE,
-                Pause::Long => FIRST_LONG_PAUSE,
+                Pause::Batch => FIRST_BATCH_PAUSE,
+                Pause::Task => FIRST_TASK_PAUSE,
             };
             let mut sleep_micros = 50;
             for turn in 0.. {

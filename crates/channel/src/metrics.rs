@@ -20,12 +20,28 @@ use crate::{
 };
 
 /// The clock is read once in this many sends.
+///
+/// ```
+/// assert_eq!(marline_channel::SAMPLE_EVERY, 64);
+/// ```
 pub const SAMPLE_EVERY: u64 = 64;
 
 /// The version of [`Snapshot`]'s fields.
+///
+/// ```
+/// let (tx, _rx) = marline_channel::unbounded::<u8>();
+/// assert_eq!(tx.snapshot().version, marline_channel::SNAPSHOT_VERSION);
+/// ```
 pub const SNAPSHOT_VERSION: u32 = 1;
 
 /// The kinds of channel.
+///
+/// ```
+/// use marline_channel::Kind;
+/// let (tx, _rx) = marline_channel::conflated::<u8>();
+/// assert_eq!(tx.kind(), Kind::Conflated);
+/// assert_eq!(tx.kind().to_string(), "conflated");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// Each send waits for its receive.
@@ -90,6 +106,16 @@ impl HighWater {
 }
 
 /// The counters of a [`Snapshot`]: only successful operations count as such, each exactly once.
+///
+/// ```
+/// let (tx, rx) = marline_channel::bounded(1);
+/// tx.try_send([0u8; 100]).unwrap();
+/// tx.try_send([0u8; 100]).unwrap_err();
+/// rx.try_recv().unwrap();
+/// let totals = rx.snapshot().totals;
+/// assert_eq!((totals.sends, totals.send_full, totals.recvs), (1, 1, 1));
+/// assert_eq!((totals.bytes_sent, totals.bytes_received), (100, 100));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Totals {
@@ -394,6 +420,20 @@ impl Observers {
 
 /// Keeps an observer subscribed; dropping it ends the pushes. (One that has begun on another thread
 /// goes on to its end.)
+///
+/// ```
+/// use std::{sync::mpsc, time::Duration};
+/// let (told, heard) = mpsc::channel();
+/// let (tx, _rx) = marline_channel::unbounded();
+/// let subscription = tx.subscribe_metrics(1, Duration::ZERO, move |snapshot| {
+///     let _ = told.send(snapshot.totals.sends);
+/// }).unwrap();
+/// tx.try_send("x").unwrap();
+/// assert_eq!(heard.recv(), Ok(1));
+/// drop(subscription);
+/// tx.try_send("y").unwrap();
+/// assert!(heard.recv().is_err()); // the callback is gone
+/// ```
 #[must_use = "dropping it ends the subscription"]
 pub struct Subscription {
     observers: Arc<Observers>,

@@ -125,6 +125,12 @@ unsafe fn free<T>(inner: NonNull<Inner<T>>) {
 
 impl<T> Sender<T> {
     /// Sends the value; never waits. Gives it back when the receiver is gone.
+    ///
+    /// ```
+    /// let (tx, mut rx) = marline_channel::oneshot();
+    /// tx.send("answer").unwrap();
+    /// assert_eq!(rx.recv().wait(), Ok("answer"));
+    /// ```
     #[inline]
     pub fn send(self, value: T) -> Result<(), SendError<T>> {
         let this = mem::ManuallyDrop::new(self);
@@ -180,15 +186,33 @@ impl<T> Sender<T> {
     }
 
     /// Lets go of this end, as dropping it does: the receiver gets [`ErrorKind::Closed`].
+    ///
+    /// ```
+    /// let (tx, mut rx) = marline_channel::oneshot::<u8>();
+    /// tx.close(); // same as dropping it
+    /// assert!(rx.recv().wait().unwrap_err().is_closed());
+    /// ```
     pub fn close(self) {}
 
     /// Whether the receiver is gone.
+    ///
+    /// ```
+    /// let (tx, rx) = marline_channel::oneshot::<u8>();
+    /// assert!(!tx.is_closed());
+    /// drop(rx);
+    /// assert!(tx.is_closed()); // nobody will ever ask
+    /// ```
     pub fn is_closed(&self) -> bool {
         // SAFETY: alive while this end is.
         unsafe { self.inner.as_ref() }.load() & RECEIVER_GONE != 0
     }
 
     /// What the channel knows about itself.
+    ///
+    /// ```
+    /// let (tx, _rx) = marline_channel::oneshot::<u8>();
+    /// assert_eq!(tx.snapshot().senders, 1);
+    /// ```
     pub fn snapshot(&self) -> Snapshot {
         // SAFETY: alive while this end is.
         unsafe { self.inner.as_ref() }.snapshot()
@@ -212,15 +236,35 @@ impl<T> Receiver<T> {
     }
 
     /// Receives the value, waiting for it. Dropping the operation loses nothing: the value stays.
+    ///
+    /// ```
+    /// let (tx, mut rx) = marline_channel::oneshot();
+    /// std::thread::spawn(move || tx.send(6 * 7));
+    /// assert_eq!(rx.recv().wait(), Ok(42));
+    /// ```
     #[inline]
     pub fn recv(&mut self) -> Receiving<'_, T> {
         Op::of(Recv { rx: self, waits: false })
     }
 
     /// Lets go of this end, as dropping it does: a later send gets its value back.
+    ///
+    /// ```
+    /// let (tx, rx) = marline_channel::oneshot();
+    /// rx.close();
+    /// assert_eq!(tx.send("late").unwrap_err().into_inner(), "late");
+    /// ```
     pub fn close(self) {}
 
     /// Receives the value if it is there.
+    ///
+    /// ```
+    /// use marline_channel::ErrorKind;
+    /// let (tx, mut rx) = marline_channel::oneshot();
+    /// assert_eq!(rx.try_recv().unwrap_err().kind(), ErrorKind::Empty);
+    /// tx.send(1).unwrap();
+    /// assert_eq!(rx.try_recv(), Ok(1));
+    /// ```
     #[inline]
     pub fn try_recv(&mut self) -> Result<T, Error> {
         match self.look(self.inner().load()) {
@@ -238,11 +282,24 @@ impl<T> Receiver<T> {
     }
 
     /// Whether the value is there or will never be.
+    ///
+    /// ```
+    /// let (tx, rx) = marline_channel::oneshot();
+    /// assert!(!rx.is_settled());
+    /// tx.send(1).unwrap();
+    /// assert!(rx.is_settled());
+    /// ```
     pub fn is_settled(&self) -> bool {
         self.inner().load() & (SENT | ENDED) != 0
     }
 
     /// What the channel knows about itself.
+    ///
+    /// ```
+    /// let (tx, rx) = marline_channel::oneshot();
+    /// tx.send(1u64).unwrap();
+    /// assert_eq!(rx.snapshot().totals.sends, 1);
+    /// ```
     pub fn snapshot(&self) -> Snapshot {
         let mut snapshot = self.inner().snapshot();
         if snapshot.len == 1 && self.is_over() {
@@ -333,7 +390,7 @@ impl<T> sealed::Action for Recv<'_, T> {
     }
 
     #[inline(always)]
-    fn attempt(self: Pin<&mut Self>) -> Option<Self::Output> {
+    fn attempt(self: Pin<&mut Self>, _is_task: bool) -> Option<Self::Output> {
         match self.rx.look(self.rx.inner().load()) {
             Poll::Ready(result) => Some(result),
             Poll::Pending => None,

@@ -45,8 +45,9 @@ pub(crate) mod sealed {
         fn poll(self: Pin<&mut Self>, waker: Option<&Waker>) -> Poll<Self::Output>;
 
         /// The usual case of a wait: an attempt by the owner of an action that is not parked, which
-        /// does not park either. None when it has to be polled.
-        fn attempt(self: Pin<&mut Self>) -> Option<Self::Output> {
+        /// does not park either. None when it has to be polled. (Who asks, a task or a thread, decides
+        /// how a contended lock is waited for.)
+        fn attempt(self: Pin<&mut Self>, _is_task: bool) -> Option<Self::Output> {
             None
         }
 
@@ -54,7 +55,7 @@ pub(crate) mod sealed {
         /// in pieces. True when the place was written.
         #[inline(always)]
         fn attempt_into(self: Pin<&mut Self>, output: &mut MaybeUninit<Self::Output>) -> bool {
-            self.attempt().map(|result| output.write(result)).is_some()
+            self.attempt(false).map(|result| output.write(result)).is_some()
         }
 
         /// Whether its peer can go on for a while before anybody parks: then attempting again after
@@ -101,6 +102,14 @@ impl<A: Action> Op<A> {
     }
 
     /// Fails with [`ErrorKind::Timeout`] at `deadline`. Of two deadlines the earlier counts.
+    ///
+    /// ```
+    /// use marline_channel::{ErrorKind, rendezvous};
+    /// use std::time::{Duration, Instant};
+    /// let (_tx, rx) = rendezvous::<u8>();
+    /// let deadline = Instant::now() + Duration::from_millis(1);
+    /// assert_eq!(rx.recv().deadline(deadline).wait().unwrap_err().kind(), ErrorKind::Timeout);
+    /// ```
     pub fn deadline(mut self, deadline: Instant) -> Op<A> {
         let limits = self.limits.get_or_insert_default();
         limits.deadline = Some(limits.deadline.map_or(deadline, |other| other.min(deadline)));
@@ -109,6 +118,13 @@ impl<A: Action> Op<A> {
 
     /// Fails with [`ErrorKind::Timeout`] after `timeout`, counted from this call. A time too far
     /// away to be told means none.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// let (tx, _rx) = marline_channel::rendezvous();
+    /// let late = tx.send("patience").timeout(Duration::from_millis(1)).wait().unwrap_err();
+    /// assert_eq!(late.into_inner(), "patience"); // the value comes back
+    /// ```
     pub fn timeout(self, timeout: Duration) -> Op<A> {
         match Instant::now().checked_add(timeout) {
             Some(deadline) => self.deadline(deadline),
@@ -117,6 +133,15 @@ impl<A: Action> Op<A> {
     }
 
     /// Fails with [`ErrorKind::Cancelled`] when `token` is triggered.
+    ///
+    /// ```
+    /// use marline_channel::{CancelToken, ErrorKind, rendezvous};
+    /// let (_tx, rx) = rendezvous::<u8>();
+    /// let token = CancelToken::new();
+    /// let remote = token.clone();
+    /// std::thread::spawn(move || remote.cancel());
+    /// assert_eq!(rx.recv().cancel(&token).wait().unwrap_err().kind(), ErrorKind::Cancelled);
+    /// ```
     pub fn cancel(mut self, token: &CancelToken) -> Op<A> {
         let token = token.clone();
         self.limits.get_or_insert_default().cancel =
@@ -125,6 +150,12 @@ impl<A: Action> Op<A> {
     }
 
     /// Ends the operation on this thread, asleep for as long as it takes.
+    ///
+    /// ```
+    /// let (tx, rx) = marline_channel::rendezvous();
+    /// std::thread::spawn(move || tx.send("from a thread").wait());
+    /// assert_eq!(rx.recv().wait(), Ok("from a thread"));
+    /// ```
     #[inline(always)]
     pub fn wait(mut self) -> A::Output {
         // SAFETY: a local that is not moved any more. (The `pin!` macro would move it once, on the
@@ -139,7 +170,7 @@ impl<A: Action> Op<A> {
             return unsafe { output.assume_init() };
         }
         if !this.is_cancelled()
-            && let Some(output) = this.as_mut().action().attempt()
+            && let Some(output) = this.as_mut().action().attempt(false)
         {
             return output;
         }
@@ -229,7 +260,7 @@ impl<A: Action> Op<A> {
         WaitMemory::attempt_again(
             &mut self.action(),
             |action| action.wait_memory(),
-            |action| action.as_mut().attempt(),
+            |action| action.as_mut().attempt(false),
         )
     }
 

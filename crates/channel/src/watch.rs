@@ -156,6 +156,12 @@ pub struct Receiver<T> {
 
 impl<T> Sender<T> {
     /// Replaces the value. Gives it back, [`ErrorKind::Closed`], when there is no receiver.
+    ///
+    /// ```
+    /// let (tx, rx) = marline_channel::watch("idle");
+    /// tx.send("busy").unwrap();
+    /// assert_eq!(*rx.borrow(), "busy");
+    /// ```
     pub fn send(&self, value: T) -> Result<(), SendError<T>> {
         {
             let mut state = self.channel.state.lock();
@@ -170,6 +176,11 @@ impl<T> Sender<T> {
     }
 
     /// Replaces the value, also when nobody looks, and returns the old one.
+    ///
+    /// ```
+    /// let (tx, _rx) = marline_channel::watch("idle");
+    /// assert_eq!(tx.send_replace("busy"), "idle");
+    /// ```
     pub fn send_replace(&self, value: T) -> T {
         self.channel.modify(|held| (true, mem::replace(held, value)))
     }
@@ -189,6 +200,14 @@ impl<T> Sender<T> {
     }
 
     /// Another receiver, which has seen the value as it is now.
+    ///
+    /// ```
+    /// let (tx, rx) = marline_channel::watch(1);
+    /// drop(rx);
+    /// let rx = tx.subscribe();
+    /// assert!(!rx.has_changed().unwrap()); // it has seen what is there now
+    /// assert_eq!(*rx.borrow(), 1);
+    /// ```
     pub fn subscribe(&self) -> Receiver<T> {
         let mut state = self.channel.state.lock();
         state.receivers += 1;
@@ -200,6 +219,14 @@ impl<T> Sender<T> {
 
 impl<T> Receiver<T> {
     /// A look at the value that also marks it as seen.
+    ///
+    /// ```
+    /// let (tx, mut rx) = marline_channel::watch(1);
+    /// tx.send(2).unwrap();
+    /// assert!(rx.has_changed().unwrap());
+    /// assert_eq!(*rx.borrow_and_update(), 2);
+    /// assert!(!rx.has_changed().unwrap());
+    /// ```
     pub fn borrow_and_update(&mut self) -> Ref<'_, T> {
         let value = self.channel.borrow();
         self.seen = self.channel.state.lock().version;
@@ -208,11 +235,29 @@ impl<T> Receiver<T> {
 
     /// Waits for a value this receiver has not seen, and marks it as seen. A value that came
     /// before the close is still to be seen after it.
+    ///
+    /// ```
+    /// use marline_channel::ErrorKind;
+    /// let (tx, mut rx) = marline_channel::watch(1);
+    /// assert_eq!(rx.try_changed().unwrap_err().kind(), ErrorKind::Empty);
+    /// tx.send(2).unwrap();
+    /// rx.changed().wait().unwrap();
+    /// assert_eq!(*rx.borrow(), 2);
+    /// ```
     pub fn changed(&mut self) -> Changing<'_, T> {
         Op::of(Changed { rx: self, node: WakeNode::new() })
     }
 
     /// Like [`changed`](Receiver::changed), without waiting: [`ErrorKind::Empty`] when not.
+    ///
+    /// ```
+    /// use marline_channel::ErrorKind;
+    /// let (tx, mut rx) = marline_channel::watch(1);
+    /// assert_eq!(rx.try_changed().unwrap_err().kind(), ErrorKind::Empty);
+    /// tx.send(2).unwrap();
+    /// rx.changed().wait().unwrap();
+    /// assert_eq!(*rx.borrow(), 2);
+    /// ```
     pub fn try_changed(&mut self) -> Result<(), Error> {
         let mut state = self.channel.state.lock();
         match state.news(self.seen) {
@@ -236,6 +281,14 @@ impl<T> Receiver<T> {
 
     /// Whether there is a value this receiver has not seen; [`ErrorKind::Closed`] when there is
     /// none and never will be.
+    ///
+    /// ```
+    /// let (tx, mut rx) = marline_channel::watch(1);
+    /// tx.send(2).unwrap();
+    /// assert!(rx.has_changed().unwrap());
+    /// assert_eq!(*rx.borrow_and_update(), 2);
+    /// assert!(!rx.has_changed().unwrap());
+    /// ```
     pub fn has_changed(&self) -> Result<bool, Error> {
         match self.channel.state.lock().news(self.seen) {
             Some(news) => news.map(|()| true).map_err(Error::new),
@@ -248,34 +301,80 @@ macro_rules! both_ends {
     ($End:ident, $count:ident) => {
         impl<T> $End<T> {
             /// A look at the value, also after the close.
+            ///
+            /// ```
+            /// let (tx, rx) = marline_channel::watch(String::from("now"));
+            /// assert_eq!(rx.borrow().len(), 3);
+            /// drop(tx);
+            /// assert_eq!(*rx.borrow(), "now"); // also after the close
+            /// ```
             pub fn borrow(&self) -> Ref<'_, T> {
                 self.channel.borrow()
             }
 
             /// How many sending ends there are.
+            ///
+            /// ```
+            /// let (tx, rx) = marline_channel::watch(0);
+            /// let _another = rx.clone();
+            /// assert_eq!((rx.sender_count(), tx.receiver_count()), (1, 2));
+            /// ```
             pub fn sender_count(&self) -> usize {
                 self.channel.state.lock().senders
             }
 
             /// How many receiving ends there are.
+            ///
+            /// ```
+            /// let (tx, rx) = marline_channel::watch(0);
+            /// let _another = rx.clone();
+            /// assert_eq!((rx.sender_count(), tx.receiver_count()), (1, 2));
+            /// ```
             pub fn receiver_count(&self) -> usize {
                 self.channel.state.lock().receivers
             }
 
             /// Whether the channel is closed.
+            ///
+            /// ```
+            /// let (tx, mut rx) = marline_channel::watch(0);
+            /// tx.close_channel();
+            /// assert!(rx.is_closed());
+            /// assert!(rx.changed().wait().unwrap_err().is_closed());
+            /// ```
             pub fn is_closed(&self) -> bool {
                 self.channel.state.lock().closed
             }
 
             /// Lets go of this end, as dropping it does.
+            ///
+            /// ```
+            /// let (tx, mut rx) = marline_channel::watch(0);
+            /// tx.close_channel();
+            /// assert!(rx.is_closed());
+            /// assert!(rx.changed().wait().unwrap_err().is_closed());
+            /// ```
             pub fn close(self) {}
 
             /// Closes the channel for everybody. Says whether this call closed it.
+            ///
+            /// ```
+            /// let (tx, mut rx) = marline_channel::watch(0);
+            /// tx.close_channel();
+            /// assert!(rx.is_closed());
+            /// assert!(rx.changed().wait().unwrap_err().is_closed());
+            /// ```
             pub fn close_channel(&self) -> bool {
                 self.channel.close()
             }
 
             /// What the channel knows about itself.
+            ///
+            /// ```
+            /// let (tx, _rx) = marline_channel::watch(0);
+            /// tx.send(1).unwrap();
+            /// assert_eq!(tx.snapshot().totals.sends, 1);
+            /// ```
             pub fn snapshot(&self) -> Snapshot {
                 self.channel.snapshot()
             }

@@ -14,6 +14,11 @@ use crate::{
 };
 
 /// The largest capacity of a bounded channel. More is a mistake or an unbounded channel.
+///
+/// ```
+/// use marline_channel::{Builder, MAX_CAPACITY};
+/// assert!(Builder::<u8>::bounded(MAX_CAPACITY + 1).build().is_err());
+/// ```
 pub const MAX_CAPACITY: usize = 1 << 30;
 
 /// Filling or draining fewer than this takes no longer than meeting for each value.
@@ -116,32 +121,69 @@ impl<T> Builder<T> {
     }
 
     /// Like [`rendezvous`].
+    ///
+    /// ```
+    /// use marline_channel::{Builder, Kind};
+    /// let (tx, _rx) = Builder::<String>::rendezvous().name("orders").build().unwrap();
+    /// assert_eq!((tx.kind(), tx.name()), (Kind::Rendezvous, Some("orders")));
+    /// ```
     pub fn rendezvous() -> Builder<T> {
         Builder::new(Kind::Rendezvous, Some(0), Overflow::Block)
     }
 
     /// Like [`bounded`].
+    ///
+    /// ```
+    /// use marline_channel::{Builder, Kind};
+    /// let (tx, _rx) = Builder::<String>::bounded(16).name("orders").build().unwrap();
+    /// assert_eq!((tx.kind(), tx.name()), (Kind::Bounded, Some("orders")));
+    /// ```
     pub fn bounded(capacity: usize) -> Builder<T> {
         Builder::new(Kind::Bounded, Some(capacity), Overflow::Block)
     }
 
     /// Like [`unbounded`].
+    ///
+    /// ```
+    /// use marline_channel::{Builder, Kind};
+    /// let (tx, _rx) = Builder::<String>::unbounded().name("orders").build().unwrap();
+    /// assert_eq!((tx.kind(), tx.name()), (Kind::Unbounded, Some("orders")));
+    /// ```
     pub fn unbounded() -> Builder<T> {
         Builder::new(Kind::Unbounded, None, Overflow::Block)
     }
 
     /// Like [`conflated`].
+    ///
+    /// ```
+    /// use marline_channel::{Builder, Kind};
+    /// let (tx, _rx) = Builder::<String>::conflated().name("orders").build().unwrap();
+    /// assert_eq!((tx.kind(), tx.name()), (Kind::Conflated, Some("orders")));
+    /// ```
     pub fn conflated() -> Builder<T> {
         Builder::new(Kind::Conflated, Some(1), Overflow::DropOldest)
     }
 
     /// What a bounded channel does when it is full.
+    ///
+    /// ```
+    /// use marline_channel::{Builder, Overflow, Sent};
+    /// let (tx, rx) = Builder::bounded(1).overflow(Overflow::DropNewest).build().unwrap();
+    /// assert_eq!(tx.try_send("kept"), Ok(Sent::Accepted));
+    /// assert_eq!(tx.try_send("too late"), Ok(Sent::Dropped));
+    /// assert_eq!(rx.try_recv(), Ok("kept"));
+    /// ```
     pub fn overflow(mut self, overflow: Overflow) -> Builder<T> {
         self.overflow = overflow;
         self
     }
 
     /// A name for snapshots and dumps.
+    ///
+    /// ```
+    /// let (tx, rx) = marline_channel::Builder::<u8>::unbounded().name("events").build().unwrap();
+    /// assert_eq!((tx.name(), rx.snapshot().name.as_deref()), (Some("events"), Some("events")));
+    /// ```
     pub fn name(mut self, name: &str) -> Builder<T> {
         self.name = Some(name.into());
         self
@@ -150,6 +192,21 @@ impl<T> Builder<T> {
     /// Called once with each value that will never be received: discarded by the overflow policy,
     /// or still inside when the last receiver goes. It runs on the thread that caused it, outside
     /// the channel's lock.
+    ///
+    /// ```
+    /// use marline_channel::{Builder, Overflow};
+    /// use std::sync::{Arc, Mutex};
+    /// let dropped = Arc::new(Mutex::new(vec![]));
+    /// let log = dropped.clone();
+    /// let (tx, rx) = Builder::bounded(1)
+    ///     .overflow(Overflow::DropOldest)
+    ///     .on_drop(move |value| log.lock().unwrap().push(value))
+    ///     .build()
+    ///     .unwrap();
+    /// (1..=3).for_each(|n| drop(tx.try_send(n)));
+    /// drop(rx); // and what nobody can receive any more
+    /// assert_eq!(*dropped.lock().unwrap(), [1, 2, 3]);
+    /// ```
     pub fn on_drop(mut self, on_drop: impl Fn(T) + Send + Sync + 'static) -> Builder<T> {
         self.on_drop = Some(Box::new(on_drop));
         self
@@ -157,12 +214,25 @@ impl<T> Builder<T> {
 
     /// How many bytes a value counts for in the metrics; its own size by default. It runs inside
     /// the channel's lock: it must be quick and must not touch the channel. A panic counts as 0.
+    ///
+    /// ```
+    /// use marline_channel::Builder;
+    /// let (tx, _rx) = Builder::unbounded().measure(String::len).build().unwrap();
+    /// tx.try_send("four".to_string()).unwrap();
+    /// assert_eq!(tx.snapshot().totals.bytes_sent, 4);
+    /// ```
     pub fn measure(mut self, measure: fn(&T) -> usize) -> Builder<T> {
         self.measure = Some(measure);
         self
     }
 
     /// Makes the channel, or says what does not fit together.
+    ///
+    /// ```
+    /// use marline_channel::{Builder, ErrorKind};
+    /// let refused = Builder::<u8>::bounded(0).build().unwrap_err();
+    /// assert_eq!(refused.kind(), ErrorKind::Invalid);
+    /// ```
     pub fn build(self) -> Result<(Sender<T>, Receiver<T>), Error> {
         if self.kind == Kind::Bounded && self.capacity == Some(0) {
             return Err(Error::told(&(

@@ -34,11 +34,26 @@ pub struct Receiver<T> {
 }
 
 /// Reaches a channel without counting as a sender.
+///
+/// ```
+/// let (tx, rx) = marline_channel::unbounded::<u8>();
+/// let weak = tx.downgrade();
+/// assert!(weak.upgrade().is_some());
+/// drop(tx); // the last one that counts
+/// assert!(weak.upgrade().is_none() && rx.is_closed());
+/// ```
 pub struct WeakSender<T> {
     channel: Arc<Channel<T>>,
 }
 
 /// Reaches a channel without counting as a receiver.
+///
+/// ```
+/// let (tx, rx) = marline_channel::unbounded::<u8>();
+/// let weak = rx.downgrade();
+/// drop(rx);
+/// assert!(weak.upgrade().is_none() && tx.is_closed());
+/// ```
 pub struct WeakReceiver<T> {
     channel: Arc<Channel<T>>,
 }
@@ -48,52 +63,125 @@ macro_rules! both_ends {
     ($End:ident, $Weak:ident, $count:ident, $let_go:ident) => {
         impl<T> $End<T> {
             /// How many values are inside.
+            ///
+            /// ```
+            /// let (tx, rx) = marline_channel::bounded(2);
+            /// assert!(rx.is_empty());
+            /// tx.try_send('a').unwrap();
+            /// assert_eq!((tx.len(), rx.len(), tx.capacity()), (1, 1, Some(2)));
+            /// tx.try_send('b').unwrap();
+            /// assert!(tx.is_full());
+            /// ```
             pub fn len(&self) -> usize {
                 self.channel.state.lock().len() as usize
             }
 
             /// Whether nothing is inside.
+            ///
+            /// ```
+            /// let (tx, rx) = marline_channel::bounded(2);
+            /// assert!(rx.is_empty());
+            /// tx.try_send('a').unwrap();
+            /// assert_eq!((tx.len(), rx.len(), tx.capacity()), (1, 1, Some(2)));
+            /// tx.try_send('b').unwrap();
+            /// assert!(tx.is_full());
+            /// ```
             pub fn is_empty(&self) -> bool {
                 self.len() == 0
             }
 
             /// Whether a `try_send` would find no room (on a rendezvous channel always, unless a
             /// receive is waiting).
+            ///
+            /// ```
+            /// let (tx, rx) = marline_channel::bounded(2);
+            /// assert!(rx.is_empty());
+            /// tx.try_send('a').unwrap();
+            /// assert_eq!((tx.len(), rx.len(), tx.capacity()), (1, 1, Some(2)));
+            /// tx.try_send('b').unwrap();
+            /// assert!(tx.is_full());
+            /// ```
             pub fn is_full(&self) -> bool {
                 !self.channel.state.lock().has_room()
             }
 
             /// How many values the channel holds at most; none for unbounded.
+            ///
+            /// ```
+            /// let (tx, rx) = marline_channel::bounded(2);
+            /// assert!(rx.is_empty());
+            /// tx.try_send('a').unwrap();
+            /// assert_eq!((tx.len(), rx.len(), tx.capacity()), (1, 1, Some(2)));
+            /// tx.try_send('b').unwrap();
+            /// assert!(tx.is_full());
+            /// ```
             pub fn capacity(&self) -> Option<usize> {
                 self.channel.capacity()
             }
 
             /// Whether the channel is closed. Values may still be inside.
+            ///
+            /// ```
+            /// let (tx, rx) = marline_channel::bounded(2);
+            /// tx.try_send("inside").unwrap();
+            /// assert!(rx.close_channel());
+            /// assert!(tx.is_closed() && tx.try_send("late").is_err());
+            /// assert_eq!(rx.try_recv(), Ok("inside")); // what is inside is still received
+            /// ```
             pub fn is_closed(&self) -> bool {
                 self.channel.state.lock().is_closed()
             }
 
             /// How many sending ends there are.
+            ///
+            /// ```
+            /// let (tx, rx) = marline_channel::bounded::<u8>(2);
+            /// let _another = tx.clone();
+            /// assert_eq!((tx.sender_count(), rx.sender_count(), tx.receiver_count()), (2, 2, 1));
+            /// ```
             pub fn sender_count(&self) -> usize {
                 self.channel.state.lock().senders as usize
             }
 
             /// How many receiving ends there are.
+            ///
+            /// ```
+            /// let (tx, rx) = marline_channel::bounded::<u8>(2);
+            /// let _another = tx.clone();
+            /// assert_eq!((tx.sender_count(), rx.sender_count(), tx.receiver_count()), (2, 2, 1));
+            /// ```
             pub fn receiver_count(&self) -> usize {
                 self.channel.state.lock().receivers as usize
             }
 
             /// The kind of channel.
+            ///
+            /// ```
+            /// let (tx, rx) = marline_channel::bounded::<u8>(2);
+            /// assert_eq!((tx.kind(), rx.kind().to_string()), (marline_channel::Kind::Bounded, "bounded".into()));
+            /// ```
             pub fn kind(&self) -> Kind {
                 self.channel.kind
             }
 
             /// The name given to the builder.
+            ///
+            /// ```
+            /// let (tx, rx) = marline_channel::Builder::<u8>::bounded(2).name("work").build().unwrap();
+            /// assert_eq!((tx.name(), rx.name()), (Some("work"), Some("work")));
+            /// ```
             pub fn name(&self) -> Option<&str> {
                 self.channel.extras.as_ref()?.name.as_deref()
             }
 
             /// What the channel knows about itself.
+            ///
+            /// ```
+            /// let (tx, rx) = marline_channel::bounded(2);
+            /// tx.try_send(1u8).unwrap();
+            /// let snapshot = rx.snapshot();
+            /// assert_eq!((snapshot.len, snapshot.high_water, snapshot.totals.sends), (1, 1, 1));
+            /// ```
             pub fn snapshot(&self) -> Snapshot {
                 self.channel.snapshot()
             }
@@ -101,6 +189,17 @@ macro_rules! both_ends {
             /// Has snapshots pushed to `callback`, at most one per `min_operations` and
             /// `min_interval`, on a thread that uses the channel, outside its lock; and a last one
             /// at the close. Ends when the subscription is dropped.
+            ///
+            /// ```
+            /// use std::{sync::mpsc, time::Duration};
+            /// let (told, heard) = mpsc::channel();
+            /// let (tx, _rx) = marline_channel::bounded(2);
+            /// let _subscription = tx.subscribe_metrics(1, Duration::ZERO, move |snapshot| {
+            ///     told.send(snapshot.len).unwrap();
+            /// }).unwrap();
+            /// tx.try_send("x").unwrap();
+            /// assert_eq!(heard.recv(), Ok(1));
+            /// ```
             pub fn subscribe_metrics(
                 &self,
                 min_operations: u64,
@@ -116,6 +215,15 @@ macro_rules! both_ends {
             }
 
             /// Changes what a bounded channel does when it is full, for sends that begin later.
+            ///
+            /// ```
+            /// use marline_channel::{Overflow, bounded};
+            /// let (tx, rx) = bounded(1);
+            /// tx.set_overflow(Overflow::DropOldest).unwrap();
+            /// tx.try_send("old").unwrap();
+            /// tx.try_send("new").unwrap();
+            /// assert_eq!(rx.try_recv(), Ok("new"));
+            /// ```
             pub fn set_overflow(&self, overflow: Overflow) -> Result<(), Error> {
                 if self.channel.kind != Kind::Bounded {
                     return Err(Error::told(&(
@@ -130,12 +238,29 @@ macro_rules! both_ends {
             /// Closes the channel for everybody: parked and later sends fail with their value,
             /// receivers get what is inside and then [`ErrorKind::Closed`].
             /// Says whether this call closed it.
+            ///
+            /// ```
+            /// let (tx, rx) = marline_channel::bounded(2);
+            /// tx.try_send("inside").unwrap();
+            /// assert!(rx.close_channel());
+            /// assert!(tx.is_closed() && tx.try_send("late").is_err());
+            /// assert_eq!(rx.try_recv(), Ok("inside")); // what is inside is still received
+            /// ```
             pub fn close_channel(&self) -> bool {
                 self.channel.close()
             }
 
             /// Lets go of this end, as dropping it does; more than once does nothing. Operations
             /// of this end fail with [`ErrorKind::Closed`] afterwards.
+            ///
+            /// ```
+            /// let (tx, rx) = marline_channel::bounded::<u8>(1);
+            /// let other = tx.clone();
+            /// tx.close();
+            /// tx.close(); // the same again
+            /// assert!(!rx.is_closed() && tx.try_send(1).is_err());
+            /// assert!(other.try_send(2).is_ok());
+            /// ```
             pub fn close(&self) {
                 if self.released.swap(true, Ordering::AcqRel) {
                     return;
@@ -144,11 +269,26 @@ macro_rules! both_ends {
             }
 
             /// Whether two ends belong to the same channel.
+            ///
+            /// ```
+            /// let (tx, _rx) = marline_channel::bounded::<u8>(1);
+            /// let (other, _other_rx) = marline_channel::bounded::<u8>(1);
+            /// assert!(tx.same_channel(&tx.clone()) && !tx.same_channel(&other));
+            /// ```
             pub fn same_channel(&self, other: &$End<T>) -> bool {
                 Arc::ptr_eq(&self.channel, &other.channel)
             }
 
             /// An end that does not keep the channel open.
+            ///
+            /// ```
+            /// let (tx, rx) = marline_channel::bounded(1);
+            /// let weak = tx.downgrade();
+            /// weak.upgrade().expect("a sender is left").try_send(1).unwrap();
+            /// drop(tx);
+            /// assert!(weak.upgrade().is_none());
+            /// assert_eq!(rx.try_recv(), Ok(1));
+            /// ```
             pub fn downgrade(&self) -> $Weak<T> {
                 $Weak { channel: self.channel.clone() }
             }
@@ -185,6 +325,15 @@ macro_rules! both_ends {
 
         impl<T> $Weak<T> {
             /// A counted end, unless the last one of this side is gone.
+            ///
+            /// ```
+            /// let (tx, rx) = marline_channel::bounded(1);
+            /// let weak = tx.downgrade();
+            /// weak.upgrade().expect("a sender is left").try_send(1).unwrap();
+            /// drop(tx);
+            /// assert!(weak.upgrade().is_none());
+            /// assert_eq!(rx.try_recv(), Ok(1));
+            /// ```
             pub fn upgrade(&self) -> Option<$End<T>> {
                 let mut state = self.channel.state.lock();
                 if state.$count == 0 {
@@ -246,7 +395,7 @@ impl<T> Sender<T> {
         if self.is_released() {
             return Err(SendError::new(ErrorKind::Closed, value.take().expect("not sent")));
         }
-        let kind = match self.channel.offer(&mut value, true) {
+        let kind = match self.channel.offer(&mut value, false, true) {
             Offer::Sent => return Ok(Sent::Accepted),
             Offer::Discarded => return Ok(Sent::Dropped),
             Offer::Full => ErrorKind::Full,
@@ -283,6 +432,14 @@ impl<T> Sender<T> {
     }
 
     /// Takes room if there is some.
+    ///
+    /// ```
+    /// let (tx, rx) = marline_channel::bounded(1);
+    /// let permit = tx.try_reserve().unwrap();
+    /// assert!(tx.try_reserve().is_err()); // the only place is promised
+    /// permit.send("sure").unwrap();
+    /// assert_eq!(rx.try_recv(), Ok("sure"));
+    /// ```
     pub fn try_reserve(&self) -> Result<Permit<'_, T>, Error> {
         Permit::try_new(self)
     }
@@ -317,7 +474,7 @@ impl<T> Receiver<T> {
             return Err(ErrorKind::Closed.into());
         }
         let mut place = MaybeUninit::uninit();
-        match self.channel.take(&mut place, true) {
+        match self.channel.take(&mut place, false, true) {
             // SAFETY: taken, so the place is written.
             Take::Taken => Ok(unsafe { place.assume_init() }),
             Take::Empty => Err(ErrorKind::Empty.into()),
@@ -350,6 +507,12 @@ impl<T> Receiver<T> {
     }
 
     /// Receives what is there now.
+    ///
+    /// ```
+    /// let (tx, rx) = marline_channel::unbounded();
+    /// (1..=3).for_each(|n| drop(tx.try_send(n).unwrap()));
+    /// assert_eq!(rx.try_iter().sum::<i32>(), 6);
+    /// ```
     pub fn try_iter(&self) -> TryIter<'_, T> {
         TryIter::new(self)
     }

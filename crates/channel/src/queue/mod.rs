@@ -49,6 +49,13 @@ use crate::{
 use state::{Effects, State, WAKES_PER_ROUND};
 
 /// What a bounded channel does with a value it has no room for.
+///
+/// ```
+/// use marline_channel::{Builder, Overflow};
+/// let (tx, rx) = Builder::bounded(2).overflow(Overflow::DropOldest).build().unwrap();
+/// (1..=5).for_each(|n| drop(tx.try_send(n).unwrap()));
+/// assert_eq!(rx.try_iter().collect::<Vec<_>>(), [4, 5]);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Overflow {
     /// The send waits.
@@ -84,8 +91,12 @@ struct Extras<T> {
 impl<T> Channel<T> {
     /// The lock, for the path of every message.
     #[inline(always)]
-    fn lock(&self) -> Guard<'_, State<T>> {
-        self.state.lock_after(if self.holds_a_batch { Pause::Long } else { Pause::Short })
+    fn lock(&self, is_task: bool) -> Guard<'_, State<T>> {
+        self.state.lock_after(match self.holds_a_batch {
+            _ if is_task => Pause::Task,
+            true => Pause::Batch,
+            false => Pause::Short,
+        })
     }
 
     /// Does what an operation left to be done outside the lock.

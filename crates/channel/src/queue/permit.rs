@@ -20,6 +20,15 @@ use crate::{
 };
 
 /// Room for one value; see [`Sender::reserve`]. Dropping it gives the room back.
+///
+/// ```
+/// let (tx, rx) = marline_channel::bounded(1);
+/// let permit = tx.reserve().wait().unwrap();
+/// permit.send("no waiting here").unwrap();
+/// assert_eq!(rx.try_recv(), Ok("no waiting here"));
+/// drop(tx.try_reserve().unwrap()); // not used: the room goes back
+/// assert!(tx.try_send("again").is_ok());
+/// ```
 #[must_use = "a permit that is dropped gives its room back"]
 pub struct Permit<'a, T> {
     tx: &'a Sender<T>,
@@ -41,6 +50,15 @@ impl<'a, T> Permit<'a, T> {
     }
 
     /// Sends a value into the room. Fails only when the channel was closed meanwhile.
+    ///
+    /// ```
+    /// let (tx, rx) = marline_channel::bounded(1);
+    /// let permit = tx.reserve().wait().unwrap();
+    /// permit.send("no waiting here").unwrap();
+    /// assert_eq!(rx.try_recv(), Ok("no waiting here"));
+    /// drop(tx.try_reserve().unwrap()); // not used: the room goes back
+    /// assert!(tx.try_send("again").is_ok());
+    /// ```
     pub fn send(self, value: T) -> Result<(), SendError<T>> {
         let channel = &self.tx.channel;
         let mut value = Some(value);

@@ -83,12 +83,12 @@ impl<T> sealed::Action for Recv<'_, T> {
     }
 
     #[inline(always)]
-    fn attempt(self: Pin<&mut Self>) -> Option<Self::Output> {
+    fn attempt(self: Pin<&mut Self>, is_task: bool) -> Option<Self::Output> {
         if self.rx.is_released() {
             return None;
         }
         let mut place = MaybeUninit::uninit();
-        match self.rx.channel.take(&mut place, false) {
+        match self.rx.channel.take(&mut place, is_task, false) {
             // SAFETY: taken, so the place is written.
             Take::Taken => Some(Ok(unsafe { place.assume_init() })),
             Take::Closed => Some(Err(ErrorKind::Closed.into())),
@@ -101,7 +101,7 @@ impl<T> sealed::Action for Recv<'_, T> {
         if self.rx.is_released() {
             return false;
         }
-        match self.rx.channel.take_quickly(|value| _ = output.write(Ok(value))) {
+        match self.rx.channel.take_quickly(false, |value| _ = output.write(Ok(value))) {
             Ok(()) => true,
             Err(state) => self.attempt_slowly(state, output),
         }

@@ -112,12 +112,12 @@ impl<T> sealed::Action for SendValue<'_, T> {
     }
 
     #[inline(always)]
-    fn attempt(self: Pin<&mut Self>) -> Option<Self::Output> {
+    fn attempt(self: Pin<&mut Self>, is_task: bool) -> Option<Self::Output> {
         if self.tx.is_released() {
             return None;
         }
         // SAFETY: the owner of a node that is not parked.
-        let offer = unsafe { self.node.slot(|slot| self.tx.channel.offer(slot, false)) };
+        let offer = unsafe { self.node.slot(|slot| self.tx.channel.offer(slot, is_task, false)) };
         self.ended(offer)
     }
 
@@ -126,7 +126,7 @@ impl<T> sealed::Action for SendValue<'_, T> {
         if self.tx.is_released() {
             return false;
         }
-        let mut state = self.tx.channel.lock();
+        let mut state = self.tx.channel.lock(false);
         // SAFETY: the owner of a node that is not parked.
         if unsafe { self.node.slot(|slot| state.offer_quickly(slot)) } {
             drop(state);

@@ -16,6 +16,15 @@ use super::{
 
 /// A receiver as a [`Stream`] that ends when the channel is closed; see [`Receiver::into_stream`].
 /// Dropping it at any moment loses nothing, as with a receive.
+///
+/// ```
+/// use futures_util::StreamExt;
+/// let (tx, rx) = marline_channel::unbounded();
+/// (1..=3).for_each(|n| drop(tx.try_send(n).unwrap()));
+/// drop(tx);
+/// let doubled = rx.stream().map(|n| n * 2).collect::<Vec<_>>();
+/// assert_eq!(futures_executor::block_on(doubled), [2, 4, 6]);
+/// ```
 pub struct ReceiverStream<T> {
     node: Node<T>,
     rx: Receiver<T>,
@@ -42,6 +51,15 @@ impl<T> Receiver<T> {
     }
 
     /// Another end of this channel as a `Stream` (feature `stream`).
+    ///
+    /// ```
+    /// use futures_util::StreamExt;
+    /// let (tx, rx) = marline_channel::unbounded();
+    /// (1..=3).for_each(|n| drop(tx.try_send(n).unwrap()));
+    /// drop(tx);
+    /// let doubled = rx.stream().map(|n| n * 2).collect::<Vec<_>>();
+    /// assert_eq!(futures_executor::block_on(doubled), [2, 4, 6]);
+    /// ```
     pub fn stream(&self) -> ReceiverStream<T> {
         self.clone().into_stream()
     }

@@ -53,7 +53,7 @@ impl<T> Channel<T> {
         mut attempt: impl FnMut(&mut State<T>, &mut Effects<T>) -> Option<R>,
     ) -> Poll<R> {
         let mut cloned = if state.is_none() { waker.cloned() } else { None };
-        let mut state = state.unwrap_or_else(|| self.state.lock());
+        let mut state = state.unwrap_or_else(|| self.lock(waker.is_some()));
         loop {
             if let Some(result) = attempt(&mut state, effects) {
                 unlock(state);
@@ -65,7 +65,7 @@ impl<T> Channel<T> {
             }
             unlock(state);
             cloned = waker.cloned();
-            state = self.state.lock();
+            state = self.lock(true);
             if broken("attempt-again-before-parking") {
                 break;
             }
@@ -142,8 +142,8 @@ impl<T> Channel<T> {
 
     /// Offers the value in `slot` without waiting. `tries` counts a failure as one of `try_send`.
     #[inline(always)]
-    pub(super) fn offer(&self, slot: &mut Option<T>, tries: bool) -> Offer {
-        let mut state = self.lock();
+    pub(super) fn offer(&self, slot: &mut Option<T>, is_task: bool, tries: bool) -> Offer {
+        let mut state = self.lock(is_task);
         if state.offer_quickly(slot) {
             return Offer::Sent;
         }
@@ -180,7 +180,7 @@ impl<T> Channel<T> {
         let state = if waker.is_some() && self.state.says(Hint::FULL) {
             None
         } else {
-            let mut state = self.lock();
+            let mut state = self.lock(waker.is_some());
             // SAFETY: the owner of an IDLE node may use its slot.
             if unsafe { node.slot(|slot| state.offer_quickly(slot)) } {
                 drop(state);
@@ -263,8 +263,8 @@ impl<T> Channel<T> {
 
     /// Moves a value to `place` without waiting. `tries` counts a failure as one of `try_recv`.
     #[inline(always)]
-    pub(super) fn take(&self, place: &mut MaybeUninit<T>, tries: bool) -> Take {
-        match self.take_quickly(|value| _ = place.write(value)) {
+    pub(super) fn take(&self, place: &mut MaybeUninit<T>, is_task: bool, tries: bool) -> Take {
+        match self.take_quickly(is_task, |value| _ = place.write(value)) {
             Ok(()) => Take::Taken,
             Err(state) => self.take_slowly(state, place, tries),
         }
@@ -272,8 +272,12 @@ impl<T> Channel<T> {
 
     /// Moves a value to where `put` puts it, if there is nothing to it; the lock, if there is.
     #[inline(always)]
-    pub(super) fn take_quickly(&self, put: impl FnOnce(T)) -> Result<(), Guard<'_, State<T>>> {
-        let mut state = self.lock();
+    pub(super) fn take_quickly(
+        &self,
+        is_task: bool,
+        put: impl FnOnce(T),
+    ) -> Result<(), Guard<'_, State<T>>> {
+        let mut state = self.lock(is_task);
         let Some(slot) = state.take_quickly() else { return Err(state) };
         // SAFETY: a value that was taken out, and moves on once, still under the lock.
         put(unsafe { slot.read() });
@@ -320,7 +324,7 @@ impl<T> Channel<T> {
         let state = if waker.is_some() && self.state.says(Hint::EMPTY) {
             None
         } else {
-            match self.take_quickly(|value| _ = place.write(value)) {
+            match self.take_quickly(waker.is_some(), |value| _ = place.write(value)) {
                 Ok(()) => return Poll::Ready(Take::Taken),
                 Err(state) => Some(state),
             }

@@ -81,7 +81,7 @@ pub(crate) mod sealed {
         /// limits.
         fn is_plain(&self) -> bool;
         /// Tries to end it now: its result, if that ended it.
-        fn attempt_plainly(self: Pin<&mut Self>) -> Option<Self::Output>;
+        fn attempt_plainly(self: Pin<&mut Self>, is_task: bool) -> Option<Self::Output>;
         /// The result of the clause that was chosen.
         fn output(self: Pin<&mut Self>, limit: Option<ErrorKind>) -> Self::Output;
     }
@@ -200,8 +200,8 @@ impl<A: ClauseAction> sealed::Clause for Op<A> {
     }
 
     #[inline(always)]
-    fn attempt_plainly(self: Pin<&mut Self>) -> Option<A::Output> {
-        if self.inner().seems_stuck() { None } else { self.action().attempt() }
+    fn attempt_plainly(self: Pin<&mut Self>, is_task: bool) -> Option<A::Output> {
+        if self.inner().seems_stuck() { None } else { self.action().attempt(is_task) }
     }
 
     fn output(self: Pin<&mut Self>, limit: Option<ErrorKind>) -> A::Output {
@@ -236,7 +236,7 @@ impl<C: sealed::Clause> sealed::Clause for Pin<&mut C> {
         false
     }
 
-    fn attempt_plainly(self: Pin<&mut Self>) -> Option<C::Output> {
+    fn attempt_plainly(self: Pin<&mut Self>, _is_task: bool) -> Option<C::Output> {
         None
     }
 

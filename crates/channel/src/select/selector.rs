@@ -72,6 +72,17 @@ pub struct SendKey<T> {
 
 impl<T> RecvKey<T> {
     /// The clause's number: the order it was added in, from 0.
+    ///
+    /// ```
+    /// use marline_channel::{Selector, unbounded};
+    /// let (tx, rx) = unbounded();
+    /// let mut selector = Selector::new();
+    /// let numbers = selector.recv(&rx);
+    /// tx.try_send(7).unwrap();
+    /// assert_eq!(selector.next().wait(), Ok(numbers.index()));
+    /// assert_eq!(selector.received(&numbers), Some(Ok(7)));
+    /// assert_eq!(selector.received(&numbers), None); // taken already
+    /// ```
     pub fn index(&self) -> usize {
         self.index
     }
@@ -79,6 +90,18 @@ impl<T> RecvKey<T> {
 
 impl<T> SendKey<T> {
     /// The clause's number: the order it was added in, from 0.
+    ///
+    /// ```
+    /// use marline_channel::{Selector, Sent, bounded};
+    /// let (tx, rx) = bounded(8);
+    /// let mut selector = Selector::new();
+    /// let out = selector.send(&tx, "first");
+    /// assert_eq!(selector.next().wait(), Ok(out.index()));
+    /// assert_eq!(selector.sent(&out), Some(Ok(Sent::Accepted)));
+    /// assert_eq!(selector.refill(&out, "second"), None); // it had nothing left
+    /// selector.next().wait().unwrap();
+    /// assert_eq!(rx.try_iter().collect::<Vec<_>>(), ["first", "second"]);
+    /// ```
     pub fn index(&self) -> usize {
         self.index
     }
@@ -86,6 +109,17 @@ impl<T> SendKey<T> {
 
 impl<'a> Selector<'a> {
     /// A selector without clauses yet.
+    ///
+    /// ```
+    /// use marline_channel::{Selector, unbounded};
+    /// let (tx, rx) = unbounded();
+    /// let mut selector = Selector::new();
+    /// let numbers = selector.recv(&rx);
+    /// tx.try_send(7).unwrap();
+    /// assert_eq!(selector.next().wait(), Ok(numbers.index()));
+    /// assert_eq!(selector.received(&numbers), Some(Ok(7)));
+    /// assert_eq!(selector.received(&numbers), None); // taken already
+    /// ```
     pub fn new() -> Selector<'a> {
         static IDS: AtomicU64 = AtomicU64::new(0);
         let mut progress = Box::new(Progress::new());
@@ -100,6 +134,18 @@ impl<'a> Selector<'a> {
     }
 
     /// Looks at the clauses in the order they were added, instead of in turn.
+    ///
+    /// ```
+    /// use marline_channel::{Selector, unbounded};
+    /// let (tx, rx) = unbounded();
+    /// let (urgent_tx, urgent_rx) = unbounded();
+    /// let mut selector = Selector::new().biased();
+    /// let urgent = selector.recv(&urgent_rx);
+    /// let _usual = selector.recv(&rx);
+    /// tx.try_send("tea").unwrap();
+    /// urgent_tx.try_send("fire").unwrap();
+    /// assert_eq!(selector.next().wait(), Ok(urgent.index()));
+    /// ```
     pub fn biased(mut self) -> Selector<'a> {
         self.progress.biased = true;
         self
@@ -107,12 +153,32 @@ impl<'a> Selector<'a> {
 
     /// Passes over clauses whose channel is closed; when all are, the wait fails with
     /// [`ErrorKind::Closed`].
+    ///
+    /// ```
+    /// use marline_channel::{Selector, unbounded};
+    /// let (tx, rx) = unbounded::<u8>();
+    /// let mut selector = Selector::new().skip_closed();
+    /// selector.recv(&rx);
+    /// drop(tx);
+    /// assert!(selector.next().wait().unwrap_err().is_closed()); // nothing left to wait for
+    /// ```
     pub fn skip_closed(mut self) -> Selector<'a> {
         self.progress.skip_closed = true;
         self
     }
 
     /// Adds a receive clause.
+    ///
+    /// ```
+    /// use marline_channel::{Selector, unbounded};
+    /// let (tx, rx) = unbounded();
+    /// let mut selector = Selector::new();
+    /// let numbers = selector.recv(&rx);
+    /// tx.try_send(7).unwrap();
+    /// assert_eq!(selector.next().wait(), Ok(numbers.index()));
+    /// assert_eq!(selector.received(&numbers), Some(Ok(7)));
+    /// assert_eq!(selector.received(&numbers), None); // taken already
+    /// ```
     pub fn recv<T: Send>(&mut self, rx: &'a Receiver<T>) -> RecvKey<T> {
         let index = self.add(rx.recv());
         RecvKey { selector: self.id, index, values: PhantomData }
@@ -120,6 +186,18 @@ impl<'a> Selector<'a> {
 
     /// Adds a send clause. Once its value is sent the clause has nothing to send: it is passed over
     /// until [`refill`](Selector::refill).
+    ///
+    /// ```
+    /// use marline_channel::{Selector, Sent, bounded};
+    /// let (tx, rx) = bounded(8);
+    /// let mut selector = Selector::new();
+    /// let out = selector.send(&tx, "first");
+    /// assert_eq!(selector.next().wait(), Ok(out.index()));
+    /// assert_eq!(selector.sent(&out), Some(Ok(Sent::Accepted)));
+    /// assert_eq!(selector.refill(&out, "second"), None); // it had nothing left
+    /// selector.next().wait().unwrap();
+    /// assert_eq!(rx.try_iter().collect::<Vec<_>>(), ["first", "second"]);
+    /// ```
     pub fn send<T: Send>(&mut self, tx: &'a Sender<T>, value: T) -> SendKey<T> {
         let index = self.add(tx.send(value));
         SendKey { selector: self.id, index, values: PhantomData }
@@ -134,6 +212,17 @@ impl<'a> Selector<'a> {
     /// Waits for the next clause; the result is its number. Take what it brought with
     /// [`received`](Selector::received) or [`sent`](Selector::sent) before the next wait, or a
     /// received value goes back to its channel.
+    ///
+    /// ```
+    /// use marline_channel::{Selector, unbounded};
+    /// let (tx, rx) = unbounded();
+    /// let mut selector = Selector::new();
+    /// let numbers = selector.recv(&rx);
+    /// tx.try_send(7).unwrap();
+    /// assert_eq!(selector.next().wait(), Ok(numbers.index()));
+    /// assert_eq!(selector.received(&numbers), Some(Ok(7)));
+    /// assert_eq!(selector.received(&numbers), None); // taken already
+    /// ```
     pub fn next<'s>(&'s mut self) -> Selecting<'s, 'a> {
         self.forget();
         self.progress.begun = false;
@@ -141,6 +230,17 @@ impl<'a> Selector<'a> {
     }
 
     /// What the chosen receive clause brought; none when it was not chosen or was taken already.
+    ///
+    /// ```
+    /// use marline_channel::{Selector, unbounded};
+    /// let (tx, rx) = unbounded();
+    /// let mut selector = Selector::new();
+    /// let numbers = selector.recv(&rx);
+    /// tx.try_send(7).unwrap();
+    /// assert_eq!(selector.next().wait(), Ok(numbers.index()));
+    /// assert_eq!(selector.received(&numbers), Some(Ok(7)));
+    /// assert_eq!(selector.received(&numbers), None); // taken already
+    /// ```
     pub fn received<T: 'a>(&mut self, key: &RecvKey<T>) -> Option<Result<T, Error>> {
         let limit = self.take_chosen(key.selector, key.index)?;
         // SAFETY: the key was made for this clause by `recv::<T>`.
@@ -149,6 +249,18 @@ impl<'a> Selector<'a> {
     }
 
     /// How the chosen send clause ended; none when it was not chosen or was taken already.
+    ///
+    /// ```
+    /// use marline_channel::{Selector, Sent, bounded};
+    /// let (tx, rx) = bounded(8);
+    /// let mut selector = Selector::new();
+    /// let out = selector.send(&tx, "first");
+    /// assert_eq!(selector.next().wait(), Ok(out.index()));
+    /// assert_eq!(selector.sent(&out), Some(Ok(Sent::Accepted)));
+    /// assert_eq!(selector.refill(&out, "second"), None); // it had nothing left
+    /// selector.next().wait().unwrap();
+    /// assert_eq!(rx.try_iter().collect::<Vec<_>>(), ["first", "second"]);
+    /// ```
     pub fn sent<T: 'a>(&mut self, key: &SendKey<T>) -> Option<Result<Sent, SendError<T>>> {
         let limit = self.take_chosen(key.selector, key.index)?;
         // SAFETY: the key was made for this clause by `send::<T>`.
@@ -159,6 +271,18 @@ impl<'a> Selector<'a> {
     }
 
     /// Gives a send clause a value to send next, in place of one it still had.
+    ///
+    /// ```
+    /// use marline_channel::{Selector, Sent, bounded};
+    /// let (tx, rx) = bounded(8);
+    /// let mut selector = Selector::new();
+    /// let out = selector.send(&tx, "first");
+    /// assert_eq!(selector.next().wait(), Ok(out.index()));
+    /// assert_eq!(selector.sent(&out), Some(Ok(Sent::Accepted)));
+    /// assert_eq!(selector.refill(&out, "second"), None); // it had nothing left
+    /// selector.next().wait().unwrap();
+    /// assert_eq!(rx.try_iter().collect::<Vec<_>>(), ["first", "second"]);
+    /// ```
     pub fn refill<T: 'a>(&mut self, key: &SendKey<T>, value: T) -> Option<T> {
         assert_eq!(key.selector, self.id, "the key belongs to another selector");
         self.leave();

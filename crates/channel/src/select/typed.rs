@@ -63,7 +63,11 @@ mod sealed_clauses {
         /// Whether [`Chain::attempt_plainly`] will do.
         fn is_plain(&self) -> bool;
         /// Attempts the clauses with these numbers, in order; the result of the first that ended.
-        fn attempt_plainly(self: Pin<&mut Self>, numbers: &Range<usize>) -> Option<R>;
+        fn attempt_plainly(
+            self: Pin<&mut Self>,
+            is_task: bool,
+            numbers: &Range<usize>,
+        ) -> Option<R>;
         fn finish(self: Pin<&mut Self>, chosen: Chosen) -> R;
     }
 }
@@ -89,7 +93,7 @@ impl<R> Chain<R> for () {
         true
     }
 
-    fn attempt_plainly(self: Pin<&mut Self>, _numbers: &Range<usize>) -> Option<R> {
+    fn attempt_plainly(self: Pin<&mut Self>, _is_task: bool, _numbers: &Range<usize>) -> Option<R> {
         None
     }
 
@@ -138,15 +142,15 @@ impl<R, P: Chain<R>, C: Clause, F: FnOnce(C::Output) -> R> Chain<R> for Arms<P, 
     }
 
     #[inline(always)]
-    fn attempt_plainly(self: Pin<&mut Self>, numbers: &Range<usize>) -> Option<R> {
+    fn attempt_plainly(self: Pin<&mut Self>, is_task: bool, numbers: &Range<usize>) -> Option<R> {
         let (before, clause, handler) = self.parts();
-        if let Some(result) = before.attempt_plainly(numbers) {
+        if let Some(result) = before.attempt_plainly(is_task, numbers) {
             return Some(result);
         }
         if !numbers.contains(&P::COUNT) {
             return None;
         }
-        let output = clause.attempt_plainly()?;
+        let output = clause.attempt_plainly(is_task)?;
         Some(handler.take().expect("a select ends once")(output))
     }
 
@@ -162,6 +166,18 @@ impl<R, P: Chain<R>, C: Clause, F: FnOnce(C::Output) -> R> Chain<R> for Arms<P, 
 
 impl<R> Select<(), R> {
     /// A select without clauses yet.
+    ///
+    /// ```
+    /// use marline_channel::{Select, unbounded};
+    /// let (tx, numbers) = unbounded();
+    /// let (_tx, words) = unbounded::<&str>();
+    /// tx.try_send(3).unwrap();
+    /// let length = Select::new()
+    ///     .on(numbers.recv(), |number| number.unwrap())
+    ///     .on(words.recv(), |word| word.unwrap().len())
+    ///     .wait();
+    /// assert_eq!(length.unwrap(), 3);
+    /// ```
     #[expect(clippy::new_without_default, reason = "an empty select is an error")]
     pub fn new() -> Select<(), R> {
         Op::of(Race { clauses: (), progress: Progress::new(), result: PhantomData })
@@ -170,6 +186,18 @@ impl<R> Select<(), R> {
 
 impl<C: Clauses<R>, R> Select<C, R> {
     /// Adds a clause: a send or a receive, and what to make of its result.
+    ///
+    /// ```
+    /// use marline_channel::{Select, unbounded};
+    /// let (tx, numbers) = unbounded();
+    /// let (_tx, words) = unbounded::<&str>();
+    /// tx.try_send(3).unwrap();
+    /// let length = Select::new()
+    ///     .on(numbers.recv(), |number| number.unwrap())
+    ///     .on(words.recv(), |word| word.unwrap().len())
+    ///     .wait();
+    /// assert_eq!(length.unwrap(), 3);
+    /// ```
     pub fn on<K: Clause, F: FnOnce(K::Output) -> R>(
         self,
         clause: K,
@@ -185,6 +213,20 @@ impl<C: Clauses<R>, R> Select<C, R> {
     }
 
     /// Looks at the clauses in the order they were added, instead of in turn.
+    ///
+    /// ```
+    /// use marline_channel::{Select, unbounded};
+    /// let (tx, rx) = unbounded();
+    /// let (stop_tx, stop) = unbounded();
+    /// tx.try_send(1).unwrap();
+    /// stop_tx.try_send(()).unwrap();
+    /// let goes_on = Select::new()
+    ///     .on(stop.recv(), |_| false) // looked at first
+    ///     .on(rx.recv(), |_| true)
+    ///     .biased()
+    ///     .wait();
+    /// assert_eq!(goes_on.unwrap(), false);
+    /// ```
     pub fn biased(self) -> Select<C, R> {
         self.map(|mut race| {
             race.progress.biased = true;
@@ -194,6 +236,15 @@ impl<C: Clauses<R>, R> Select<C, R> {
 
     /// Passes over clauses whose channel is closed; when all are, the select fails with
     /// [`ErrorKind::Closed`].
+    ///
+    /// ```
+    /// use marline_channel::{Select, unbounded};
+    /// let (tx, rx) = unbounded();
+    /// let (_, closed) = unbounded::<i32>();
+    /// tx.try_send(1).unwrap();
+    /// let got = Select::new().on(closed.recv(), |_| 0).on(rx.recv(), |n| n.unwrap()).skip_closed();
+    /// assert_eq!(got.wait().unwrap(), 1);
+    /// ```
     pub fn skip_closed(self) -> Select<C, R> {
         self.map(|mut race| {
             race.progress.skip_closed = true;
@@ -211,14 +262,14 @@ impl<C: Clauses<R>, R> Race<C, R> {
 
     /// An attempt at the usual select, without dispatch. None when it is not usual.
     #[inline(always)]
-    fn attempt_plainly(self: Pin<&mut Self>) -> Option<Option<R>> {
+    fn attempt_plainly(self: Pin<&mut Self>, is_task: bool) -> Option<Option<R>> {
         let (mut clauses, progress) = self.parts();
         if C::COUNT == 0 || !progress.is_plain() || !clauses.is_plain() {
             return None;
         }
         let start = progress.start(C::COUNT);
-        match clauses.as_mut().attempt_plainly(&(start..C::COUNT)) {
-            None => Some(clauses.attempt_plainly(&(0..start))),
+        match clauses.as_mut().attempt_plainly(is_task, &(start..C::COUNT)) {
+            None => Some(clauses.attempt_plainly(is_task, &(0..start))),
             result => Some(result),
         }
     }
@@ -285,15 +336,15 @@ impl<C: Clauses<R>, R> sealed::Action for Race<C, R> {
 
     #[inline(always)]
     fn poll(mut self: Pin<&mut Self>, waker: Option<&Waker>) -> Poll<Self::Output> {
-        match self.as_mut().attempt_plainly() {
+        match self.as_mut().attempt_plainly(waker.is_some()) {
             Some(Some(result)) => Poll::Ready(Ok(result)),
             attempted => self.poll_thoughtfully(waker, attempted.is_some()),
         }
     }
 
     #[inline(always)]
-    fn attempt(mut self: Pin<&mut Self>) -> Option<Self::Output> {
-        match self.as_mut().attempt_plainly() {
+    fn attempt(mut self: Pin<&mut Self>, is_task: bool) -> Option<Self::Output> {
+        match self.as_mut().attempt_plainly(is_task) {
             Some(result) => result.map(Ok),
             None => self.attempt_thoughtfully(),
         }

@@ -29,6 +29,7 @@ check: ## the quick loop: format, lints, unit and conformance tests
 	$(CARGO) clippy --workspace --all-features --all-targets -- -D warnings
 	$(CARGO) clippy -p marline-channel --no-default-features --lib -- -D warnings
 	$(RUN_TESTS) --workspace --all-features
+	$(RUN_TESTS) -p marline-channel --no-default-features --lib
 	$(CARGO) test --workspace --all-features --doc --quiet
 
 unit: ## only the tests inside the crates' sources

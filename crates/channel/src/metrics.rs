@@ -206,7 +206,9 @@ impl Counters {
             return false;
         }
         let first = *self.first_operation.get_or_insert(now);
-        self.operated_nanos = now.saturating_duration_since(first).as_nanos() as u64;
+        let nanos = now.saturating_duration_since(first).as_nanos() as u64;
+        // Another thread may have read the clock later and come here sooner.
+        self.operated_nanos = self.operated_nanos.max(nanos);
         let step = self.observers.as_ref().and_then(|observers| observers.step());
         // At least as often as asked: the power of two below.
         self.send_mask = (1 << step.unwrap_or(SAMPLE_EVERY).ilog2()) - 1;
@@ -218,7 +220,7 @@ impl Counters {
         Some(self.first_operation? + Duration::from_nanos(self.operated_nanos))
     }
 
-    /// The observers, for adding one: the next operation is sampled.
+    /// The observers, for adding one.
     pub(crate) fn observe(&mut self) -> Result<Arc<Observers>, Error> {
         if !cfg!(feature = "metrics") {
             return Err(Error::told(&(
@@ -226,8 +228,12 @@ impl Counters {
                 "metrics are compiled out: build marline-channel with its `metrics` feature",
             )));
         }
-        (self.send_mask, self.recv_mask) = (0, 0);
         Ok(self.observers.get_or_insert_default().clone())
+    }
+
+    /// Has the next operation sampled.
+    pub(crate) fn sample_next(&mut self) {
+        (self.send_mask, self.recv_mask) = (0, 0);
     }
 
     /// The observers, for pushing to them.

@@ -139,13 +139,15 @@ impl<T> ClauseAction for Recv<'_, T> {
         let mut place = MaybeUninit::uninit();
         let mut effects = Effects::none();
         let mut state = channel.state.lock();
+        let oldest = state.oldest_ticket();
         match state.take(&mut place, &mut effects) {
             Take::Taken => {
+                let ticket = oldest.unwrap_or(state.ticket());
                 drop(state);
                 // SAFETY: taken, so the place is written; the owner of an IDLE node.
                 unsafe {
-                    channel.deliver(&mut effects, &mut place);
-                    node.slot(|slot| *slot = Some(place.assume_init()));
+                    channel.deliver(&mut effects, &mut place, ticket);
+                    node.fill(place.assume_init(), ticket);
                 }
                 node.set_state(TAKEN);
             }

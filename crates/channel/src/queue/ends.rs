@@ -207,11 +207,16 @@ macro_rules! both_ends {
                 callback: impl Fn(&Snapshot) + Send + Sync + 'static,
             ) -> Result<Subscription, Error> {
                 let mut state = self.channel.state.lock();
-                let observers = state.observe()?;
+                let observers = state.counters.observe()?;
                 let totals = state.totals();
                 drop(state);
                 let operations = totals.sends + totals.recvs;
-                Ok(observers.add(min_operations, min_interval, operations, Box::new(callback)))
+                let callback = Box::new(callback);
+                let subscription =
+                    observers.add(min_operations, min_interval, operations, callback);
+                // Now that a sample finds it.
+                self.channel.state.lock().sample_next();
+                Ok(subscription)
             }
 
             /// Changes what a bounded channel does when it is full, for sends that begin later.
@@ -395,7 +400,7 @@ impl<T> Sender<T> {
         if self.is_released() {
             return Err(SendError::new(ErrorKind::Closed, value.take().expect("not sent")));
         }
-        let kind = match self.channel.offer(&mut value, false, true) {
+        let kind = match self.channel.offer(&mut value, true) {
             Offer::Sent => return Ok(Sent::Accepted),
             Offer::Discarded => return Ok(Sent::Dropped),
             Offer::Full => ErrorKind::Full,

@@ -141,9 +141,14 @@ impl<T> Channel<T> {
     /// # Safety
     /// The place holds a value; it still does afterwards, unless this unwinds.
     #[inline(always)]
-    pub(crate) unsafe fn deliver(&self, effects: &mut Effects<T>, place: &mut MaybeUninit<T>) {
+    pub(crate) unsafe fn deliver(
+        &self,
+        effects: &mut Effects<T>,
+        place: &mut MaybeUninit<T>,
+        ticket: u64,
+    ) {
         if effects.any {
-            let guard = Undelivered { channel: self, place };
+            let guard = Undelivered { channel: self, place, ticket };
             self.carry_out_some(effects);
             mem::forget(guard);
         }
@@ -244,6 +249,7 @@ impl<T> Channel<T> {
 struct Undelivered<'a, T> {
     channel: &'a Channel<T>,
     place: &'a mut MaybeUninit<T>,
+    ticket: u64,
 }
 
 impl<T> Drop for Undelivered<'_, T> {
@@ -251,7 +257,7 @@ impl<T> Drop for Undelivered<'_, T> {
         // SAFETY: the place holds a value, which nobody else will take.
         let value = unsafe { self.place.assume_init_read() };
         let mut effects = Effects::none();
-        self.channel.state.lock().give_back(0, value, &mut effects);
+        self.channel.state.lock().give_back(self.ticket, value, &mut effects);
         FirstPanic::default().run(|| self.channel.carry_out(&mut effects));
     }
 }

@@ -104,6 +104,22 @@ impl<T> Node<T> {
         }
     }
 
+    /// Puts a value that was taken into the slot, with its hand-off number, as a peer would.
+    ///
+    /// # Safety
+    /// The caller is the owner of a node that is IDLE.
+    pub(crate) unsafe fn fill(&self, value: T, ticket: u64) {
+        let nowhere = NonNull::from(self);
+        let parked = Parked { waker: None, claim: None, want: Want::Value };
+        // SAFETY: the owner's alone.
+        unsafe {
+            self.links.with(|links| {
+                links.write(Links { previous: nowhere, next: nowhere, parked, ticket });
+            });
+            self.slot(|slot| *slot = Some(value));
+        }
+    }
+
     /// The state, as the owner sees it.
     #[inline(always)]
     pub(crate) fn state(&self) -> u8 {

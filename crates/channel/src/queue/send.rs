@@ -9,12 +9,11 @@ use std::{
 use super::{
     Sender,
     node::{CLOSED, DISCARDED, IDLE, Node, SPENT, WAITING},
-    state::{Offer, State},
-    waiting::Side,
+    state::Offer,
+    waiting::{NOTHING_TO_SEND, Side},
 };
 use crate::{
     error::{ErrorKind, SendError},
-    lock::Guard,
     op::{Op, sealed},
     park::WaitMemory,
 };
@@ -61,6 +60,7 @@ impl<'a, T> SendValue<'a, T> {
     pub(crate) fn result(&self, outcome: u8) -> Result<Sent, SendError<T>> {
         match outcome {
             CLOSED => Err(self.error(ErrorKind::Closed)),
+            SPENT => panic!("{NOTHING_TO_SEND}"),
             DISCARDED => Ok(Sent::Dropped),
             _ => Ok(Sent::Accepted),
         }
@@ -76,14 +76,11 @@ impl<'a, T> SendValue<'a, T> {
     }
 
     #[inline(never)]
-    fn attempt_slowly(
+    fn ended_into(
         &self,
-        state: Guard<'_, State<T>>,
+        offer: Offer,
         output: &mut MaybeUninit<Result<Sent, SendError<T>>>,
     ) -> bool {
-        // SAFETY: the owner of a node that is not parked.
-        let offer =
-            unsafe { self.node.slot(|slot| self.tx.channel.offer_slowly(state, slot, false)) };
         self.ended(offer).map(|result| output.write(result)).is_some()
     }
 
@@ -116,9 +113,7 @@ impl<T> sealed::Action for SendValue<'_, T> {
         if self.tx.is_released() {
             return None;
         }
-        // SAFETY: the owner of a node that is not parked.
-        let offer = unsafe { self.node.slot(|slot| self.tx.channel.offer(slot, is_task, false)) };
-        self.ended(offer)
+        self.ended(self.tx.channel.offer_node(&self.node, is_task))
     }
 
     #[inline(always)]
@@ -126,14 +121,11 @@ impl<T> sealed::Action for SendValue<'_, T> {
         if self.tx.is_released() {
             return false;
         }
-        let mut state = self.tx.channel.lock(false);
-        // SAFETY: the owner of a node that is not parked.
-        if unsafe { self.node.slot(|slot| state.offer_quickly(slot)) } {
-            drop(state);
-            output.write(Ok(Sent::Accepted));
-            return true;
+        match self.tx.channel.offer_node(&self.node, false) {
+            Offer::Sent => _ = output.write(Ok(Sent::Accepted)),
+            offer => return self.ended_into(offer, output),
         }
-        self.attempt_slowly(state, output)
+        true
     }
 
     fn is_buffered(&self) -> bool {
@@ -185,7 +177,11 @@ impl<T> Sending<'_, T> {
         if action.node.state() == WAITING {
             action.tx.channel.leave(&action.node, Side::Send, ErrorKind::Cancelled);
         }
-        action.take_value()
+        let value = action.take_value();
+        if value.is_some() {
+            action.node.set_state(SPENT);
+        }
+        value
     }
 
     /// Marks a clause whose value is gone. Not while it is parked.

@@ -20,7 +20,6 @@ mod effects;
 use std::{
     mem::MaybeUninit,
     ptr::{self, NonNull},
-    sync::Arc,
     task::Waker,
 };
 
@@ -28,11 +27,12 @@ use super::{
     Overflow,
     buffer::{Blocks, Buffer},
     node::{CLOSED, DONE, IDLE, List, Node, Parked, WAITING, Want},
+    waiting::NOTHING_TO_SEND,
 };
 use crate::{
-    error::{Error, ErrorKind},
+    error::ErrorKind,
     lock::Hint,
-    metrics::{Counters, HighWater, Observers, count},
+    metrics::{Counters, HighWater, count},
     sync::broken,
 };
 
@@ -53,7 +53,7 @@ pub(crate) struct State<T> {
     capacity: u32,
     /// Room promised to permits.
     reserved: u32,
-    /// Values that went from hand to hand, past the buffer; also the hand-off numbers.
+    /// Values that went from hand to hand, past the buffer.
     direct: u64,
     measure: Option<fn(&T) -> usize>,
     overflow: Overflow,
@@ -165,10 +165,10 @@ impl<T> State<T> {
         self.buffer.halt_out();
     }
 
-    /// The observers, for adding one: the next operation is sampled.
-    pub(super) fn observe(&mut self) -> Result<Arc<Observers>, Error> {
+    /// Has the next operation sampled.
+    pub(super) fn sample_next(&mut self) {
         self.halt();
-        self.counters.observe()
+        self.counters.sample_next();
     }
 
     // ---- sending -------------------------------------------------------------------------
@@ -201,6 +201,8 @@ impl<T> State<T> {
         value: &mut Option<T>,
         effects: &mut Effects<T>,
     ) -> Offer {
+        // Before anybody is claimed for it.
+        assert!(value.is_some(), "{NOTHING_TO_SEND}");
         if self.closed {
             count!(self.counters, send_closed += 1);
             return Offer::Closed;
@@ -255,8 +257,19 @@ impl<T> State<T> {
         self.direct += 1;
         self.count_sent(self.direct, &value, effects);
         self.count_received(self.direct, &value, effects);
-        let waker = Self::hand_over(receiver, value, self.direct);
+        let waker = Self::hand_over(receiver, value, self.ticket());
         effects.wake(waker);
+    }
+
+    /// The number of the last value that left, from the buffer or from hand to hand: values that go
+    /// back are put in this order.
+    pub(super) fn ticket(&self) -> u64 {
+        self.direct + self.buffer.head()
+    }
+
+    /// The number of the value to be taken next, if that one has gone back.
+    pub(super) fn oldest_ticket(&self) -> Option<u64> {
+        self.returned.last().map(|(ticket, _)| *ticket)
     }
 
     /// Gives a value to a claimed receiver.
@@ -289,7 +302,8 @@ impl<T> State<T> {
     }
 
     fn admit_first(&mut self, effects: &mut Effects<T>) {
-        if !self.has_room() {
+        // The parked senders of a closed channel are told so, round by round.
+        if self.closed || !self.has_room() {
             return;
         }
         // SAFETY: under the lock; the node is settled below.
@@ -615,5 +629,29 @@ impl<T> State<T> {
 impl<T> Drop for State<T> {
     fn drop(&mut self) {
         drop(self.buffer.take_all(&mut self.blocks));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_given_back_after_the_close_admits_nobody() {
+        let mut state = State::<u8>::new(1, Overflow::Block, None);
+        state.try_reserve().unwrap();
+        let node = Node::new(Some(7));
+        // SAFETY: a local that stays where it is until it has been settled.
+        unsafe {
+            let parked = Parked { waker: None, claim: None, want: Want::Value };
+            state.park_sender(NonNull::from(&node), parked);
+        }
+        assert!(state.let_go_receiver());
+        assert_eq!(state.take_undelivered().count(), 0);
+        let mut effects = Effects::none();
+        state.unreserve(&mut effects);
+        assert_eq!((state.len(), node.state()), (0, WAITING));
+        assert!(state.end_waiting(&mut Vec::new()));
+        assert_eq!(node.state(), CLOSED);
     }
 }

@@ -13,7 +13,7 @@ use std::{
 
 use super::{
     Channel,
-    node::{CLOSED, DISCARDED, DONE, IDLE, Node, Parked, TAKEN, WAITING, Want},
+    node::{CLOSED, DISCARDED, DONE, IDLE, Node, Parked, WAITING, Want},
     state::{Effects, Offer, State, Take},
 };
 use crate::{
@@ -29,6 +29,9 @@ pub(crate) enum Side {
     Send,
     Receive,
 }
+
+/// What is said of a send that is used again after it has ended.
+pub(super) const NOTHING_TO_SEND: &str = "a send that has given up its value is used again";
 
 /// Releases the lock and says what the next one would find.
 fn unlock<T>(state: Guard<'_, State<T>>) {
@@ -142,20 +145,47 @@ impl<T> Channel<T> {
 
     /// Offers the value in `slot` without waiting. `tries` counts a failure as one of `try_send`.
     #[inline(always)]
-    pub(super) fn offer(&self, slot: &mut Option<T>, is_task: bool, tries: bool) -> Offer {
-        let mut state = self.lock(is_task);
+    pub(super) fn offer(&self, slot: &mut Option<T>, tries: bool) -> Offer {
+        let mut state = self.lock(false);
         if state.offer_quickly(slot) {
             return Offer::Sent;
         }
-        self.offer_slowly(state, slot, tries)
+        self.offer_slowly(state, slot, tries, |_| {})
+    }
+
+    /// Offers the value in the slot of a node that is not parked, without waiting.
+    #[inline(always)]
+    pub(super) fn offer_node(&self, node: &Node<T>, is_task: bool) -> Offer {
+        let mut state = self.lock(is_task);
+        // SAFETY: the owner of a node that is not parked.
+        if unsafe { node.slot(|slot| state.offer_quickly(slot)) } {
+            drop(state);
+            node.set_state(DONE);
+            return Offer::Sent;
+        }
+        self.offer_node_slowly(state, node)
     }
 
     #[inline(never)]
-    pub(super) fn offer_slowly(
+    pub(super) fn offer_node_slowly(&self, state: Guard<'_, State<T>>, node: &Node<T>) -> Offer {
+        // Before the effects: should one panic, the node must not look as though it never began.
+        let ended = |offer| match offer {
+            Offer::Sent => node.set_state(DONE),
+            Offer::Discarded => node.set_state(DISCARDED),
+            Offer::Closed => node.set_state(CLOSED),
+            Offer::Full => {}
+        };
+        // SAFETY: the owner of a node that is not parked.
+        unsafe { node.slot(|slot| self.offer_slowly(state, slot, false, ended)) }
+    }
+
+    #[inline(never)]
+    fn offer_slowly(
         &self,
         mut state: Guard<'_, State<T>>,
         slot: &mut Option<T>,
         tries: bool,
+        ended: impl FnOnce(Offer),
     ) -> Offer {
         let mut effects = Effects::none();
         let offer = state.offer_slowly(slot, &mut effects);
@@ -163,6 +193,7 @@ impl<T> Channel<T> {
             count!(state.counters, send_full += tries);
         }
         unlock(state);
+        ended(offer);
         self.carry_out(&mut effects);
         offer
     }
@@ -202,6 +233,8 @@ impl<T> Channel<T> {
         node: &Node<T>,
         waker: Option<&Waker>,
     ) -> Poll<u8> {
+        // SAFETY: the owner of an IDLE node may use its slot.
+        assert!(unsafe { node.slot(|slot| slot.is_some()) }, "{NOTHING_TO_SEND}");
         let mut effects = Effects::none();
         let as_sender = (Side::Send, Want::Value);
         // SAFETY: the owner of an IDLE node may use its slot; the rest is the caller's promise.
@@ -294,14 +327,16 @@ impl<T> Channel<T> {
         tries: bool,
     ) -> Take {
         let mut effects = Effects::none();
+        let oldest = state.oldest_ticket();
         let take = state.take_slowly(place, &mut effects);
         if take == Take::Empty {
             count!(state.counters, recv_empty += tries);
         }
+        let ticket = oldest.unwrap_or(state.ticket());
         unlock(state);
         if take == Take::Taken {
             // SAFETY: taken, so the place is written.
-            unsafe { self.deliver(&mut effects, place) };
+            unsafe { self.deliver(&mut effects, place, ticket) };
         }
         take
     }
@@ -344,16 +379,20 @@ impl<T> Channel<T> {
         waker: Option<&Waker>,
     ) -> Poll<Take> {
         let mut effects = Effects::none();
+        let mut ticket = 0;
         let as_receiver = (Side::Receive, Want::Value);
         // SAFETY: the caller's promise.
         let polled = unsafe {
             self.attempt_or_park(state, node, as_receiver, waker, &mut effects, |state, effects| {
-                Some(state.take_slowly(place, effects)).filter(|take| *take != Take::Empty)
+                let oldest = state.oldest_ticket();
+                let take = state.take_slowly(place, effects);
+                ticket = oldest.unwrap_or(state.ticket());
+                Some(take).filter(|take| *take != Take::Empty)
             })
         };
         match polled {
             // SAFETY: taken, so the place is written.
-            Poll::Ready(Take::Taken) => unsafe { self.deliver(&mut effects, place) },
+            Poll::Ready(Take::Taken) => unsafe { self.deliver(&mut effects, place, ticket) },
             Poll::Ready(_) => self.carry_out(&mut effects),
             Poll::Pending => {}
         }
@@ -394,11 +433,8 @@ impl<T> Channel<T> {
         let Some(value) = (unsafe { node.slot(|slot| slot.take()) }) else { return };
         let mut effects = Effects::none();
         let mut state = self.state.lock();
-        let ticket = match node.state() {
-            TAKEN => 0,
-            // SAFETY: under the lock, after having been listed.
-            _ => unsafe { node.links(|links| links.ticket) },
-        };
+        // SAFETY: under the lock; a node with a value has its number.
+        let ticket = unsafe { node.links(|links| links.ticket) };
         state.give_back(ticket, value, &mut effects);
         drop(state);
         node.set_state(IDLE);

@@ -150,6 +150,7 @@ impl<R, P: Chain<R>, C: Clause, F: FnOnce(C::Output) -> R> Chain<R> for Arms<P, 
         if !numbers.contains(&P::COUNT) {
             return None;
         }
+        assert!(handler.is_some(), "a select ends once");
         let output = clause.attempt_plainly(is_task)?;
         Some(handler.take().expect("a select ends once")(output))
     }

@@ -159,7 +159,6 @@ impl<T> Channel<T> {
         let mut state = self.lock(is_task);
         // SAFETY: the owner of a node that is not parked.
         if unsafe { node.slot(|slot| state.offer_quickly(slot)) } {
-            drop(state);
             node.set_state(DONE);
             return Offer::Sent;
         }
@@ -214,7 +213,6 @@ impl<T> Channel<T> {
             let mut state = self.lock(waker.is_some());
             // SAFETY: the owner of an IDLE node may use its slot.
             if unsafe { node.slot(|slot| state.offer_quickly(slot)) } {
-                drop(state);
                 node.set_state(DONE);
                 return Poll::Ready(DONE);
             }

@@ -199,7 +199,7 @@ impl Counters {
     }
 
     /// Notes the time of an operation; true when somebody observes this channel. The clock is read
-    /// by the caller, outside the lock where there is one: it takes longer than an operation.
+    /// by the caller: a queue does so outside its lock, since it takes longer than an operation.
     #[cold]
     pub(crate) fn sample(&mut self, now: Instant) -> bool {
         if !cfg!(feature = "metrics") {

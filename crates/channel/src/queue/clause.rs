@@ -4,7 +4,7 @@ use std::{mem::MaybeUninit, pin::Pin, ptr::NonNull, task::Waker};
 
 use super::{
     Channel,
-    node::{CLOSED, DISCARDED, DONE, IDLE, Node, Parked, SPENT, TAKEN, WAITING, Want},
+    node::{CLOSED, DISCARDED, DONE, IDLE, Node, Parked, SPENT, WAITING, Want},
     recv::Recv,
     send::SendValue,
     state::{Effects, Offer, Take},
@@ -54,19 +54,7 @@ impl<T> ClauseAction for SendValue<'_, T> {
         if self.seems_stuck() {
             return false;
         }
-        let mut effects = Effects::none();
-        let mut state = channel.state.lock();
-        // SAFETY: the owner of an IDLE node.
-        let offer = unsafe { node.slot(|slot| state.offer(slot, &mut effects)) };
-        drop(state);
-        match offer {
-            Offer::Full => return false,
-            Offer::Sent => node.set_state(DONE),
-            Offer::Discarded => node.set_state(DISCARDED),
-            Offer::Closed => node.set_state(CLOSED),
-        }
-        channel.carry_out(&mut effects);
-        true
+        channel.offer_node(node, false) != Offer::Full
     }
 
     #[inline(always)]
@@ -139,17 +127,15 @@ impl<T> ClauseAction for Recv<'_, T> {
         let mut place = MaybeUninit::uninit();
         let mut effects = Effects::none();
         let mut state = channel.state.lock();
-        let oldest = state.oldest_ticket();
         match state.take(&mut place, &mut effects) {
             Take::Taken => {
-                let ticket = oldest.unwrap_or(state.ticket());
                 drop(state);
                 // SAFETY: taken, so the place is written; the owner of an IDLE node.
                 unsafe {
-                    channel.deliver(&mut effects, &mut place, ticket);
-                    node.fill(place.assume_init(), ticket);
+                    channel.deliver(&mut effects, &mut place);
+                    node.fill(place.assume_init(), effects.ticket);
                 }
-                node.set_state(TAKEN);
+                node.set_state(DONE);
             }
             Take::Empty => return false,
             Take::Closed => node.set_state(CLOSED),

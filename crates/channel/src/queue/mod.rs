@@ -141,14 +141,9 @@ impl<T> Channel<T> {
     /// # Safety
     /// The place holds a value; it still does afterwards, unless this unwinds.
     #[inline(always)]
-    pub(crate) unsafe fn deliver(
-        &self,
-        effects: &mut Effects<T>,
-        place: &mut MaybeUninit<T>,
-        ticket: u64,
-    ) {
+    pub(crate) unsafe fn deliver(&self, effects: &mut Effects<T>, place: &mut MaybeUninit<T>) {
         if effects.any {
-            let guard = Undelivered { channel: self, place, ticket };
+            let guard = Undelivered { channel: self, place, ticket: effects.ticket };
             self.carry_out_some(effects);
             mem::forget(guard);
         }

@@ -31,10 +31,7 @@ pub(crate) const CLOSED: u8 = 3;
 /// Outcome of a send attempt, never of a parked one: accepted and discarded by `DropNewest`.
 pub(crate) const DISCARDED: u8 = 4;
 
-/// Outcome of a receive attempt in a select, never of a parked one: the value is in the slot, and
-/// was the oldest there was.
-pub(crate) const TAKEN: u8 = 6;
-/// A reusable send clause whose value is gone; only its refill changes that.
+/// A send whose value is gone: a reusable clause, until its refill, or one that gave it back.
 pub(crate) const SPENT: u8 = 5;
 
 /// What a parked sender wants.

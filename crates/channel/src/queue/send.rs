@@ -67,12 +67,7 @@ impl<'a, T> SendValue<'a, T> {
     }
 
     fn ended(&self, offer: Offer) -> Option<Result<Sent, SendError<T>>> {
-        match offer {
-            Offer::Sent => Some(Ok(Sent::Accepted)),
-            Offer::Discarded => Some(Ok(Sent::Dropped)),
-            Offer::Full => None,
-            Offer::Closed => Some(Err(self.error(ErrorKind::Closed))),
-        }
+        offer.outcome().map(|outcome| self.result(outcome))
     }
 
     #[inline(never)]

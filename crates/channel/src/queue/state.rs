@@ -263,13 +263,8 @@ impl<T> State<T> {
 
     /// The number of the last value that left, from the buffer or from hand to hand: values that go
     /// back are put in this order.
-    pub(super) fn ticket(&self) -> u64 {
+    fn ticket(&self) -> u64 {
         self.direct + self.buffer.head()
-    }
-
-    /// The number of the value to be taken next, if that one has gone back.
-    pub(super) fn oldest_ticket(&self) -> Option<u64> {
-        self.returned.last().map(|(ticket, _)| *ticket)
     }
 
     /// Gives a value to a claimed receiver.
@@ -378,6 +373,7 @@ impl<T> State<T> {
             Some(slot) => place.write(unsafe { slot.read() }),
             None => return self.take_slowly(place, effects),
         };
+        effects.ticket = self.ticket();
         Take::Taken
     }
 
@@ -410,6 +406,7 @@ impl<T> State<T> {
                 let value = sender.as_ref().slot(|slot| slot.take());
                 let value = place.write(value.expect("a parked sender has its value"));
                 self.direct += 1;
+                effects.ticket = self.ticket();
                 self.count_sent(self.direct, value, effects);
                 self.count_received(self.direct, value, effects);
                 effects.wake(Node::settle(sender, DONE));
@@ -424,11 +421,13 @@ impl<T> State<T> {
     }
 
     fn take_held(&mut self, place: &mut MaybeUninit<T>, effects: &mut Effects<T>) -> Take {
-        let value = if let Some((_, value)) = self.returned.pop() {
+        let value = if let Some((ticket, value)) = self.returned.pop() {
             self.recvs_beside(1);
+            effects.ticket = ticket;
             place.write(value)
         } else {
             let slot = self.buffer.pop_slowly(&mut self.blocks).expect("something is held");
+            effects.ticket = self.ticket();
             // SAFETY: a value that was taken out, and moves on once.
             place.write(unsafe { slot.read() })
         };

@@ -3,7 +3,7 @@
 //!
 //! Wakers are cloned and dropped outside the lock, since they are user code. So an operation that
 //! has to park with one attempts twice: once to see that it must park, and once more under the
-//! lock in which it parks.
+//! lock in which it parks; unless the lock's hint says beforehand that it will park.
 
 use std::{
     mem::MaybeUninit,
@@ -13,7 +13,7 @@ use std::{
 
 use super::{
     Channel,
-    node::{CLOSED, DISCARDED, DONE, IDLE, Node, Parked, WAITING, Want},
+    node::{CLOSED, DONE, IDLE, Node, Parked, WAITING, Want},
     state::{Effects, Offer, State, Take},
 };
 use crate::{
@@ -31,7 +31,8 @@ pub(crate) enum Side {
 }
 
 /// What is said of a send that is used again after it has ended.
-pub(super) const NOTHING_TO_SEND: &str = "a send that has given up its value is used again";
+pub(super) const NOTHING_TO_SEND: &str =
+    "a send that has given up its value is used again: make another with `send`";
 
 /// Releases the lock and says what the next one would find.
 fn unlock<T>(state: Guard<'_, State<T>>) {
@@ -166,14 +167,10 @@ impl<T> Channel<T> {
     }
 
     #[inline(never)]
-    pub(super) fn offer_node_slowly(&self, state: Guard<'_, State<T>>, node: &Node<T>) -> Offer {
+    fn offer_node_slowly(&self, state: Guard<'_, State<T>>, node: &Node<T>) -> Offer {
         // Before the effects: should one panic, the node must not look as though it never began.
-        let ended = |offer| match offer {
-            Offer::Sent => node.set_state(DONE),
-            Offer::Discarded => node.set_state(DISCARDED),
-            Offer::Closed => node.set_state(CLOSED),
-            Offer::Full => {}
-        };
+        let ended =
+            |offer: Offer| offer.outcome().into_iter().for_each(|outcome| node.set_state(outcome));
         // SAFETY: the owner of a node that is not parked.
         unsafe { node.slot(|slot| self.offer_slowly(state, slot, false, ended)) }
     }
@@ -238,12 +235,7 @@ impl<T> Channel<T> {
         // SAFETY: the owner of an IDLE node may use its slot; the rest is the caller's promise.
         let polled = unsafe {
             self.attempt_or_park(state, node, as_sender, waker, &mut effects, |state, effects| {
-                match node.slot(|slot| state.offer_slowly(slot, effects)) {
-                    Offer::Sent => Some(DONE),
-                    Offer::Discarded => Some(DISCARDED),
-                    Offer::Closed => Some(CLOSED),
-                    Offer::Full => None,
-                }
+                node.slot(|slot| state.offer_slowly(slot, effects)).outcome()
             })
         };
         if let Poll::Ready(outcome) = polled {
@@ -325,16 +317,14 @@ impl<T> Channel<T> {
         tries: bool,
     ) -> Take {
         let mut effects = Effects::none();
-        let oldest = state.oldest_ticket();
         let take = state.take_slowly(place, &mut effects);
         if take == Take::Empty {
             count!(state.counters, recv_empty += tries);
         }
-        let ticket = oldest.unwrap_or(state.ticket());
         unlock(state);
         if take == Take::Taken {
             // SAFETY: taken, so the place is written.
-            unsafe { self.deliver(&mut effects, place, ticket) };
+            unsafe { self.deliver(&mut effects, place) };
         }
         take
     }
@@ -377,20 +367,16 @@ impl<T> Channel<T> {
         waker: Option<&Waker>,
     ) -> Poll<Take> {
         let mut effects = Effects::none();
-        let mut ticket = 0;
         let as_receiver = (Side::Receive, Want::Value);
         // SAFETY: the caller's promise.
         let polled = unsafe {
             self.attempt_or_park(state, node, as_receiver, waker, &mut effects, |state, effects| {
-                let oldest = state.oldest_ticket();
-                let take = state.take_slowly(place, effects);
-                ticket = oldest.unwrap_or(state.ticket());
-                Some(take).filter(|take| *take != Take::Empty)
+                Some(state.take_slowly(place, effects)).filter(|take| *take != Take::Empty)
             })
         };
         match polled {
             // SAFETY: taken, so the place is written.
-            Poll::Ready(Take::Taken) => unsafe { self.deliver(&mut effects, place, ticket) },
+            Poll::Ready(Take::Taken) => unsafe { self.deliver(&mut effects, place) },
             Poll::Ready(_) => self.carry_out(&mut effects),
             Poll::Pending => {}
         }

@@ -2,6 +2,8 @@
 
 use std::task::Waker;
 
+use crate::queue::node::{CLOSED, DISCARDED, DONE};
+
 /// What an operation leaves to be done outside the lock. `any` is all that is looked at when there
 /// is nothing.
 pub(crate) struct Effects<T> {
@@ -12,12 +14,14 @@ pub(crate) struct Effects<T> {
     /// A waker that was not needed after all.
     pub(crate) spare: Option<Waker>,
     pub(crate) discard: Option<T>,
+    /// The hand-off number of the value that was taken, should it go back.
+    pub(crate) ticket: u64,
 }
 
 impl<T> Effects<T> {
     #[inline(always)]
     pub(crate) const fn none() -> Effects<T> {
-        Effects { any: false, sampled: false, wake: None, spare: None, discard: None }
+        Effects { any: false, sampled: false, wake: None, spare: None, discard: None, ticket: 0 }
     }
 
     pub(super) fn wake(&mut self, waker: Option<Waker>) {
@@ -52,6 +56,18 @@ pub(crate) enum Offer {
     Full,
     /// Left where it was: closed.
     Closed,
+}
+
+impl Offer {
+    /// How a send that made it has ended; none when it has not.
+    pub(crate) fn outcome(self) -> Option<u8> {
+        match self {
+            Offer::Sent => Some(DONE),
+            Offer::Discarded => Some(DISCARDED),
+            Offer::Closed => Some(CLOSED),
+            Offer::Full => None,
+        }
+    }
 }
 
 /// What a receiver found.

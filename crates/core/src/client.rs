@@ -1,0 +1,159 @@
+//! A client's decisions: what it may submit, which calls go where, what is held, when to give up.
+//!
+//! Tasks go through the controller, which answers for them. Calls go straight to the worker that hosts
+//! the actor, numbered per instance and sent in the order in which they were made. A call that was sent
+//! is settled by that host's word, or by the controller's word that the host's session is over; until
+//! then no later call goes to another instance, so the order holds across restarts. A call that
+//! certainly never ran is sent again; one that may have run only if the actor allows it.
+//!
+//! The order of use: [`Client::handle`] for what happens, the other methods for what the user wants;
+//! effects are done in order. Where things are decided: `session.rs` membership, `task.rs` tasks and
+//! values, `call.rs` actors and calls, `hold.rs` handles.
+
+mod call;
+mod check;
+mod effect;
+mod event;
+mod hold;
+mod session;
+mod task;
+
+pub use effect::Effect;
+pub use event::Event;
+
+use crate::id::{ActorEpoch, ActorId, ObjectId, Session, TaskId, Thing};
+use crate::lease::Held;
+use crate::map::{Map, Set};
+use crate::message::{ToClient, Try};
+use crate::time::Time;
+use call::{ActorView, Call};
+use std::collections::BTreeSet;
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Timer {
+    /// The lease is over.
+    Lease,
+    /// A call's deadline.
+    Call(TaskId),
+}
+
+/// See the [module](self).
+#[derive(Debug, Default)]
+pub struct Client {
+    session: Option<Session>,
+    lease: Option<Held>,
+    /// How many submissions were promised room, and how many were made.
+    promised: u64,
+    submitted: u64,
+    /// Tasks that have not ended.
+    tasks: Set<TaskId>,
+    /// Objects that were asked for.
+    fetching: Set<ObjectId>,
+    /// Actors asked for by name or to be created.
+    creating: Set<ActorId>,
+    finding: BTreeSet<u64>,
+    actors: Map<ActorId, ActorView>,
+    calls: Map<TaskId, Call>,
+    /// The number of the next call to each actor's instance.
+    numbered: Map<ActorId, (ActorEpoch, u64)>,
+    /// Calls that were given up while a worker had them: its answer may still name things.
+    abandoned: Map<Try, Session>,
+    /// Workers that were spoken to.
+    hosts: Set<Session>,
+    /// How many handles there are to each thing.
+    handles: Map<Thing, u32>,
+    /// How many calls and fetches that have not ended need each thing.
+    in_use: Map<Thing, u32>,
+    timers: BTreeSet<(Time, Timer)>,
+}
+
+impl Client {
+    /// A client that has not joined yet.
+    pub fn new() -> Client {
+        Client::default()
+    }
+
+    /// Something happened.
+    pub fn handle(&mut self, now: Time, event: Event, effects: &mut Vec<Effect>) {
+        if self.lease.as_ref().is_some_and(|lease| lease.is_over(now)) {
+            self.stop("its lease ran out: the controller was not heard", effects);
+        }
+        match event {
+            Event::Joined { session, terms, asked_at } => {
+                self.joined(now, session, terms, asked_at, effects)
+            }
+            Event::PingReceived { session, ping } => self.pinged(now, session, ping, effects),
+            Event::Fenced { session } => {
+                if self.session == Some(session) {
+                    self.stop("the controller ended it", effects);
+                }
+            }
+            Event::ControllerSaid { session, message } => {
+                if self.session == Some(session) {
+                    self.controller_said(message, effects);
+                }
+            }
+            Event::HostSaid { host, message } => {
+                if self.hosts.contains(&host) {
+                    self.host_said(host, message, effects);
+                }
+            }
+            Event::HostClosed { host, unsent } => self.host_closed(host, &unsent, effects),
+            Event::TimePassed => self.time_passed(now, effects),
+        }
+    }
+
+    fn controller_said(&mut self, message: ToClient, effects: &mut Vec<Effect>) {
+        match message {
+            ToClient::Credit { total } => {
+                self.promised = self.promised.max(total);
+                effects.push(Effect::Room);
+            }
+            ToClient::TaskEnded { task, outcome } => self.task_ended(task, outcome, effects),
+            ToClient::ObjectReady { object, value } => {
+                if self.fetching.remove(&object) {
+                    effects.push(Effect::ObjectReady { object, value });
+                    self.end_use(Thing::Object(object), effects);
+                }
+            }
+            ToClient::ActorCreated { requested, actor } => {
+                self.actor_created(requested, actor, effects);
+            }
+            ToClient::ActorFound { request, actor } => self.actor_found(request, actor, effects),
+            ToClient::ActorChanged { actor, place } => self.actor_changed(actor, place, effects),
+            ToClient::SessionEnded { session } => {
+                if self.hosts.contains(&session) {
+                    effects.push(Effect::CloseHost { host: session });
+                }
+            }
+        }
+    }
+
+    fn time_passed(&mut self, now: Time, effects: &mut Vec<Effect>) {
+        while let Some((time, timer)) = self.timers.first().copied() {
+            if time > now {
+                return;
+            }
+            self.timers.pop_first();
+            match timer {
+                Timer::Lease => {} // `handle` looks at the lease before anything else.
+                Timer::Call(call) => self.call_is_late(now, call, effects),
+            }
+        }
+    }
+
+    /// When [`Event::TimePassed`] is due.
+    pub fn next_wake(&self) -> Option<Time> {
+        self.timers.first().map(|(time, _)| *time)
+    }
+
+    /// The session it speaks under.
+    pub fn session(&self) -> Option<Session> {
+        self.session
+    }
+
+    /// How much has not ended: tasks, calls, fetches.
+    pub fn outstanding(&self) -> usize {
+        self.tasks.len() + self.calls.len() + self.fetching.len()
+    }
+}

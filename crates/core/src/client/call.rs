@@ -1,0 +1,484 @@
+//! Actors as a client sees them, and its calls to them.
+
+use super::{Client, Effect, Timer};
+use crate::error::{Error, Ran};
+use crate::id::{ActorEpoch, ActorId, Attempt, Session, TaskId, Thing};
+use crate::message::{ActorPlace, FromClient, FromHost, ToHost, Try};
+use crate::payload::{Outcome, Value};
+use crate::spec::{ActorSpec, Budget, Target, TaskOptions, TaskSpec};
+use crate::time::Time;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What a client knows of an actor.
+#[derive(Debug)]
+pub(super) struct ActorView {
+    place: ActorPlace,
+    /// How often a call that may have run is sent again.
+    retries: Budget,
+    /// The instance said, or is known, to be over: calls wait for the next.
+    pub stalled: Option<ActorEpoch>,
+    /// Calls that have not ended, in the order in which they were made.
+    pub order: BTreeMap<u64, TaskId>,
+    next_order: u64,
+}
+
+/// A call that has not ended.
+#[derive(Debug)]
+pub(super) struct Call {
+    spec: Arc<TaskSpec>,
+    values: Vec<Value>,
+    actor: ActorId,
+    order: u64,
+    attempt: Attempt,
+    spent: u32,
+    deadline: Option<Time>,
+    pub state: State,
+    cancelled: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum State {
+    /// It certainly did not run.
+    Waiting,
+    /// It was sent, and may have run.
+    Sent { host: Session, epoch: ActorEpoch },
+    /// The controller sees to it.
+    Relayed,
+}
+
+impl Call {
+    pub fn may_have_run(&self) -> Ran {
+        match self.state {
+            State::Waiting if self.spent == 0 => Ran::No,
+            State::Waiting | State::Sent { .. } | State::Relayed => Ran::Maybe,
+        }
+    }
+}
+
+impl Client {
+    /// Creates an actor, or finds the one that has its name; it is held.
+    pub fn create_actor(
+        &mut self,
+        spec: Arc<ActorSpec>,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), Error> {
+        self.must_be_joined()?;
+        spec.validate()?;
+        self.creating.insert(spec.id);
+        effects.push(Effect::ToController(FromClient::CreateActor(spec)));
+        Ok(())
+    }
+
+    /// Finds an actor by name; it is held.
+    pub fn find_actor(
+        &mut self,
+        request: u64,
+        namespace: Arc<str>,
+        name: Arc<str>,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), Error> {
+        self.must_be_joined()?;
+        self.finding.insert(request);
+        effects.push(Effect::ToController(FromClient::FindActor { request, namespace, name }));
+        Ok(())
+    }
+
+    /// Ends an actor for good.
+    pub fn delete_actor(&mut self, actor: ActorId, effects: &mut Vec<Effect>) -> Result<(), Error> {
+        self.must_be_joined()?;
+        effects.push(Effect::ToController(FromClient::DeleteActor { actor }));
+        Ok(())
+    }
+
+    pub(super) fn actor_created(
+        &mut self,
+        requested: ActorId,
+        actor: Result<ActorId, Error>,
+        effects: &mut Vec<Effect>,
+    ) {
+        if self.creating.remove(&requested) {
+            if let Ok(actor) = actor {
+                self.adopt(Thing::Actor(actor));
+            }
+            effects.push(Effect::ActorCreated { requested, actor });
+        }
+    }
+
+    pub(super) fn actor_found(
+        &mut self,
+        request: u64,
+        actor: Result<ActorId, Error>,
+        effects: &mut Vec<Effect>,
+    ) {
+        if self.finding.remove(&request) {
+            if let Ok(actor) = actor {
+                self.adopt(Thing::Actor(actor));
+            }
+            effects.push(Effect::ActorFound { request, actor });
+        }
+    }
+
+    /// What is known of an actor; if nothing is, the controller is asked.
+    fn view(&mut self, id: ActorId, effects: &mut Vec<Effect>) -> &mut ActorView {
+        self.actors.entry(id).or_insert_with(|| {
+            effects.push(Effect::ToController(FromClient::WatchActor { actor: id }));
+            ActorView {
+                place: ActorPlace::Nowhere,
+                retries: Budget::Times(0),
+                stalled: None,
+                order: BTreeMap::new(),
+                next_order: 0,
+            }
+        })
+    }
+
+    pub(super) fn forget_actor(&mut self, id: ActorId) {
+        self.actors.remove(&id);
+    }
+
+    /// Calls an actor. The values of the objects that the call needs are there already.
+    pub fn call(
+        &mut self,
+        spec: Arc<TaskSpec>,
+        values: Vec<Value>,
+        deadline: Option<Time>,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), Error> {
+        self.must_be_joined()?;
+        spec.validate()?;
+        let Target::Method { actor, .. } = spec.target else {
+            return Err(Error::invalid(
+                "only methods of actors are called; functions are submitted",
+            ));
+        };
+        let id = spec.id;
+        let view = self.view(actor, effects);
+        view.next_order += 1;
+        let order = view.next_order;
+        view.order.insert(order, id);
+        if let Some(deadline) = deadline {
+            self.timers.insert((deadline, Timer::Call(id)));
+        }
+        for thing in spec.held().chain([Thing::Actor(actor)]) {
+            self.begin_use(thing);
+        }
+        let attempt = Attempt(0);
+        let state = State::Waiting;
+        self.calls.insert(
+            id,
+            Call {
+                spec,
+                values,
+                actor,
+                order,
+                attempt,
+                spent: 0,
+                deadline,
+                state,
+                cancelled: false,
+            },
+        );
+        self.send_calls(actor, effects);
+        Ok(())
+    }
+
+    /// Sends the calls that wait, in order, if there is an instance that takes them and no call to an
+    /// earlier one is unsettled.
+    fn send_calls(&mut self, id: ActorId, effects: &mut Vec<Effect>) {
+        let Some(view) = self.actors.get_mut(&id) else { return };
+        let (epoch, host, address) = match &view.place {
+            ActorPlace::Ready { epoch, host, address, .. } => (*epoch, *host, address.clone()),
+            ActorPlace::Nowhere => return,
+            ActorPlace::Dead(error) => {
+                let error = error.clone();
+                return self.fail_calls(id, error, effects);
+            }
+        };
+        if view.stalled == Some(epoch) {
+            return;
+        }
+        let direct = address.is_some();
+        let unsettled = view.order.values().any(|call| match self.calls[call].state {
+            State::Waiting => false,
+            State::Sent { epoch: sent, .. } => sent != epoch,
+            State::Relayed => direct,
+        });
+        if unsettled {
+            return;
+        }
+        let Some(address) = address else { return self.relay_calls(id, effects) };
+        // The numbers outlive the view: they are the session's, not the handle's.
+        let numbered = self.numbered.entry(id).or_default();
+        if numbered.0 != epoch {
+            *numbered = (epoch, 0);
+        }
+        for call in view.order.values() {
+            let call = self.calls.get_mut(call).expect("an ordered call has not ended");
+            if call.state != State::Waiting {
+                continue;
+            }
+            if self.hosts.insert(host) {
+                effects.push(Effect::ToController(FromClient::Watch { session: host }));
+            }
+            call.attempt = call.attempt.next();
+            call.state = State::Sent { host, epoch };
+            let (spec, attempt, values) = (call.spec.clone(), call.attempt, call.values.clone());
+            let message = ToHost::Call { spec, attempt, epoch, number: numbered.1, values };
+            effects.push(Effect::ToHost { host, address: address.clone(), message });
+            numbered.1 += 1;
+        }
+    }
+
+    /// There will be no instance any more: calls that wait end.
+    fn fail_calls(&mut self, id: ActorId, error: Error, effects: &mut Vec<Effect>) {
+        self.numbered.remove(&id);
+        let calls: Vec<TaskId> = self.actors[&id].order.values().copied().collect();
+        for id in calls {
+            let call = &self.calls[&id];
+            if call.state == State::Waiting {
+                let ran = call.may_have_run();
+                self.end_call(id, Err(error.clone().ran(ran)), effects);
+            }
+        }
+    }
+
+    /// The host listens nowhere: the controller takes the calls to it.
+    fn relay_calls(&mut self, id: ActorId, effects: &mut Vec<Effect>) {
+        let calls: Vec<TaskId> = self.actors[&id].order.values().copied().collect();
+        for id in calls {
+            let call = self.calls.get_mut(&id).expect("an ordered call has not ended");
+            if call.state == State::Waiting {
+                call.state = State::Relayed;
+                // The controller counts from here: it is told what is left.
+                let mut spec = call.spec.clone();
+                if call.spent > 0 {
+                    let left = self.actors[&call.actor]
+                        .retries
+                        .min(spec.options.max_retries)
+                        .less(call.spent);
+                    let options = TaskOptions { max_retries: left, ..(*spec.options).clone() };
+                    spec = Arc::new(TaskSpec { options: Arc::new(options), ..(*spec).clone() });
+                }
+                self.send_task(spec, effects);
+            }
+        }
+    }
+
+    pub(super) fn actor_changed(
+        &mut self,
+        id: ActorId,
+        place: ActorPlace,
+        effects: &mut Vec<Effect>,
+    ) {
+        if !self.is_held(Thing::Actor(id)) {
+            return; // Its last handle went meanwhile.
+        }
+        let mut told = Vec::new(); // It is watched already: this is what the watch says.
+        let view = self.view(id, &mut told);
+        if let ActorPlace::Ready { options, .. } = &place {
+            view.retries = options.max_task_retries;
+        }
+        view.place = place;
+        self.send_calls(id, effects);
+    }
+
+    /// Whether this attempt was sent to this host and is unsettled.
+    fn is_sent(&self, host: Session, tried: Try) -> bool {
+        self.calls.get(&tried.task).is_some_and(|call| {
+            call.attempt == tried.attempt
+                && matches!(call.state, State::Sent { host: sent, .. } if sent == host)
+        })
+    }
+
+    pub(super) fn host_said(
+        &mut self,
+        host: Session,
+        message: FromHost,
+        effects: &mut Vec<Effect>,
+    ) {
+        match message {
+            FromHost::CallEnded { attempt, outcome } => {
+                let contains: Vec<Thing> =
+                    outcome.iter().flatten().flat_map(|value| value.contains.clone()).collect();
+                let wanted = self.is_sent(host, attempt);
+                self.abandoned.remove(&attempt);
+                if !contains.is_empty() {
+                    for thing in contains.iter().filter(|_| wanted) {
+                        self.retain(*thing, effects);
+                    }
+                    effects.push(Effect::ToController(FromClient::Accept { call: attempt }));
+                }
+                if wanted {
+                    let actor = self.calls[&attempt.task].actor;
+                    self.end_call(attempt.task, outcome, effects);
+                    self.send_calls(actor, effects);
+                }
+            }
+            FromHost::CallRefused { attempt, .. } => {
+                self.abandoned.remove(&attempt);
+                if self.is_sent(host, attempt) {
+                    self.stall(attempt.task);
+                    self.wait_again(attempt.task, effects);
+                }
+            }
+            FromHost::CallLost { attempt, error } => {
+                self.abandoned.remove(&attempt);
+                if self.is_sent(host, attempt) {
+                    self.stall(attempt.task);
+                    self.call_lost(attempt.task, error, effects);
+                }
+            }
+        }
+    }
+
+    /// The instance that a call was sent to takes no more.
+    fn stall(&mut self, id: TaskId) {
+        let call = &self.calls[&id];
+        if let State::Sent { epoch, .. } = call.state {
+            let view = self.actors.get_mut(&call.actor).expect("a call's actor is known");
+            view.stalled = view.stalled.max(Some(epoch));
+        }
+    }
+
+    /// A call certainly did not run: it waits for an instance, unless there will be none.
+    fn wait_again(&mut self, id: TaskId, effects: &mut Vec<Effect>) {
+        let call = self.calls.get_mut(&id).expect("it was sent");
+        call.state = State::Waiting;
+        let actor = call.actor;
+        if call.cancelled {
+            let error = cancelled(&call.spec).ran(call.may_have_run());
+            return self.end_call(id, Err(error), effects);
+        }
+        self.send_calls(actor, effects);
+    }
+
+    /// A call may have run, and nobody will ever say: it is sent again only where that is allowed.
+    fn call_lost(&mut self, id: TaskId, error: Error, effects: &mut Vec<Effect>) {
+        let call = self.calls.get_mut(&id).expect("it was sent");
+        let budget = self.actors[&call.actor].retries.min(call.spec.options.max_retries);
+        let allowed = budget.allows(call.spent) || crate::planted!(CallRepeated);
+        if allowed && !call.cancelled {
+            call.spent += 1;
+            return self.wait_again(id, effects);
+        }
+        let actor = call.actor;
+        let error = if call.cancelled { cancelled(&call.spec) } else { error };
+        self.end_call(id, Err(error.ran(Ran::Maybe)), effects);
+        self.send_calls(actor, effects);
+    }
+
+    /// A host's session is over, and its link closed: what was sent there may have run, except for what
+    /// never left.
+    pub(super) fn host_closed(&mut self, host: Session, unsent: &[Try], effects: &mut Vec<Effect>) {
+        self.hosts.remove(&host);
+        let given_up = self.abandoned.iter().filter(|(_, at)| **at == host);
+        let mut given_up: Vec<Try> = given_up.map(|(call, _)| *call).collect();
+        given_up.sort_unstable();
+        for call in given_up {
+            self.abandoned.remove(&call);
+            effects.push(Effect::ToController(FromClient::Accept { call }));
+        }
+        let sent = self.calls.iter().filter(
+            |(_, call)| matches!(call.state, State::Sent { host: sent, .. } if sent == host),
+        );
+        let mut sent: Vec<(ActorId, u64, TaskId)> =
+            sent.map(|(id, call)| (call.actor, call.order, *id)).collect();
+        sent.sort_unstable();
+        // All of them are unsettled until the last is looked at, so none overtakes another.
+        for (_, _, id) in &sent {
+            self.stall(*id);
+        }
+        for (_, _, id) in sent {
+            let Some(call) = self.calls.get(&id) else { continue };
+            if unsent.contains(&Try { task: id, attempt: call.attempt }) {
+                self.wait_again(id, effects);
+            } else {
+                // Its answer may have been on its way, naming things.
+                let call = Try { task: id, attempt: call.attempt };
+                effects.push(Effect::ToController(FromClient::Accept { call }));
+                let error = Error::unavailable(Ran::Maybe, format!("worker {} is gone", host.id));
+                self.call_lost(id, error, effects);
+            }
+        }
+    }
+
+    pub(super) fn cancel_call(&mut self, id: TaskId, force: bool, effects: &mut Vec<Effect>) {
+        let call = self.calls.get_mut(&id).expect("it has not ended");
+        call.cancelled = true;
+        match call.state {
+            State::Waiting => {
+                let error = cancelled(&call.spec).ran(call.may_have_run());
+                self.end_call(id, Err(error), effects);
+            }
+            State::Sent { host, .. } => {
+                let Some(address) = self.address_of(id) else { return };
+                let message = ToHost::CancelCall { call: id, force };
+                effects.push(Effect::ToHost { host, address, message });
+            }
+            State::Relayed => {
+                effects.push(Effect::ToController(FromClient::Cancel { task: id, force }))
+            }
+        }
+    }
+
+    /// Where the instance that has a call listens, if that is still its actor's place.
+    fn address_of(&self, id: TaskId) -> Option<Arc<str>> {
+        match &self.actors[&self.calls[&id].actor].place {
+            ActorPlace::Ready { address, .. } => address.clone(),
+            ActorPlace::Nowhere | ActorPlace::Dead(_) => None,
+        }
+    }
+
+    pub(super) fn call_is_late(&mut self, now: Time, id: TaskId, effects: &mut Vec<Effect>) {
+        let Some(call) = self.calls.get(&id) else { return };
+        if call.deadline.is_none_or(|deadline| deadline > now) {
+            return;
+        }
+        let ran = call.may_have_run();
+        let actor = call.actor;
+        let error = Error::timeout(format!(
+            "call {id} ({}) did not end by its deadline",
+            call.spec.target.name()
+        ));
+        if let State::Sent { host, .. } = call.state {
+            self.abandoned.insert(Try { task: id, attempt: call.attempt }, host);
+        }
+        if self.calls[&id].state != State::Waiting {
+            self.cancel_call(id, false, effects);
+        }
+        self.tasks.remove(&id);
+        self.end_call(id, Err(error.ran(ran)), effects);
+        self.send_calls(actor, effects);
+    }
+
+    /// The controller saw to the end of a call; those that waited for it may go direct now.
+    pub(super) fn relayed_call_ended(
+        &mut self,
+        id: TaskId,
+        outcome: Outcome,
+        effects: &mut Vec<Effect>,
+    ) {
+        let actor = self.calls[&id].actor;
+        for thing in outcome.iter().flatten().flat_map(|value| value.contains.clone()) {
+            self.retain(thing, effects);
+        }
+        self.end_call(id, outcome, effects);
+        self.send_calls(actor, effects);
+    }
+
+    /// The one end of a call.
+    pub(super) fn end_call(&mut self, id: TaskId, outcome: Outcome, effects: &mut Vec<Effect>) {
+        let call = self.calls.remove(&id).expect("a call ends once");
+        let view = self.actors.get_mut(&call.actor).expect("a call's actor is known");
+        view.order.remove(&call.order);
+        effects.push(Effect::Ended { task: id, outcome });
+        for thing in call.spec.held().chain([Thing::Actor(call.actor)]) {
+            self.end_use(thing, effects);
+        }
+    }
+}
+
+fn cancelled(spec: &TaskSpec) -> Error {
+    Error::cancelled(format!("call {} ({}) was cancelled", spec.id, spec.target.name()))
+}

@@ -1,0 +1,33 @@
+//! What must be true of a client after every event.
+
+use super::Client;
+use super::call::State;
+
+impl Client {
+    /// Panics, naming what is wrong, if the state does not add up.
+    pub fn check_invariants(&self) {
+        for (id, view) in &self.actors {
+            let mut waits = false;
+            for call in view.order.values() {
+                let call = self
+                    .calls
+                    .get(call)
+                    .unwrap_or_else(|| panic!("a call to {id} ended, and is listed"));
+                match call.state {
+                    State::Waiting => waits = true,
+                    State::Sent { epoch, .. } => {
+                        assert!(
+                            !waits || view.stalled >= Some(epoch),
+                            "a call to {id} overtook another"
+                        );
+                    }
+                    State::Relayed => {}
+                }
+            }
+        }
+        let listed: usize = self.actors.values().map(|view| view.order.len()).sum();
+        assert_eq!(listed, self.calls.len(), "calls that have not ended");
+        assert!(self.submitted <= self.promised, "submitted more than was promised room");
+        assert!(self.handles.values().all(|count| *count > 0), "a handle that is not there");
+    }
+}

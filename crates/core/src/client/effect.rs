@@ -1,0 +1,35 @@
+//! What a client asks of its shell.
+
+use crate::error::Error;
+use crate::id::{ActorId, ObjectId, Session, TaskId};
+use crate::lease::Pong;
+use crate::message::{FromClient, ToHost};
+use crate::payload::{Outcome, Value};
+use std::sync::Arc;
+
+/// What is to be done, in this order.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(missing_docs)] // Of fields only: each variant's sentence names its own.
+pub enum Effect {
+    /// Answer a ping, ahead of everything else.
+    Pong(Pong),
+    /// Send this to the controller.
+    ToController(FromClient),
+    /// Send this to the worker that listens there, making a link if there is none.
+    ToHost { host: Session, address: Arc<str>, message: ToHost },
+    /// Close the link to this worker for good, and say with
+    /// [`HostClosed`](super::Event::HostClosed) what was never sent.
+    CloseHost { host: Session },
+    /// More submissions are welcome.
+    Room,
+    /// A task or a call ended. What a call's values contain is held for the user.
+    Ended { task: TaskId, outcome: Outcome },
+    /// An object has a value, or never will.
+    ObjectReady { object: ObjectId, value: Result<Value, Error> },
+    /// The actor that was asked for, or why there is none.
+    ActorCreated { requested: ActorId, actor: Result<ActorId, Error> },
+    /// The actor that has the name, or why there is none.
+    ActorFound { request: u64, actor: Result<ActorId, Error> },
+    /// The session is over; everything that was asked for has ended.
+    Stopped(Session),
+}

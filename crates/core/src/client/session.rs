@@ -1,0 +1,92 @@
+//! Membership: joining, answering, and giving up everything when the session is over.
+
+use super::{Client, Effect, Timer};
+use crate::error::{Error, Ran};
+use crate::id::{ObjectId, Session, TaskId};
+use crate::lease::{Held, Ping, Terms};
+use crate::time::Time;
+
+impl Client {
+    pub(super) fn joined(
+        &mut self,
+        now: Time,
+        session: Session,
+        terms: Terms,
+        asked_at: Time,
+        effects: &mut Vec<Effect>,
+    ) {
+        assert!(self.session.is_none(), "a client stops before it joins again");
+        let lease = Held::new(terms, asked_at);
+        if lease.is_over(now) {
+            return effects.push(Effect::Stopped(session));
+        }
+        self.timers.insert((lease.ends_at(), Timer::Lease));
+        self.session = Some(session);
+        self.lease = Some(lease);
+    }
+
+    pub(super) fn pinged(
+        &mut self,
+        now: Time,
+        session: Session,
+        ping: Ping,
+        effects: &mut Vec<Effect>,
+    ) {
+        if self.session != Some(session) {
+            return;
+        }
+        let lease = self.lease.as_mut().expect("a session has a lease");
+        let before = lease.ends_at();
+        if let Some(pong) = lease.ping(now, ping) {
+            effects.push(Effect::Pong(pong));
+            let after = lease.ends_at();
+            if after != before {
+                self.timers.remove(&(before, Timer::Lease));
+                self.timers.insert((after, Timer::Lease));
+            }
+        }
+    }
+
+    /// The session is over: everything that waits ends, and says that it may have run.
+    pub(super) fn stop(&mut self, why: &str, effects: &mut Vec<Effect>) {
+        let Some(session) = self.session.take() else { return };
+        let gone = |ran| Error::unavailable(ran, format!("session {session} is over: {why}"));
+        // Calls that the controller sees to are among the tasks too.
+        let tasks = self.tasks.drain().filter(|task| !self.calls.contains_key(task));
+        let mut tasks: Vec<(TaskId, Ran)> = tasks.map(|task| (task, Ran::Maybe)).collect();
+        tasks.extend(self.calls.drain().map(|(id, call)| (id, call.may_have_run())));
+        tasks.sort_unstable_by_key(|(task, _)| *task);
+        for (task, ran) in tasks {
+            effects.push(Effect::Ended { task, outcome: Err(gone(ran)) });
+        }
+        let mut objects: Vec<ObjectId> = self.fetching.drain().collect();
+        objects.sort_unstable();
+        for object in objects {
+            effects.push(Effect::ObjectReady { object, value: Err(gone(Ran::Maybe)) });
+        }
+        let mut creating: Vec<_> = self.creating.drain().collect();
+        creating.sort_unstable();
+        for requested in creating {
+            effects.push(Effect::ActorCreated { requested, actor: Err(gone(Ran::Maybe)) });
+        }
+        for request in std::mem::take(&mut self.finding) {
+            effects.push(Effect::ActorFound { request, actor: Err(gone(Ran::No)) });
+        }
+        let mut hosts: Vec<Session> = self.hosts.drain().collect();
+        hosts.sort_unstable();
+        effects.extend(hosts.into_iter().map(|host| Effect::CloseHost { host }));
+        effects.push(Effect::Stopped(session));
+        *self = Client::default();
+    }
+
+    /// Says why nothing can be asked for, if there is no session.
+    pub(super) fn must_be_joined(&self) -> Result<(), Error> {
+        if self.session.is_some() {
+            return Ok(());
+        }
+        Err(Error::unavailable(
+            Ran::No,
+            "this client has no session: connect it to a cluster (again)",
+        ))
+    }
+}

@@ -1,0 +1,75 @@
+//! Tasks and values: asked of the controller, answered by it.
+
+use super::{Client, Effect};
+use crate::error::Error;
+use crate::id::{ObjectId, TaskId, Thing};
+use crate::message::FromClient;
+use crate::payload::{Outcome, Value};
+use crate::spec::TaskSpec;
+use std::sync::Arc;
+
+impl Client {
+    /// Submits a task; its results are held. `Exhausted` if no room was promised: wait for
+    /// [`Effect::Room`].
+    pub fn submit(&mut self, spec: Arc<TaskSpec>, effects: &mut Vec<Effect>) -> Result<(), Error> {
+        self.must_be_joined()?;
+        spec.validate()?;
+        if self.submitted >= self.promised {
+            return Err(Error::exhausted(
+                "the controller takes no more tasks now (max_pending_tasks): submit again when some ended",
+            ));
+        }
+        self.submitted += 1;
+        self.send_task(spec, effects);
+        Ok(())
+    }
+
+    pub(super) fn send_task(&mut self, spec: Arc<TaskSpec>, effects: &mut Vec<Effect>) {
+        self.tasks.insert(spec.id);
+        for object in spec.results() {
+            self.adopt(Thing::Object(object));
+        }
+        effects.push(Effect::ToController(FromClient::Submit(spec)));
+    }
+
+    pub(super) fn task_ended(&mut self, task: TaskId, outcome: Outcome, effects: &mut Vec<Effect>) {
+        if self.tasks.remove(&task) {
+            if self.calls.contains_key(&task) {
+                return self.relayed_call_ended(task, outcome, effects);
+            }
+            effects.push(Effect::Ended { task, outcome });
+        }
+    }
+
+    /// Stops a task or a call.
+    pub fn cancel(&mut self, task: TaskId, force: bool, effects: &mut Vec<Effect>) {
+        if self.tasks.contains(&task) {
+            effects.push(Effect::ToController(FromClient::Cancel { task, force }));
+        } else if self.calls.contains_key(&task) {
+            self.cancel_call(task, force, effects);
+        }
+    }
+
+    /// Puts a value; it is held.
+    pub fn put(
+        &mut self,
+        object: ObjectId,
+        value: Value,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), Error> {
+        self.must_be_joined()?;
+        self.adopt(Thing::Object(object));
+        effects.push(Effect::ToController(FromClient::Put { object, value }));
+        Ok(())
+    }
+
+    /// Asks for the value of an object that this client holds.
+    pub fn fetch(&mut self, object: ObjectId, effects: &mut Vec<Effect>) -> Result<(), Error> {
+        self.must_be_joined()?;
+        if self.fetching.insert(object) {
+            self.begin_use(Thing::Object(object));
+            effects.push(Effect::ToController(FromClient::Fetch { object }));
+        }
+        Ok(())
+    }
+}

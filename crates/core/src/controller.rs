@@ -1,0 +1,263 @@
+//! The controller's decisions: who is here, what runs where, what happens when somebody goes.
+//!
+//! One plain state, one function per event, effects through one door. The shell gives it events with
+//! the time, and does what it says, in order:
+//!
+//! 1. [`Controller::handle`] for everything that happens; [`Controller::submit`] and its siblings for
+//!    callers that have no session and want an answer.
+//! 2. [`Controller::next_wake`] says when to come back with [`Event::TimePassed`].
+//!
+//! Where things are decided: membership in `session.rs`, workers in `worker.rs`, tasks in `task.rs`,
+//! calls and actors in `actor.rs`, values and holds in `object.rs`, placement in
+//! [`schedule`](crate::schedule). `query.rs` only reads.
+
+mod actor;
+mod check;
+mod client;
+mod credit;
+mod effect;
+mod event;
+mod object;
+mod query;
+mod session;
+mod task;
+#[cfg(test)]
+mod tests;
+mod worker;
+
+pub use actor::{ActorState, DeathCause};
+pub use effect::{Effect, EndCause};
+pub use event::{Event, Role, WorkerInfo};
+pub use query::{ActorStatus, TaskState, TaskStatus, WorkerState, WorkerStatus};
+pub use task::Owner;
+
+use crate::hold::Holds;
+use crate::id::{
+    ActorEpoch, ActorId, Attempt, ControllerEpoch, ObjectId, SessionEpoch, SessionId, TaskId,
+};
+use crate::lease::Terms;
+use crate::map::Map;
+use crate::random::Random;
+use crate::schedule::Schedule;
+use crate::time::Time;
+use actor::Actor;
+use object::Object;
+use query::History;
+use session::Member;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+use task::Task;
+use worker::Worker;
+
+/// How a controller behaves. Every limit has its name here.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Leases and pings.
+    pub terms: Terms,
+    /// A worker that has not answered a ping for this long gets no new work.
+    pub suspect_after: Duration,
+    /// The most tasks that have not ended; submitting more waits, or is refused as `Exhausted`.
+    pub max_pending_tasks: usize,
+    /// How many submissions a client may send ahead of the controller's word.
+    pub submit_window: u64,
+    /// How long results are kept that no session holds.
+    pub result_ttl: Duration,
+    /// The most bytes of results and put values; beyond it the oldest that no session holds go, and
+    /// submissions wait.
+    pub max_result_bytes: usize,
+    /// The largest arguments, result or put value, in bytes.
+    pub max_payload_bytes: usize,
+    /// How many ended tasks, and how many dead actors, can still be asked about.
+    pub history: usize,
+    /// A worker that could not start an executor gets no work for this long.
+    pub full_pause: Duration,
+    /// Which start of the controller this is; higher than any before it, so that no session of an
+    /// earlier one is ever taken for one of this.
+    pub epoch: ControllerEpoch,
+    /// Where jitter comes from.
+    pub seed: u64,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            terms: Terms::default(),
+            suspect_after: Duration::from_secs(5),
+            max_pending_tasks: 1_000_000,
+            submit_window: 4_096,
+            result_ttl: Duration::from_secs(600),
+            max_result_bytes: 1 << 30,
+            max_payload_bytes: 64 << 20,
+            history: 10_000,
+            full_pause: Duration::from_secs(1),
+            epoch: ControllerEpoch(1),
+            seed: 0,
+        }
+    }
+}
+
+/// Counts of what happened since the controller started.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counters {
+    /// Tasks taken on.
+    pub submitted: u64,
+    /// Tasks that finished.
+    pub finished: u64,
+    /// Tasks that failed.
+    pub failed: u64,
+    /// Tasks that were cancelled.
+    pub cancelled: u64,
+    /// Attempts that were lost with their executor or worker.
+    pub lost: u64,
+    /// Attempts that workers gave back.
+    pub refused: u64,
+    /// Messages of sessions that were over.
+    pub fenced: u64,
+    /// Reports of attempts or instances that were not current.
+    pub stale: u64,
+}
+
+/// When to do what.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Timer {
+    /// Ping a session, suspect it, or end it.
+    Check(SessionId, SessionEpoch),
+    /// Queue a task again.
+    Retry(TaskId, Attempt),
+    /// Queue an actor again.
+    Restart(ActorId, ActorEpoch),
+    /// Give a worker work again that could not start an executor.
+    Reopen(SessionId, SessionEpoch),
+    /// Drop results that nobody holds.
+    Forget,
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct Controller {
+    config: Config,
+    random: Random,
+    sessions: Map<SessionId, Member>,
+    last_epoch: SessionEpoch,
+    workers: Map<SessionId, Worker>,
+    /// Whose slot it is in the schedule.
+    by_slot: Vec<SessionId>,
+    schedule: Schedule,
+    tasks: Map<TaskId, Task>,
+    history: History,
+    objects: Map<ObjectId, Object>,
+    object_bytes: usize,
+    holds: Holds,
+    /// Results that only the cluster holds, oldest first, with when they go.
+    kept_results: VecDeque<(Time, ObjectId)>,
+    actors: Map<ActorId, Actor>,
+    dead_actors: VecDeque<ActorId>,
+    names: BTreeMap<(Arc<str>, Arc<str>), ActorId>,
+    timers: BTreeSet<(Time, Timer)>,
+    /// Submissions that were promised room and have not come.
+    promised: u64,
+    /// Clients that were promised less than they may have.
+    starved: VecDeque<SessionId>,
+    counters: Counters,
+}
+
+impl Controller {
+    /// A controller that knows nobody yet.
+    pub fn new(config: Config) -> Controller {
+        let last_epoch = SessionEpoch::first_of(config.epoch);
+        Controller {
+            random: Random::new(config.seed),
+            history: History::new(config.history),
+            config,
+            sessions: Map::default(),
+            last_epoch,
+            workers: Map::default(),
+            by_slot: Vec::new(),
+            schedule: Schedule::default(),
+            tasks: Map::default(),
+            objects: Map::default(),
+            object_bytes: 0,
+            holds: Holds::default(),
+            kept_results: VecDeque::new(),
+            actors: Map::default(),
+            dead_actors: VecDeque::new(),
+            names: BTreeMap::new(),
+            timers: BTreeSet::new(),
+            promised: 0,
+            starved: VecDeque::new(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// Something happened.
+    pub fn handle(&mut self, now: Time, event: Event, effects: &mut Vec<Effect>) {
+        match event {
+            Event::SessionOpened { id, request, role } => {
+                self.open_session(now, id, request, role, effects);
+            }
+            Event::SessionClosed { session } => {
+                if self.speaks(session, effects) {
+                    self.end_session(now, session.id, EndCause::Closed, effects);
+                }
+            }
+            Event::ProcessDied { session, how } => {
+                if self.is_alive(session) {
+                    self.end_session(now, session.id, EndCause::Died(how), effects);
+                }
+            }
+            Event::PongReceived { session, pong } => {
+                if self.speaks(session, effects) {
+                    self.heard(now, session, pong);
+                }
+            }
+            Event::ClientSaid { session, message } => {
+                if self.speaks(session, effects) {
+                    self.client_said(now, session, message, effects);
+                }
+            }
+            Event::WorkerSaid { session, message } => {
+                let stale = crate::planted!(StaleResultAccepted);
+                if stale && self.accept_stale(now, session, &message, effects) {
+                    return;
+                }
+                if self.speaks(session, effects) {
+                    self.worker_said(now, session, message, effects);
+                }
+            }
+            Event::TimePassed => self.time_passed(now, effects),
+        }
+        self.dispatch(now, effects);
+    }
+
+    /// When [`Event::TimePassed`] is due.
+    pub fn next_wake(&self) -> Option<Time> {
+        self.timers.first().map(|(time, _)| *time)
+    }
+
+    /// What happened so far.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// How it behaves.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    fn time_passed(&mut self, now: Time, effects: &mut Vec<Effect>) {
+        while let Some((time, timer)) = self.timers.first().copied() {
+            if time > now {
+                return;
+            }
+            self.timers.pop_first();
+            match timer {
+                Timer::Check(id, epoch) => self.check_session(now, id, epoch, effects),
+                Timer::Retry(task, attempt) => self.retry(now, task, attempt, effects),
+                Timer::Restart(actor, epoch) => self.restart_is_due(actor, epoch),
+                Timer::Reopen(id, epoch) => self.reopen(id, epoch),
+                Timer::Forget => self.forget_results(now, effects),
+            }
+        }
+    }
+}

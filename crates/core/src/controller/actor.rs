@@ -1,0 +1,709 @@
+//! Actors and their epochs, and calls that go through the controller.
+//!
+//! An instance (actor, epoch) is made at one worker. The next epoch is made only when the one before
+//! it is over for certain: its executor's death was reported, its worker confirmed that it destroyed
+//! it, or its worker's session ended (then the worker stopped before, by its own clock).
+//!
+//! Calls through the controller are tasks with a method as their target. They are numbered when their
+//! arguments are there, sent in that order, and when an instance is lost those that may be repeated
+//! go to the next one in their old order.
+
+use super::task::{Place, State, fed_by_failure};
+use super::{Controller, Effect, Owner, Timer};
+use crate::account::Grant;
+use crate::error::{Error, Ran};
+use crate::hold::Holder;
+use crate::id::{ActorEpoch, ActorId, Session, SessionId, TaskId, Thing};
+use crate::map::Set;
+use crate::message::{ActorPlace, CallReport, End, Instance, ShapeId, ToClient, ToWorker};
+use crate::schedule::{Demand, Ticket, Work, WorkerSlot};
+use crate::spec::{self, ACTOR_SCHEME, ActorSpec, Budget, Lifetime, Target, TaskSpec};
+use crate::time::Time;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::worker::Hosted;
+
+/// What an actor is doing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ActorState {
+    /// Its first instance is not ready yet.
+    Creating,
+    /// It takes calls.
+    Ready,
+    /// Its next instance is not ready yet.
+    Restarting,
+    /// It is gone for good.
+    Dead(DeathCause),
+}
+
+/// Why an actor is gone for good.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DeathCause {
+    /// It was deleted.
+    Deleted,
+    /// Its constructor failed.
+    ConstructorFailed,
+    /// It was lost more often than it may be restarted.
+    RestartsUsedUp,
+    /// Its last handle went.
+    OwnerGone,
+    /// It was idle for too long.
+    Idle,
+}
+
+#[derive(Debug)]
+pub(super) struct Actor {
+    pub spec: Arc<ActorSpec>,
+    pub life: Life,
+    /// Of the current instance, or the last; 0 before the first.
+    pub epoch: ActorEpoch,
+    /// Restarts that were paid for.
+    pub restarts: u32,
+    /// Losses in a row without a good while of being ready between them.
+    crashes: u32,
+    pub created: Time,
+    pub last_used: Time,
+    /// Sessions that want to know where it is.
+    watchers: Set<Session>,
+    /// Calls that wait, and calls that are with the instance, by number.
+    pub calls: BTreeMap<u64, TaskId>,
+    pub sent: BTreeMap<u64, TaskId>,
+    next_number: u64,
+    /// The instance refused a call: it is about to be over, so calls wait.
+    stalled: bool,
+}
+
+#[derive(Debug)]
+pub(super) enum Life {
+    /// So many values that its constructor needs are missing.
+    Waiting { missing: u32 },
+    /// It waits for a worker.
+    Queued(Ticket),
+    /// It waits for a while because it was lost.
+    Delayed,
+    /// A worker makes it.
+    Instantiating { worker: SessionId },
+    /// It takes calls.
+    Ready { worker: SessionId, since: Time },
+    /// Gone.
+    Dead { cause: DeathCause, error: Error },
+}
+
+impl Actor {
+    pub fn state(&self) -> ActorState {
+        match &self.life {
+            Life::Dead { cause, .. } => ActorState::Dead(*cause),
+            Life::Ready { .. } => ActorState::Ready,
+            Life::Instantiating { .. } if self.epoch == ActorEpoch(1) => ActorState::Creating,
+            _ if self.epoch == ActorEpoch(0) => ActorState::Creating,
+            _ => ActorState::Restarting,
+        }
+    }
+
+    /// The worker that has, or makes, the current instance.
+    pub fn worker(&self) -> Option<SessionId> {
+        match &self.life {
+            Life::Instantiating { worker } | Life::Ready { worker, .. } => Some(*worker),
+            Life::Waiting { .. } | Life::Queued(_) | Life::Delayed | Life::Dead { .. } => None,
+        }
+    }
+
+    /// Why it is gone, if it is.
+    pub fn death(&self) -> Option<&Error> {
+        match &self.life {
+            Life::Dead { error, .. } => Some(error),
+            _ => None,
+        }
+    }
+
+    pub fn demand(&self) -> Demand {
+        let options = &self.spec.options;
+        Demand {
+            requires: required(&self.spec.class),
+            resources: options.placement.clone(),
+            takes: Some(options.resources.clone()),
+            preemptible: options.preemptible,
+        }
+    }
+}
+
+/// What a worker must provide to host this class.
+fn required(class: &Arc<str>) -> Arc<str> {
+    if class.contains(':') { class.clone() } else { format!("{ACTOR_SCHEME}{class}").into() }
+}
+
+impl Controller {
+    /// Creates an actor, or finds the one that has its name already.
+    pub fn create_actor(
+        &mut self,
+        now: Time,
+        owner: Owner,
+        spec: Arc<ActorSpec>,
+        effects: &mut Vec<Effect>,
+    ) -> Result<ActorId, Error> {
+        let id = spec.id;
+        if self.actors.contains_key(&id) {
+            return Ok(id);
+        }
+        spec.validate()?;
+        self.check_size("the arguments", spec.args.len())?;
+        if owner == Owner::Cluster && spec.options.lifetime != Lifetime::Detached {
+            return Err(Error::invalid(
+                "an actor without an owner must be detached: set lifetime to detached, or open a session",
+            ));
+        }
+        if let Some(name) = &spec.name {
+            let key = (spec.namespace.clone(), name.clone());
+            if let Some(existing) = self.names.get(&key).copied() {
+                if !spec.options.get_if_exists {
+                    return Err(Error::already_exists(format!(
+                        "an actor named {name:?} is in namespace {:?} already: pick another name, or \
+                         set get_if_exists",
+                        &*spec.namespace
+                    )));
+                }
+                if let Owner::Session(session) = owner {
+                    self.holds.hold(Holder::Session(session.id), Thing::Actor(existing));
+                }
+                return Ok(existing);
+            }
+            self.names.insert(key, id);
+        }
+        self.found_actor(now, owner, spec, effects);
+        self.dispatch(now, effects);
+        Ok(id)
+    }
+
+    fn found_actor(
+        &mut self,
+        now: Time,
+        owner: Owner,
+        spec: Arc<ActorSpec>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let id = spec.id;
+        if let Owner::Session(session) = owner {
+            self.holds.hold(Holder::Session(session.id), Thing::Actor(id));
+        }
+        let missing_thing = spec.held().find(|thing| !self.exists(*thing));
+        let waits = self.wait_for(Work::Actor(id), &spec.needs);
+        self.hold_all(Holder::Actor(id), spec.held());
+        let actor = Actor {
+            life: Life::Waiting { missing: *waits.as_ref().unwrap_or(&0) },
+            epoch: ActorEpoch(0),
+            restarts: 0,
+            crashes: 0,
+            created: now,
+            last_used: now,
+            watchers: Set::default(),
+            calls: BTreeMap::new(),
+            sent: BTreeMap::new(),
+            next_number: 0,
+            stalled: false,
+            spec: spec.clone(),
+        };
+        self.actors.insert(id, actor);
+        let unknown = !self.workers.is_empty() && !self.schedule.knows(&required(&spec.class));
+        let failed = if let Some(thing) = missing_thing {
+            Some(Error::gone(format!(
+                "{thing:?}, which the constructor needs, is gone or never was"
+            )))
+        } else if unknown {
+            let class = &spec.class;
+            Some(Error::not_found(format!(
+                "no worker provides the actor {class:?}: register it in a worker's program"
+            )))
+        } else {
+            waits.as_ref().err().cloned().map(fed_by_failure)
+        };
+        match (failed, waits) {
+            (Some(error), _) => self.die(now, id, DeathCause::ConstructorFailed, error, effects),
+            (None, Ok(0)) => self.queue_actor(id, false),
+            (None, _) => {}
+        }
+    }
+
+    pub(super) fn actor_need_met(&mut self, id: ActorId) {
+        let Some(actor) = self.actors.get_mut(&id) else { return };
+        let Life::Waiting { missing } = &mut actor.life else { return };
+        *missing -= 1;
+        if *missing == 0 {
+            self.queue_actor(id, false);
+        }
+    }
+
+    pub(super) fn actor_need_failed(
+        &mut self,
+        now: Time,
+        id: ActorId,
+        cause: Error,
+        effects: &mut Vec<Effect>,
+    ) {
+        if self.actors.get(&id).is_some_and(|actor| matches!(actor.life, Life::Waiting { .. })) {
+            self.die(now, id, DeathCause::ConstructorFailed, fed_by_failure(cause), effects);
+        }
+    }
+
+    fn queue_actor(&mut self, id: ActorId, again: bool) {
+        let actor = self.actors.get_mut(&id).expect("a queued actor exists");
+        actor.life = Life::Queued(self.schedule.enqueue(Work::Actor(id), actor.demand(), again));
+    }
+
+    pub(super) fn instantiate(
+        &mut self,
+        _now: Time,
+        id: ActorId,
+        shape: ShapeId,
+        slot: WorkerSlot,
+        grant: Grant,
+        effects: &mut Vec<Effect>,
+    ) {
+        let worker = self.by_slot[slot.0 as usize];
+        let actor = self.actors.get_mut(&id).expect("what is placed exists");
+        actor.epoch = actor.epoch.next();
+        actor.life = Life::Instantiating { worker };
+        let (spec, epoch) = (actor.spec.clone(), actor.epoch);
+        let record = self.workers.get_mut(&worker).expect("a slot belongs to a worker");
+        let before = record.actors.insert(id, Hosted { epoch, shape, grant: grant.clone() });
+        assert!(before.is_none(), "a worker has one instance of {id} at a time");
+        let to = record.session;
+        let values = self.values_of(&spec.needs);
+        effects.push(Effect::ToWorker {
+            to,
+            message: ToWorker::Instantiate { spec, epoch, values, grant },
+        });
+    }
+
+    pub(super) fn is_living(&self, id: ActorId) -> bool {
+        self.actors.get(&id).is_some_and(|actor| !matches!(actor.life, Life::Dead { .. }))
+    }
+
+    /// Whether this worker has this instance, and it is the actor's current one.
+    fn is_current(&mut self, worker: Session, instance: Instance) -> bool {
+        let current = self.actors.get(&instance.actor).is_some_and(|actor| {
+            actor.epoch == instance.epoch && actor.worker() == Some(worker.id)
+        });
+        self.counters.stale += u64::from(!current);
+        current
+    }
+
+    pub(super) fn actor_ready(
+        &mut self,
+        now: Time,
+        worker: Session,
+        instance: Instance,
+        effects: &mut Vec<Effect>,
+    ) {
+        if self.is_current(worker, instance) {
+            let actor = self.actors.get_mut(&instance.actor).expect("it is current");
+            actor.life = Life::Ready { worker: worker.id, since: now };
+            actor.last_used = now;
+            actor.stalled = false;
+            self.tell_watchers(instance.actor, effects);
+            self.send_calls(instance.actor, effects);
+        }
+    }
+
+    /// An instance is not at its worker any more; what it was granted goes back, what it kept goes.
+    /// Says whether its actor lives and lost its current instance with it.
+    fn instance_over(
+        &mut self,
+        now: Time,
+        worker: Session,
+        instance: Instance,
+        effects: &mut Vec<Effect>,
+    ) -> bool {
+        let current = self.is_current(worker, instance);
+        if self.is_with(worker, instance) {
+            let record = self.workers.get_mut(&worker.id).expect("it speaks");
+            let hosted = record.actors.remove(&instance.actor).expect("it has it");
+            self.schedule.give_back(record.slot, hosted.shape, &hosted.grant);
+            let free = self.holds.release_all(Holder::Instance(instance));
+            self.free(now, free, effects);
+        }
+        // An actor that kept the last handle to itself ends with its instance.
+        current && self.is_living(instance.actor)
+    }
+
+    pub(super) fn actor_failed(
+        &mut self,
+        now: Time,
+        worker: Session,
+        instance: Instance,
+        error: Error,
+        effects: &mut Vec<Effect>,
+    ) {
+        let current = self.instance_over(now, worker, instance, effects);
+        if current {
+            self.die(now, instance.actor, DeathCause::ConstructorFailed, error, effects);
+        }
+    }
+
+    pub(super) fn actor_died(
+        &mut self,
+        now: Time,
+        worker: Session,
+        instance: Instance,
+        error: Error,
+        effects: &mut Vec<Effect>,
+    ) {
+        let current = self.instance_over(now, worker, instance, effects);
+        if current {
+            self.restart(now, instance.actor, error, false, effects);
+        }
+    }
+
+    pub(super) fn actor_destroyed(
+        &mut self,
+        now: Time,
+        worker: Session,
+        instance: Instance,
+        idle: bool,
+        effects: &mut Vec<Effect>,
+    ) {
+        let current = self.instance_over(now, worker, instance, effects);
+        if current && idle {
+            let error = Error::gone(format!("actor {} was idle for too long", instance.actor));
+            self.die(now, instance.actor, DeathCause::Idle, error, effects);
+        } else if current {
+            let error = Error::unavailable(Ran::Maybe, format!("actor {} moves", instance.actor));
+            self.restart(now, instance.actor, error, true, effects);
+        }
+    }
+
+    /// The worker of an instance is gone.
+    pub(super) fn instance_lost(
+        &mut self,
+        now: Time,
+        id: ActorId,
+        epoch: ActorEpoch,
+        error: Error,
+        effects: &mut Vec<Effect>,
+    ) {
+        if self.is_living(id) && self.actors[&id].epoch == epoch {
+            self.restart(now, id, error, false, effects);
+        }
+    }
+
+    /// An actor lost its instance: another is made, if it may be.
+    fn restart(
+        &mut self,
+        now: Time,
+        id: ActorId,
+        error: Error,
+        free: bool,
+        effects: &mut Vec<Effect>,
+    ) {
+        let actor = self.actors.get_mut(&id).expect("it was current");
+        if !free && !actor.spec.options.max_restarts.allows(actor.restarts) {
+            let message =
+                format!("actor {id} is gone: {}; it may not be restarted (again)", error.message());
+            let error = Error::gone(message).ran(Ran::Maybe).caused_by(error);
+            return self.die(now, id, DeathCause::RestartsUsedUp, error, effects);
+        }
+        if let Life::Ready { since, .. } = actor.life
+            && now.since(since) >= spec::MAX_RETRY_DELAY
+        {
+            actor.crashes = 0;
+        }
+        let crashes = actor.crashes;
+        if free || crashes == 0 {
+            actor.crashes += u32::from(!free);
+            self.queue_actor(id, true);
+        } else {
+            actor.crashes += 1;
+            actor.life = Life::Delayed;
+            let delay = spec::retry_delay(spec::RETRY_DELAY, crashes - 1, &mut self.random);
+            self.timers.insert((now + delay, Timer::Restart(id, actor.epoch)));
+        }
+        self.actors.get_mut(&id).expect("it was current").restarts += u32::from(!free);
+        self.calls_lost(now, id, &error, effects);
+        self.tell_watchers(id, effects);
+    }
+
+    pub(super) fn restart_is_due(&mut self, id: ActorId, epoch: ActorEpoch) {
+        let due = self
+            .actors
+            .get(&id)
+            .is_some_and(|actor| actor.epoch == epoch && matches!(actor.life, Life::Delayed));
+        if due {
+            self.queue_actor(id, true);
+        }
+    }
+
+    /// Restarts what a worker has though it may be alive, as no controller should.
+    pub(super) fn restart_suspects(
+        &mut self,
+        now: Time,
+        worker: SessionId,
+        effects: &mut Vec<Effect>,
+    ) {
+        let mut actors: Vec<ActorId> = self.workers[&worker].actors.keys().copied().collect();
+        actors.sort_unstable();
+        for id in actors.into_iter().filter(|id| self.is_living(*id)).collect::<Vec<_>>() {
+            if self.actors[&id].worker() == Some(worker) {
+                let error = Error::unavailable(Ran::Maybe, "its worker is suspected");
+                self.restart(now, id, error, true, effects);
+            }
+        }
+    }
+
+    /// Ends an actor for good.
+    pub fn delete_actor(
+        &mut self,
+        now: Time,
+        id: ActorId,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), Error> {
+        if !self.is_living(id) {
+            return Err(Error::not_found(format!(
+                "no actor {id} is here: `marline actors` lists them"
+            )));
+        }
+        let error = Error::gone(format!("actor {id} was deleted"));
+        self.die(now, id, DeathCause::Deleted, error, effects);
+        self.dispatch(now, effects);
+        Ok(())
+    }
+
+    /// The one end of an actor: its name is free, its instance is destroyed, its calls fail, what it
+    /// held goes, whoever watches is told.
+    pub(super) fn die(
+        &mut self,
+        now: Time,
+        id: ActorId,
+        cause: DeathCause,
+        error: Error,
+        effects: &mut Vec<Effect>,
+    ) {
+        let actor = self.actors.get_mut(&id).expect("an actor dies once");
+        let life = std::mem::replace(&mut actor.life, Life::Dead { cause, error: error.clone() });
+        let instance = Instance { actor: id, epoch: actor.epoch };
+        if let Some(name) = &actor.spec.name {
+            self.names.remove(&(actor.spec.namespace.clone(), name.clone()));
+        }
+        match life {
+            Life::Queued(ticket) => self.schedule.leave(ticket),
+            Life::Instantiating { worker } | Life::Ready { worker, .. } => {
+                if let Some(record) = self.workers.get(&worker)
+                    && record.actors.get(&id).is_some_and(|hosted| hosted.epoch == instance.epoch)
+                {
+                    let message = ToWorker::Destroy(instance);
+                    effects.push(Effect::ToWorker { to: record.session, message });
+                }
+            }
+            Life::Waiting { .. } | Life::Delayed => {}
+            Life::Dead { .. } => panic!("an actor dies once"),
+        }
+        self.calls_lost(now, id, &error, effects);
+        self.tell_watchers(id, effects);
+        let free = self.holds.release_all(Holder::Actor(id));
+        self.free(now, free, effects);
+        self.dead_actors.push_back(id);
+        if self.dead_actors.len() > self.config.history {
+            let forgotten = self.dead_actors.pop_front().expect("it has one");
+            self.actors.remove(&forgotten);
+        }
+    }
+
+    /// Where an actor is, for its callers.
+    pub(super) fn place_of(&self, id: ActorId) -> ActorPlace {
+        let Some(actor) = self.actors.get(&id) else {
+            return ActorPlace::Dead(Error::not_found(format!("no actor {id} is here")));
+        };
+        match &actor.life {
+            Life::Dead { error, .. } => ActorPlace::Dead(error.clone()),
+            Life::Ready { worker, .. } => {
+                let worker = &self.workers[worker];
+                ActorPlace::Ready {
+                    epoch: actor.epoch,
+                    host: worker.session,
+                    address: worker.info.address.clone(),
+                    options: actor.spec.options.clone(),
+                }
+            }
+            Life::Waiting { .. } | Life::Queued(_) | Life::Delayed | Life::Instantiating { .. } => {
+                ActorPlace::Nowhere
+            }
+        }
+    }
+
+    fn tell_watchers(&mut self, id: ActorId, effects: &mut Vec<Effect>) {
+        let place = self.place_of(id);
+        let actor = self.actors.get_mut(&id).expect("it changed");
+        let mut watchers: Vec<Session> = actor.watchers.drain().collect();
+        watchers.sort_unstable();
+        watchers.retain(|session| self.is_alive(*session));
+        for to in &watchers {
+            let message = ToClient::ActorChanged { actor: id, place: place.clone() };
+            effects.push(Effect::ToClient { to: *to, message });
+        }
+        self.actors.get_mut(&id).expect("it changed").watchers.extend(watchers);
+    }
+
+    pub(super) fn watch_actor(&mut self, session: Session, id: ActorId, effects: &mut Vec<Effect>) {
+        if let Some(actor) = self.actors.get_mut(&id) {
+            actor.watchers.insert(session);
+        }
+        let message = ToClient::ActorChanged { actor: id, place: self.place_of(id) };
+        effects.push(Effect::ToClient { to: session, message });
+    }
+
+    /// The living actor that has this name.
+    pub fn find_actor(&self, namespace: &Arc<str>, name: &Arc<str>) -> Result<ActorId, Error> {
+        self.names.get(&(namespace.clone(), name.clone())).copied().ok_or_else(|| {
+            Error::not_found(format!("no actor named {name:?} is in namespace {namespace:?}"))
+        })
+    }
+
+    pub(super) fn retry_budget(&self, spec: &TaskSpec) -> Budget {
+        match spec.target {
+            Target::Function(_) => spec.options.max_retries,
+            Target::Method { actor, .. } => {
+                let allowed =
+                    self.actors.get(&actor).map(|actor| actor.spec.options.max_task_retries);
+                allowed.unwrap_or(Budget::Times(0)).min(spec.options.max_retries)
+            }
+        }
+    }
+
+    /// A call has its arguments: it gets its number, and goes when the actor is ready.
+    pub(super) fn call_is_ready(
+        &mut self,
+        now: Time,
+        id: ActorId,
+        call: TaskId,
+        effects: &mut Vec<Effect>,
+    ) {
+        let refused = match self.actors.get_mut(&id) {
+            None => Some(Error::not_found(format!("no actor {id} is here"))),
+            Some(Actor { life: Life::Dead { error, .. }, .. }) => Some(error.clone().ran(Ran::No)),
+            Some(actor) => {
+                let limit = actor.spec.options.max_pending_calls as usize;
+                let pending = actor.calls.len() + actor.sent.len();
+                (pending >= limit).then(|| {
+                    Error::exhausted(format!("{pending} calls wait for actor {id}, the limit is {limit} (max_pending_calls)"))
+                })
+            }
+        };
+        if let Some(error) = refused {
+            return self.end_task(now, call, Err(error), effects);
+        }
+        let actor = self.actors.get_mut(&id).expect("it takes calls");
+        actor.next_number += 1;
+        actor.last_used = now;
+        let number = actor.next_number;
+        actor.calls.insert(number, call);
+        self.tasks.get_mut(&call).expect("a ready call exists").state =
+            State::AwaitingActor { number };
+        self.send_calls(id, effects);
+    }
+
+    /// Sends the calls that wait, if the actor is ready.
+    fn send_calls(&mut self, id: ActorId, effects: &mut Vec<Effect>) {
+        let actor = self.actors.get_mut(&id).expect("it takes calls");
+        let Life::Ready { worker, .. } = actor.life else { return };
+        if actor.stalled {
+            return;
+        }
+        let epoch = actor.epoch;
+        let calls = std::mem::take(&mut actor.calls);
+        actor.sent.extend(calls.iter().map(|(number, call)| (*number, *call)));
+        let record = self.workers.get_mut(&worker).expect("a ready actor has a worker");
+        let to = record.session;
+        record.attempts.extend(calls.values());
+        for (number, call) in calls {
+            let task = self.tasks.get_mut(&call).expect("a call that waits exists");
+            task.attempt = task.attempt.next();
+            let place = Place::Mailbox { epoch, number };
+            task.state = State::Placed { worker, place, running: false };
+            let (spec, attempt) = (task.spec.clone(), task.attempt);
+            let values = self.values_of(&spec.needs);
+            effects.push(Effect::ToWorker {
+                to,
+                message: ToWorker::Execute { spec, attempt, epoch, values },
+            });
+        }
+    }
+
+    /// A call that waits is not wanted any more.
+    pub(super) fn call_left(&mut self, call: TaskId, number: u64) {
+        if let Some(actor) = self.actor_of(call) {
+            actor.calls.remove(&number);
+        }
+    }
+
+    /// A call is not with the instance any more.
+    pub(super) fn call_unsent(&mut self, call: TaskId, number: u64) {
+        if let Some(actor) = self.actor_of(call) {
+            actor.sent.remove(&number);
+        }
+    }
+
+    fn actor_of(&mut self, call: TaskId) -> Option<&mut Actor> {
+        let Target::Method { actor, .. } = self.tasks[&call].spec.target else { return None };
+        self.actors.get_mut(&actor)
+    }
+
+    /// A call never reached the instance: it waits for the next, in its old order.
+    pub(super) fn call_refused(
+        &mut self,
+        now: Time,
+        call: TaskId,
+        epoch: ActorEpoch,
+        number: u64,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Target::Method { actor: id, .. } = self.tasks[&call].spec.target else { return };
+        if !self.is_living(id) {
+            return self.call_is_ready(now, id, call, effects);
+        }
+        self.tasks.get_mut(&call).expect("it was refused").state = State::AwaitingActor { number };
+        let actor = self.actors.get_mut(&id).expect("it lives");
+        actor.calls.insert(number, call);
+        actor.stalled |= actor.epoch == epoch;
+        self.send_calls(id, effects);
+    }
+
+    /// An instance is over: what was with it may have run. What may run again waits for the next
+    /// instance in its old order; the rest fails. If the actor is dead, so do those that wait.
+    fn calls_lost(&mut self, now: Time, id: ActorId, error: &Error, effects: &mut Vec<Effect>) {
+        let dead = !self.is_living(id);
+        let actor = self.actors.get_mut(&id).expect("it lost its instance");
+        let sent = std::mem::take(&mut actor.sent);
+        let waiting = if dead { std::mem::take(&mut actor.calls) } else { BTreeMap::new() };
+        for (number, call) in sent {
+            let budget = self.retry_budget(&self.tasks[&call].spec);
+            let task = self.tasks.get_mut(&call).expect("what is sent exists");
+            if let State::Placed { worker, .. } = &task.state
+                && let Some(record) = self.workers.get_mut(worker)
+            {
+                record.attempts.remove(&call);
+            }
+            task.state = State::AwaitingActor { number };
+            self.counters.lost += 1;
+            if !dead && !task.cancelled && budget.allows(task.spent) {
+                task.spent += 1;
+                self.actors.get_mut(&id).expect("it lives").calls.insert(number, call);
+            } else if task.cancelled {
+                self.settle_attempt(now, call, End::Cancelled, effects);
+            } else {
+                self.end_task(now, call, Err(error.clone().ran(Ran::Maybe)), effects);
+            }
+        }
+        for (_, call) in waiting {
+            self.end_task(now, call, Err(error.clone().ran(Ran::No)), effects);
+        }
+    }
+
+    /// Calls went direct and ended; the record gets them.
+    pub(super) fn calls_ended(&mut self, now: Time, worker: Session, reports: Vec<CallReport>) {
+        for report in reports {
+            if let Some(actor) = self.actors.get_mut(&report.instance.actor) {
+                actor.last_used = now;
+            }
+            self.history.push_call(now, worker.id, report);
+        }
+    }
+}

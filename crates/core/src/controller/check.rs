@@ -1,0 +1,181 @@
+//! What must be true of a controller after every event.
+
+use super::actor::Life;
+use super::task::{Place, State};
+use super::{Controller, Owner};
+use crate::account::Account;
+use crate::hold::Holder;
+use crate::id::Thing;
+
+impl Controller {
+    /// Panics, naming what is wrong, if the state does not add up.
+    pub fn check_invariants(&self) {
+        self.holds.check_invariants();
+        self.schedule.check_invariants();
+        self.check_accounts();
+        self.check_tasks();
+        self.check_actors();
+        self.check_holds();
+        let open: u64 =
+            self.sessions.values().map(|member| member.promised - member.submitted).sum();
+        assert_eq!(open, self.promised, "promised submissions");
+        let bytes: usize = self.objects.values().map(|object| object.bytes()).sum();
+        assert_eq!(bytes, self.object_bytes, "bytes of objects");
+        for (id, member) in &self.sessions {
+            for host in &member.watchers {
+                assert!(
+                    self.sessions[host].watching.contains(id),
+                    "a watch is known from both sides"
+                );
+            }
+            for task in &member.tasks {
+                assert!(self.tasks.contains_key(task), "{task} ended, its owner lists it");
+            }
+        }
+    }
+
+    /// What every worker has free, and what was granted there, is what it offers.
+    fn check_accounts(&self) {
+        for (id, worker) in &self.workers {
+            let mut account = Account::new(worker.info.resources.clone());
+            for task in &worker.attempts {
+                let task =
+                    self.tasks.get(task).unwrap_or_else(|| panic!("{task} ended, {id} has it"));
+                let State::Placed { worker: at, place, .. } = &task.state else {
+                    panic!("{:?} is at {id}, in state {:?}", task.spec.id, task.state)
+                };
+                assert_eq!(at, id, "where {:?} is", task.spec.id);
+                if let Place::Slot { grant, lent, .. } = place {
+                    account.charge(grant);
+                    if *lent {
+                        account.lend_cpu(grant);
+                    }
+                }
+            }
+            for hosted in worker.actors.values() {
+                account.charge(&hosted.grant);
+            }
+            assert_eq!(&account, self.schedule.account(worker.slot), "the account of {id}");
+            let listed: usize = worker.backlog.values().map(|backlog| backlog.len()).sum();
+            let backlog = worker.attempts.iter().filter(|task| {
+                matches!(self.tasks[task].state, State::Placed { place: Place::Backlog { .. }, .. })
+            });
+            assert_eq!(listed, backlog.count(), "the backlog of {id}");
+        }
+    }
+
+    fn check_tasks(&self) {
+        let mut queued = 0;
+        for (id, task) in &self.tasks {
+            match &task.state {
+                State::Placed { worker, place, .. } => {
+                    let worker =
+                        self.workers.get(worker).unwrap_or_else(|| panic!("{id} is nowhere"));
+                    assert!(worker.attempts.contains(id), "{id} is not with its worker");
+                    if let Place::Mailbox { number, .. } = place {
+                        let crate::spec::Target::Method { actor, .. } = task.spec.target else {
+                            panic!("{id} is with an actor, and is no call")
+                        };
+                        assert_eq!(
+                            self.actors[&actor].sent.get(number),
+                            Some(id),
+                            "{id} is not with its actor"
+                        );
+                    }
+                }
+                State::Queued(_) => queued += 1,
+                State::Waiting { missing } => assert!(*missing > 0, "{id} waits for nothing"),
+                State::AwaitingActor { number } => {
+                    let crate::spec::Target::Method { actor, .. } = task.spec.target else {
+                        panic!("{id} waits for an actor, and is no call")
+                    };
+                    assert_eq!(
+                        self.actors[&actor].calls.get(number),
+                        Some(id),
+                        "{id} does not wait"
+                    );
+                }
+                State::Delayed => {}
+            }
+            if let Owner::Session(session) = task.owner
+                && self.is_alive(session)
+            {
+                let listed = self.sessions[&session.id].tasks.contains(id);
+                assert!(listed, "{id} is not listed with its owner");
+            }
+            let budget = self.retry_budget(&task.spec);
+            assert!(
+                task.spent == 0 || budget.allows(task.spent - 1),
+                "{id} was tried past its budget"
+            );
+        }
+        let actors =
+            self.actors.values().filter(|actor| matches!(actor.life, Life::Queued(_))).count();
+        assert_eq!(self.schedule.queued(), queued + actors, "what waits for a worker");
+    }
+
+    fn check_actors(&self) {
+        for (id, actor) in &self.actors {
+            if let Some(worker) = actor.worker() {
+                let hosted = self.workers.get(&worker).and_then(|worker| worker.actors.get(id));
+                assert_eq!(hosted.map(|hosted| hosted.epoch), Some(actor.epoch), "where {id} is");
+            }
+            if let Some(name) = &actor.spec.name
+                && self.is_living(*id)
+            {
+                let key = (actor.spec.namespace.clone(), name.clone());
+                assert_eq!(self.names.get(&key), Some(id), "the name of {id}");
+            }
+            assert!(
+                self.is_living(*id) || actor.calls.is_empty() && actor.sent.is_empty(),
+                "{id} is dead and has calls"
+            );
+        }
+        for id in self.names.values() {
+            assert!(self.is_living(*id), "a name of an actor that is gone");
+        }
+    }
+
+    /// Every holder exists, and everything held does, and nothing is kept that nobody holds.
+    fn check_holds(&self) {
+        for holder in self.holds.all_holders() {
+            let exists = match holder {
+                Holder::Session(session) => self.sessions.contains_key(&session),
+                Holder::Cluster => true,
+                Holder::Task(task) => self.tasks.contains_key(&task),
+                Holder::Actor(actor) => self.is_living(actor),
+                Holder::Instance(instance) => self.workers.values().any(|worker| {
+                    worker
+                        .actors
+                        .get(&instance.actor)
+                        .is_some_and(|hosted| hosted.epoch == instance.epoch)
+                }),
+                Holder::Object(object) => self.objects.contains_key(&object),
+                Holder::Message { to, .. } => self.sessions.contains_key(&to),
+            };
+            assert!(exists, "{holder:?} is gone and holds something");
+        }
+        for (id, object) in &self.objects {
+            assert!(self.holds.is_held(Thing::Object(*id)), "{id} is kept, and nobody holds it");
+            assert!(
+                object.value.is_some() || self.tasks.contains_key(&id.origin),
+                "{id} will never be"
+            );
+        }
+        for (id, task) in &self.tasks {
+            for thing in task.spec.held() {
+                assert!(
+                    self.holds.holds(Holder::Task(*id), thing),
+                    "{id} needs {thing:?} and does not hold it"
+                );
+            }
+        }
+        for (id, actor) in &self.actors {
+            if self.is_living(*id)
+                && actor.spec.options.lifetime == crate::spec::Lifetime::NonDetached
+            {
+                assert!(self.holds.is_held(Thing::Actor(*id)), "{id} lives, and nobody holds it");
+            }
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! What clients say, and which part decides about it.
+
+use super::{Controller, Effect, Owner};
+use crate::hold::Holder;
+use crate::id::{Session, Thing};
+use crate::message::{FromClient, ToClient};
+use crate::time::Time;
+
+impl Controller {
+    pub(super) fn client_said(
+        &mut self,
+        now: Time,
+        session: Session,
+        message: FromClient,
+        effects: &mut Vec<Effect>,
+    ) {
+        match message {
+            FromClient::Submit(spec) => self.client_submits(now, session, spec, effects),
+            FromClient::Cancel { task, force } => {
+                self.cancel(now, task, force, effects);
+            }
+            FromClient::Put { object, value } => self.put(now, session, object, value, effects),
+            FromClient::Fetch { object } => self.fetch(session, object, effects),
+            FromClient::Hold { thing } => self.hold(session, thing),
+            FromClient::Accept { call } => self.accept(now, session, call, effects),
+            FromClient::Release { thing } => {
+                self.release(now, Holder::Session(session.id), thing, effects);
+            }
+            FromClient::CreateActor(spec) => {
+                let requested = spec.id;
+                let actor = self.create_actor(now, Owner::Session(session), spec, effects);
+                let message = ToClient::ActorCreated { requested, actor: actor.clone() };
+                effects.push(Effect::ToClient { to: session, message });
+                if let Ok(actor) = actor {
+                    self.watch_actor(session, actor, effects);
+                }
+            }
+            FromClient::FindActor { request, namespace, name } => {
+                let actor = self.find_actor(&namespace, &name);
+                let message = ToClient::ActorFound { request, actor: actor.clone() };
+                effects.push(Effect::ToClient { to: session, message });
+                if let Ok(actor) = actor {
+                    self.hold(session, Thing::Actor(actor));
+                    self.watch_actor(session, actor, effects);
+                }
+            }
+            FromClient::WatchActor { actor } => self.watch_actor(session, actor, effects),
+            FromClient::Watch { session: watched } => {
+                if !self.watch(session, watched) {
+                    let message = ToClient::SessionEnded { session: watched };
+                    effects.push(Effect::ToClient { to: session, message });
+                }
+            }
+            FromClient::DeleteActor { actor } => {
+                let _ = self.delete_actor(now, actor, effects);
+            }
+        }
+    }
+}

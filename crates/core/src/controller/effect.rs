@@ -1,0 +1,68 @@
+//! What a controller asks of its shell.
+
+use crate::id::{Session, TaskId};
+use crate::lease::Ping;
+use crate::message::{ToClient, ToWorker};
+
+/// What is to be done, in this order.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Effect {
+    /// A session is open: answer its process, and make its link.
+    Opened(Session),
+    /// A session is over: drop its link, and what waits on it. Whoever speaks for it is fenced.
+    Over {
+        /// Which.
+        session: Session,
+        /// Why.
+        cause: EndCause,
+    },
+    /// Somebody spoke whose session is over: tell it.
+    Fence(Session),
+    /// Ask a session whether it lives, ahead of everything else.
+    Ping {
+        /// Whom.
+        to: Session,
+        /// The question.
+        ping: Ping,
+    },
+    /// Send this to a client.
+    ToClient {
+        /// Whom.
+        to: Session,
+        /// What.
+        message: ToClient,
+    },
+    /// Send this to a worker.
+    ToWorker {
+        /// Whom.
+        to: Session,
+        /// What.
+        message: ToWorker,
+    },
+    /// A task that no session owns ended: wake those who wait for it.
+    Ended(TaskId),
+}
+
+/// Why a session is over.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum EndCause {
+    /// Its process closed it.
+    Closed,
+    /// Its process died, and how.
+    Died(String),
+    /// It was not heard for as long as its lease.
+    LeaseOver,
+    /// Its process joined again.
+    Replaced,
+}
+
+impl std::fmt::Display for EndCause {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            EndCause::Closed => f.write_str("it left"),
+            EndCause::Died(how) => write!(f, "its process died: {how}"),
+            EndCause::LeaseOver => f.write_str("it was not heard for the time of its lease"),
+            EndCause::Replaced => f.write_str("its process joined again"),
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! What happens to a controller.
+
+use crate::id::{Session, SessionId};
+use crate::lease::Pong;
+use crate::message::{FromClient, FromWorker};
+use crate::resources::Resources;
+use crate::schedule::Provided;
+use std::sync::Arc;
+
+/// What a process joins as.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Role {
+    /// It submits work.
+    Client,
+    /// It runs work.
+    Worker(WorkerInfo),
+}
+
+/// What a worker says of itself when it joins.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct WorkerInfo {
+    /// Where it listens for calls; nothing if calls go through the controller.
+    pub address: Option<Arc<str>>,
+    /// The machine it runs on.
+    pub hostname: String,
+    /// Its process there.
+    pub pid: u32,
+    /// The version of its program.
+    pub version: String,
+    /// What it offers.
+    pub resources: Resources,
+    /// What it can run.
+    pub provides: Arc<Provided>,
+}
+
+/// What happened, as seen by the controller.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// A process asked to join. Its earlier session, if it has one, is over: whoever asks to join has
+    /// stopped whatever it did before.
+    SessionOpened {
+        /// The process.
+        id: SessionId,
+        /// How often it has asked, this time included. An earlier request that arrives late is ignored:
+        /// the process has gone on since.
+        request: u64,
+        /// What as.
+        role: Role,
+    },
+    /// A session was closed by its own process.
+    SessionClosed {
+        /// Which.
+        session: Session,
+    },
+    /// There is proof that a session's process is dead.
+    ProcessDied {
+        /// Whose.
+        session: Session,
+        /// How it died, in words.
+        how: String,
+    },
+    /// A session answered a ping.
+    PongReceived {
+        /// Whose answer.
+        session: Session,
+        /// The answer.
+        pong: Pong,
+    },
+    /// A client said something.
+    ClientSaid {
+        /// Who.
+        session: Session,
+        /// What.
+        message: FromClient,
+    },
+    /// A worker said something.
+    WorkerSaid {
+        /// Who.
+        session: Session,
+        /// What.
+        message: FromWorker,
+    },
+    /// The time has come that [`next_wake`](super::Controller::next_wake) named, or later.
+    TimePassed,
+}

@@ -1,0 +1,293 @@
+//! Values and holds: what is kept, for whom, and what happens when the last one lets go.
+
+use super::actor::DeathCause;
+use super::{Controller, Effect, Timer};
+use crate::error::Error;
+use crate::hold::Holder;
+use crate::id::{ActorId, ObjectId, Session, Thing};
+use crate::message::{Instance, ToClient, ToWorker, Try};
+use crate::payload::Value;
+use crate::schedule::Work;
+use crate::spec::Lifetime;
+use crate::time::Time;
+
+/// An object somebody asked for, or that has a value.
+#[derive(Debug, Default)]
+pub(super) struct Object {
+    /// Its value, or why it has none; nothing as long as its task has not ended.
+    pub value: Option<Result<Value, Error>>,
+    /// Work that needs the value.
+    pub waiting: Vec<Work>,
+    /// Sessions that want to be told.
+    watchers: Vec<Session>,
+}
+
+impl Object {
+    pub fn bytes(&self) -> usize {
+        self.value
+            .as_ref()
+            .and_then(|value| value.as_ref().ok())
+            .map_or(0, |value| value.payload.len())
+    }
+}
+
+impl Controller {
+    /// Whether the thing can be held: an object that has a value or may get one, an actor that is known.
+    pub(super) fn exists(&self, thing: Thing) -> bool {
+        match thing {
+            Thing::Object(object) => {
+                self.objects.contains_key(&object) || self.tasks.contains_key(&object.origin)
+            }
+            Thing::Actor(actor) => self.actors.contains_key(&actor),
+        }
+    }
+
+    /// An object's value, if it has one.
+    pub fn value(&self, object: ObjectId) -> Option<Value> {
+        self.objects.get(&object)?.value.as_ref()?.as_ref().ok().cloned()
+    }
+
+    /// What became of an object: nothing yet, a value, or why there is none.
+    pub fn object(&self, object: ObjectId) -> Option<Option<Result<Value, Error>>> {
+        match self.objects.get(&object) {
+            Some(known) => Some(known.value.clone()),
+            None => self.tasks.contains_key(&object.origin).then_some(None),
+        }
+    }
+
+    /// Has `work` told of each object that has no value yet. Says how many those are, or which failed.
+    pub(super) fn wait_for(&mut self, work: Work, needs: &[ObjectId]) -> Result<u32, Error> {
+        let mut missing = 0;
+        for object in needs {
+            match self.objects.get(object).and_then(|object| object.value.as_ref()) {
+                Some(Ok(_)) => {}
+                Some(Err(error)) => return Err(error.clone()),
+                None if self.exists(Thing::Object(*object)) => {
+                    self.objects.entry(*object).or_default().waiting.push(work);
+                    missing += 1;
+                }
+                None => {}
+            }
+        }
+        Ok(missing)
+    }
+
+    /// An object has a value, or never will. It is kept if somebody holds it.
+    pub(super) fn object_made(
+        &mut self,
+        now: Time,
+        id: ObjectId,
+        value: Result<Value, Error>,
+        effects: &mut Vec<Effect>,
+    ) {
+        if !self.holds.is_held(Thing::Object(id)) {
+            self.objects.remove(&id);
+            return;
+        }
+        self.hold_all(Holder::Object(id), value.iter().flat_map(|value| value.contains.clone()));
+        let object = self.objects.entry(id).or_default();
+        object.value = Some(value.clone());
+        let (watchers, waiting) =
+            (std::mem::take(&mut object.watchers), std::mem::take(&mut object.waiting));
+        self.object_bytes += object.bytes();
+        for watcher in watchers {
+            if self.is_alive(watcher) {
+                let message = ToClient::ObjectReady { object: id, value: value.clone() };
+                effects.push(Effect::ToClient { to: watcher, message });
+            }
+        }
+        if self.holds.holds(Holder::Cluster, Thing::Object(id)) {
+            self.keep_result(now, id, effects);
+        }
+        for work in waiting {
+            match (work, &value) {
+                (Work::Task(task), Ok(_)) => self.need_met(now, task, effects),
+                (Work::Task(task), Err(error)) => {
+                    self.need_failed(now, task, error.clone(), effects)
+                }
+                (Work::Actor(actor), Ok(_)) => self.actor_need_met(actor),
+                (Work::Actor(actor), Err(error)) => {
+                    self.actor_need_failed(now, actor, error.clone(), effects);
+                }
+            }
+        }
+    }
+
+    /// The cluster keeps a result for a while; the oldest make room.
+    fn keep_result(&mut self, now: Time, id: ObjectId, effects: &mut Vec<Effect>) {
+        let until = now + self.config.result_ttl;
+        if self.kept_results.is_empty() {
+            self.timers.insert((until, Timer::Forget));
+        }
+        self.kept_results.push_back((until, id));
+        while self.object_bytes > self.config.max_result_bytes && self.kept_results.len() > 1 {
+            self.forget_oldest(now, effects);
+        }
+    }
+
+    fn forget_oldest(&mut self, now: Time, effects: &mut Vec<Effect>) {
+        let (_, id) = self.kept_results.pop_front().expect("one is kept");
+        if self.holds.release(Holder::Cluster, Thing::Object(id)) {
+            self.free(now, vec![Thing::Object(id)], effects);
+        }
+    }
+
+    pub(super) fn forget_results(&mut self, now: Time, effects: &mut Vec<Effect>) {
+        while let Some((until, _)) = self.kept_results.front().copied() {
+            if until > now {
+                self.timers.insert((until, Timer::Forget));
+                return;
+            }
+            self.forget_oldest(now, effects);
+        }
+    }
+
+    /// A client puts a value.
+    pub(super) fn put(
+        &mut self,
+        now: Time,
+        session: Session,
+        object: ObjectId,
+        value: Value,
+        effects: &mut Vec<Effect>,
+    ) {
+        if self.exists(Thing::Object(object)) {
+            return;
+        }
+        let value = self.check_size("the value's bytes", value.payload.len()).map(|()| value);
+        if let Err(error) = &value {
+            let message = ToClient::ObjectReady { object, value: Err(error.clone()) };
+            effects.push(Effect::ToClient { to: session, message });
+        }
+        self.holds.hold(Holder::Session(session.id), Thing::Object(object));
+        self.object_made(now, object, value, effects);
+    }
+
+    /// A client wants to be told when an object has a value.
+    pub(super) fn fetch(&mut self, session: Session, id: ObjectId, effects: &mut Vec<Effect>) {
+        let value = match self.objects.get(&id).and_then(|object| object.value.clone()) {
+            Some(value) => value,
+            None if self.exists(Thing::Object(id)) => {
+                return self.objects.entry(id).or_default().watchers.push(session);
+            }
+            None => Err(Error::gone(format!("object {id} is gone or never was"))),
+        };
+        let message = ToClient::ObjectReady { object: id, value };
+        effects.push(Effect::ToClient { to: session, message });
+    }
+
+    pub(super) fn hold(&mut self, session: Session, thing: Thing) {
+        self.hold_all(Holder::Session(session.id), [thing]);
+    }
+
+    /// The answer of a call arrived, or never will.
+    pub(super) fn accept(
+        &mut self,
+        now: Time,
+        session: Session,
+        call: Try,
+        effects: &mut Vec<Effect>,
+    ) {
+        let free = self.holds.release_all(Holder::Message { call, to: session.id });
+        self.free(now, free, effects);
+    }
+
+    pub(super) fn release(
+        &mut self,
+        now: Time,
+        holder: Holder,
+        thing: Thing,
+        effects: &mut Vec<Effect>,
+    ) {
+        if self.holds.release(holder, thing) {
+            self.free(now, vec![thing], effects);
+        }
+    }
+
+    /// Nobody holds these any more.
+    pub(super) fn free(&mut self, now: Time, mut free: Vec<Thing>, effects: &mut Vec<Effect>) {
+        while let Some(thing) = free.pop() {
+            if self.holds.is_held(thing) {
+                continue; // Something that went on the way brought it back.
+            }
+            match thing {
+                Thing::Object(id) => {
+                    if let Some(object) = self.objects.remove(&id) {
+                        self.object_bytes -= object.bytes();
+                        free.extend(self.holds.release_all(Holder::Object(id)));
+                    }
+                }
+                Thing::Actor(id) => self.last_handle_gone(now, id, effects),
+            }
+        }
+        self.promise_starved(effects);
+    }
+
+    /// Whether this instance is with this worker.
+    pub(super) fn is_with(&self, host: Session, instance: Instance) -> bool {
+        let hosted =
+            self.workers.get(&host.id).and_then(|worker| worker.actors.get(&instance.actor));
+        hosted.is_some_and(|hosted| hosted.epoch == instance.epoch)
+    }
+
+    /// A task hands over what its executor kept, in the same step in which it lets go itself.
+    pub(super) fn keep(&mut self, worker: Session, instance: Option<Instance>, kept: Vec<Thing>) {
+        let holder = match instance {
+            Some(instance) if !self.is_with(worker, instance) => return,
+            Some(instance) => Holder::Instance(instance),
+            None => Holder::Session(worker.id),
+        };
+        self.hold_all(holder, kept);
+    }
+
+    /// `holder` holds those of these that exist.
+    pub(super) fn hold_all(&mut self, holder: Holder, things: impl IntoIterator<Item = Thing>) {
+        for thing in things {
+            if self.exists(thing) {
+                self.holds.hold(holder, thing);
+            }
+        }
+    }
+
+    /// The answer of a direct call names things: they are held for whoever gets it, and by the instance.
+    pub(super) fn entrust(
+        &mut self,
+        host: Session,
+        call: Try,
+        to: Session,
+        contains: Vec<Thing>,
+        instance: Instance,
+        kept: Vec<Thing>,
+        effects: &mut Vec<Effect>,
+    ) {
+        if self.is_alive(to) {
+            self.hold_all(Holder::Message { call, to: to.id }, contains);
+        }
+        if self.is_with(host, instance) {
+            self.hold_all(Holder::Instance(instance), kept);
+        }
+        effects.push(Effect::ToWorker { to: host, message: ToWorker::Entrusted { call } });
+    }
+
+    pub(super) fn dropped(
+        &mut self,
+        now: Time,
+        instance: Instance,
+        things: Vec<Thing>,
+        effects: &mut Vec<Effect>,
+    ) {
+        for thing in things {
+            self.release(now, Holder::Instance(instance), thing, effects);
+        }
+    }
+
+    /// Ends an actor that only its handles kept alive.
+    fn last_handle_gone(&mut self, now: Time, id: ActorId, effects: &mut Vec<Effect>) {
+        let non_detached =
+            self.is_living(id) && self.actors[&id].spec.options.lifetime == Lifetime::NonDetached;
+        if non_detached {
+            let error = Error::gone(format!("actor {id} ended with its last handle"));
+            self.die(now, id, DeathCause::OwnerGone, error, effects);
+        }
+    }
+}

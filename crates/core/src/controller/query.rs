@@ -1,0 +1,340 @@
+//! What can be asked: statuses, and the record of what ended. Nothing here changes anything.
+
+use super::actor::ActorState;
+use super::task::{Place, State, Task};
+use super::{Controller, WorkerInfo};
+use crate::error::Error;
+use crate::id::{ActorEpoch, ActorId, Attempt, ObjectId, Session, SessionId, TaskId};
+use crate::map::Map;
+use crate::message::CallReport;
+use crate::payload::Outcome;
+use crate::resources::Resources;
+use crate::schedule::Demand;
+use crate::spec::{ActorSpec, Target, TaskSpec};
+use crate::time::Time;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// What a task is doing.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum TaskState {
+    /// It waits: for values, for a worker, for its actor, or before a retry.
+    Pending,
+    /// A worker has it.
+    Assigned,
+    /// User code runs.
+    Running,
+    /// It has its results.
+    Finished,
+    /// It has an error.
+    Failed,
+    /// It was cancelled.
+    Cancelled,
+}
+
+/// What a worker is doing.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum WorkerState {
+    /// Its session is open, its link is not known to work.
+    Joining,
+    /// It gets work.
+    Healthy,
+    /// It has not answered for a while: no new work.
+    Suspect,
+    /// It finishes what it has and leaves.
+    Draining,
+}
+
+/// What is known of a task.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TaskStatus {
+    /// The task.
+    pub id: TaskId,
+    /// Its function or method.
+    pub name: Arc<str>,
+    /// The actor, if it is a call.
+    pub actor: Option<ActorId>,
+    /// What it is doing.
+    pub state: TaskState,
+    /// Where it is, or ran last.
+    pub worker: Option<SessionId>,
+    /// How often it was tried.
+    pub attempts: Attempt,
+    /// When it was taken on.
+    pub created: Time,
+    /// When it first ran.
+    pub started: Option<Time>,
+    /// When it ended.
+    pub finished: Option<Time>,
+    /// What it failed with.
+    pub error: Option<Error>,
+    /// Why it waits.
+    pub waits_for: Option<String>,
+}
+
+/// What is known of an actor.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ActorStatus {
+    /// What was asked for.
+    pub spec: Arc<ActorSpec>,
+    /// What it is doing.
+    pub state: ActorState,
+    /// Why it is gone, if it is.
+    pub error: Option<Error>,
+    /// Where it is.
+    pub worker: Option<SessionId>,
+    /// Of its current instance, or its last.
+    pub epoch: ActorEpoch,
+    /// How often it was restarted after a loss.
+    pub restarts: u32,
+    /// When it was taken on.
+    pub created: Time,
+    /// When it was last called, as far as is known here.
+    pub last_used: Time,
+    /// Calls through the controller that have not ended.
+    pub pending_calls: usize,
+    /// Why it waits.
+    pub waits_for: Option<String>,
+}
+
+/// What is known of a worker.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct WorkerStatus {
+    /// Its session.
+    pub session: Session,
+    /// What it said of itself.
+    pub info: WorkerInfo,
+    /// What it is doing.
+    pub state: WorkerState,
+    /// When it joined.
+    pub joined: Time,
+    /// What is free there.
+    pub free: Resources,
+    /// Tasks and calls that are with it.
+    pub tasks: usize,
+    /// Actors that are with it.
+    pub actors: usize,
+}
+
+/// Tasks that ended, the latest of them.
+#[derive(Debug)]
+pub(super) struct History {
+    limit: usize,
+    order: VecDeque<TaskId>,
+    ended: Map<TaskId, TaskStatus>,
+}
+
+impl History {
+    pub fn new(limit: usize) -> History {
+        History { limit, order: VecDeque::new(), ended: Map::default() }
+    }
+
+    pub fn push(&mut self, now: Time, task: &Task, state: TaskState, error: Option<&Error>) {
+        let mut status = status_of(task);
+        status.state = state;
+        status.finished = Some(now);
+        status.error = error.cloned();
+        self.insert(status);
+    }
+
+    pub fn push_call(&mut self, now: Time, worker: SessionId, report: CallReport) {
+        self.insert(TaskStatus {
+            id: report.task,
+            name: report.method,
+            actor: Some(report.instance.actor),
+            state: if report.error.is_some() { TaskState::Failed } else { TaskState::Finished },
+            worker: Some(worker),
+            attempts: Attempt(1),
+            created: now - report.ran_for,
+            started: Some(now - report.ran_for),
+            finished: Some(now),
+            error: report.error,
+            waits_for: None,
+        });
+    }
+
+    fn insert(&mut self, status: TaskStatus) {
+        let id = status.id;
+        if self.ended.insert(id, status).is_none() {
+            self.order.push_back(id);
+        }
+        if self.order.len() > self.limit {
+            let forgotten = self.order.pop_front().expect("it has one");
+            self.ended.remove(&forgotten);
+        }
+    }
+}
+
+fn status_of(task: &Task) -> TaskStatus {
+    let (state, worker) = match &task.state {
+        State::Placed { worker, running: true, .. } => (TaskState::Running, Some(*worker)),
+        State::Placed { worker, .. } => (TaskState::Assigned, Some(*worker)),
+        State::Waiting { .. } | State::Delayed | State::Queued(_) | State::AwaitingActor { .. } => {
+            (TaskState::Pending, None)
+        }
+    };
+    TaskStatus {
+        id: task.spec.id,
+        name: task.spec.target.name().clone(),
+        actor: match task.spec.target {
+            Target::Function(_) => None,
+            Target::Method { actor, .. } => Some(actor),
+        },
+        state,
+        worker,
+        attempts: task.attempt,
+        created: task.created,
+        started: task.started,
+        finished: None,
+        error: None,
+        waits_for: None,
+    }
+}
+
+impl Controller {
+    /// Whether this task was submitted before. A call that went direct and is known to have ended was
+    /// not: its caller lost the answer, and may send it again.
+    pub(super) fn was_submitted(&self, spec: &TaskSpec) -> bool {
+        let ended = || self.history.ended.contains_key(&spec.id);
+        self.tasks.contains_key(&spec.id) || matches!(spec.target, Target::Function(_)) && ended()
+    }
+
+    /// What is known of a task.
+    pub fn task_status(&self, id: TaskId) -> Result<TaskStatus, Error> {
+        if let Some(task) = self.tasks.get(&id) {
+            let mut status = status_of(task);
+            status.waits_for = self.why_waits(task);
+            return Ok(status);
+        }
+        self.history.ended.get(&id).cloned().ok_or_else(|| {
+            Error::not_found(format!("no task {id} is known: it never was, or ended too long ago"))
+        })
+    }
+
+    fn why_waits(&self, task: &Task) -> Option<String> {
+        match &task.state {
+            State::Waiting { missing } => Some(format!("{missing} values that it needs")),
+            State::Delayed => Some("the delay before its next attempt".into()),
+            State::AwaitingActor { .. } => Some("its actor to be ready".into()),
+            State::Queued(_) => {
+                let options = &task.spec.options;
+                let demand = Demand {
+                    requires: task.spec.target.name().clone(),
+                    resources: options.resources.clone(),
+                    takes: None,
+                    preemptible: options.preemptible,
+                };
+                Some(self.why_queued(&demand))
+            }
+            State::Placed { place: Place::Backlog { .. }, .. } => {
+                Some("a slot at its worker".into())
+            }
+            State::Placed { .. } => None,
+        }
+    }
+
+    fn why_queued(&self, demand: &Demand) -> String {
+        let why = self.schedule.why_infeasible(demand);
+        why.unwrap_or_else(|| format!("{} to be free at a worker", demand.resources))
+    }
+
+    /// How a task ended: `NotReady` if it has not, `NotFound` if its results are not kept.
+    pub fn task_result(&self, id: TaskId) -> Result<Outcome, Error> {
+        let status = self.task_status(id)?;
+        if status.finished.is_none() {
+            return Err(Error::not_ready(format!("task {id} has not ended yet")));
+        }
+        if let Some(error) = status.error {
+            return Ok(Err(error));
+        }
+        let mut values = Vec::new();
+        while let Some(value) = self.value(ObjectId::of(id, values.len() as u32)) {
+            values.push(value);
+        }
+        if values.is_empty() && self.object_was_dropped(id) {
+            return Err(Error::not_found(format!(
+                "the results of task {id} are not kept any more"
+            )));
+        }
+        Ok(Ok(values))
+    }
+
+    fn object_was_dropped(&self, id: TaskId) -> bool {
+        !self.objects.contains_key(&ObjectId::of(id, 0))
+    }
+
+    /// The tasks that have not ended, then the latest that have, newest first; at most `limit`.
+    pub fn list_tasks(&self, limit: usize) -> Vec<TaskStatus> {
+        let mut live: Vec<TaskId> = self.tasks.keys().copied().collect();
+        live.sort_unstable_by(|a, b| b.cmp(a));
+        let ended = self.history.order.iter().rev().copied();
+        let ids = live.into_iter().chain(ended).take(limit);
+        ids.map(|id| self.task_status(id).expect("it is known")).collect()
+    }
+
+    /// What is known of an actor.
+    pub fn actor_status(&self, id: ActorId) -> Result<ActorStatus, Error> {
+        let Some(actor) = self.actors.get(&id) else {
+            return Err(Error::not_found(format!("no actor {id} is known")));
+        };
+        let queued = matches!(actor.life, super::actor::Life::Queued(_));
+        Ok(ActorStatus {
+            spec: actor.spec.clone(),
+            state: actor.state(),
+            error: actor.death().cloned(),
+            worker: actor.worker(),
+            epoch: actor.epoch,
+            restarts: actor.restarts,
+            created: actor.created,
+            last_used: actor.last_used,
+            pending_calls: actor.calls.len() + actor.sent.len(),
+            waits_for: queued.then(|| self.why_queued(&actor.demand())),
+        })
+    }
+
+    /// All actors that are known, newest first; at most `limit`.
+    pub fn list_actors(&self, limit: usize) -> Vec<ActorStatus> {
+        let mut ids: Vec<ActorId> = self.actors.keys().copied().collect();
+        ids.sort_unstable_by(|a, b| b.cmp(a));
+        ids.into_iter().take(limit).map(|id| self.actor_status(id).expect("it is known")).collect()
+    }
+
+    /// All workers, in the order of their ids.
+    pub fn list_workers(&self) -> Vec<WorkerStatus> {
+        let mut workers: Vec<WorkerStatus> = self
+            .workers
+            .values()
+            .map(|worker| WorkerStatus {
+                session: worker.session,
+                info: worker.info.clone(),
+                state: worker.state,
+                joined: worker.joined,
+                free: self.schedule.account(worker.slot).free(),
+                tasks: worker.attempts.len(),
+                actors: worker.actors.len(),
+            })
+            .collect();
+        workers.sort_unstable_by_key(|worker| worker.session);
+        workers
+    }
+
+    /// How many tasks have not ended.
+    pub fn pending_tasks(&self) -> usize {
+        self.tasks.len()
+    }
+
+    /// How many objects are kept, and their bytes.
+    pub fn kept(&self) -> (usize, usize) {
+        (self.objects.len(), self.object_bytes)
+    }
+
+    /// How many sessions are open.
+    pub fn session_count(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// Who holds what.
+    pub fn holds(&self) -> &crate::hold::Holds {
+        &self.holds
+    }
+}

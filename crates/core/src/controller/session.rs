@@ -1,0 +1,183 @@
+//! Membership: who is here, since when, and what goes when they go.
+
+use super::{Controller, Effect, EndCause, Role, Timer};
+use crate::hold::Holder;
+use crate::id::{Session, SessionEpoch, SessionId, TaskId};
+use crate::lease::{Granted, Pong};
+use crate::map::Set;
+use crate::message::{ToClient, ToWorker};
+use crate::time::Time;
+
+/// A process that joined.
+#[derive(Debug)]
+pub(super) struct Member {
+    pub session: Session,
+    /// Which of its process's requests to join opened it.
+    request: u64,
+    pub is_worker: bool,
+    pub lease: Granted,
+    next_ping: Time,
+    /// Who wants to know when it ends: hosts of its calls, clients of its actors.
+    pub watchers: Set<SessionId>,
+    /// Sessions whose end it wants to know.
+    pub watching: Set<SessionId>,
+    /// Its tasks that have not ended.
+    pub tasks: Set<TaskId>,
+    /// How many submissions it was promised room for, and how many came.
+    pub promised: u64,
+    pub submitted: u64,
+}
+
+impl Controller {
+    /// Whether this session lives.
+    pub fn is_alive(&self, session: Session) -> bool {
+        self.sessions.get(&session.id).is_some_and(|member| member.session == session)
+    }
+
+    /// Whether this session may speak; if not, it is told.
+    pub(super) fn speaks(&mut self, session: Session, effects: &mut Vec<Effect>) -> bool {
+        let alive = self.is_alive(session);
+        if !alive {
+            self.counters.fenced += 1;
+            effects.push(Effect::Fence(session));
+        }
+        alive
+    }
+
+    pub(super) fn open_session(
+        &mut self,
+        now: Time,
+        id: SessionId,
+        request: u64,
+        role: Role,
+        effects: &mut Vec<Effect>,
+    ) {
+        if let Some(member) = self.sessions.get(&id) {
+            if member.request >= request {
+                self.counters.stale += 1;
+                return;
+            }
+            self.end_session(now, id, EndCause::Replaced, effects);
+        }
+        self.last_epoch = self.last_epoch.next();
+        let session = Session { id, epoch: self.last_epoch };
+        let next_ping = now + self.config.terms.ping_interval;
+        let member = Member {
+            session,
+            request,
+            is_worker: matches!(role, Role::Worker(_)),
+            lease: Granted::new(now),
+            next_ping,
+            watchers: Set::default(),
+            watching: Set::default(),
+            tasks: Set::default(),
+            promised: 0,
+            submitted: 0,
+        };
+        self.sessions.insert(id, member);
+        self.timers.insert((next_ping, Timer::Check(id, session.epoch)));
+        effects.push(Effect::Opened(session));
+        match role {
+            Role::Client => self.promise(id, effects),
+            Role::Worker(info) => self.worker_joined(now, session, info),
+        }
+    }
+
+    pub(super) fn heard(&mut self, now: Time, session: Session, pong: Pong) {
+        let member = self.sessions.get_mut(&session.id).expect("it speaks");
+        member.lease.pong(now, pong);
+        if member.is_worker && member.lease.silent_since().is_none() {
+            self.trust(session.id);
+        }
+    }
+
+    /// Pings a session, suspects it, or ends it; then says when to look again.
+    pub(super) fn check_session(
+        &mut self,
+        now: Time,
+        id: SessionId,
+        epoch: SessionEpoch,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(member) =
+            self.sessions.get_mut(&id).filter(|member| member.session.epoch == epoch)
+        else {
+            return;
+        };
+        let terms = self.config.terms;
+        let ends_at = member.lease.ends_at(&terms);
+        if now >= ends_at {
+            return self.end_session(now, id, EndCause::LeaseOver, effects);
+        }
+        if now >= member.next_ping {
+            member.next_ping = now + terms.ping_interval;
+            let ping = member.lease.ping(now);
+            effects.push(Effect::Ping { to: member.session, ping });
+        }
+        let mut next = member.next_ping.min(ends_at);
+        if let Some(since) = member.lease.silent_since() {
+            let suspect_at = since + self.config.suspect_after;
+            if now >= suspect_at {
+                self.suspect(now, id, effects);
+            } else {
+                next = next.min(suspect_at);
+            }
+        }
+        self.timers.insert((next, Timer::Check(id, epoch)));
+    }
+
+    /// A session is over: everything it held, ran or asked for goes, in this one step.
+    pub(super) fn end_session(
+        &mut self,
+        now: Time,
+        id: SessionId,
+        cause: EndCause,
+        effects: &mut Vec<Effect>,
+    ) {
+        let member = self.sessions.remove(&id).expect("a session ends once");
+        self.promised -= member.promised - member.submitted;
+        effects.push(Effect::Over { session: member.session, cause: cause.clone() });
+        for host in &member.watchers {
+            let watcher = self.sessions.get_mut(host).expect("a watcher is taken off when it goes");
+            watcher.watching.remove(&id);
+            let (to, session) = (watcher.session, member.session);
+            effects.push(if watcher.is_worker {
+                Effect::ToWorker { to, message: ToWorker::SessionEnded { session } }
+            } else {
+                Effect::ToClient { to, message: ToClient::SessionEnded { session } }
+            });
+        }
+        for watched in &member.watching {
+            let watched = self.sessions.get_mut(watched).expect("it is taken off when it goes");
+            watched.watchers.remove(&id);
+        }
+        if member.is_worker {
+            self.worker_gone(now, id, &cause, effects);
+        }
+        let mut tasks: Vec<TaskId> = member.tasks.into_iter().collect();
+        tasks.sort_unstable();
+        for task in tasks {
+            self.cancel(now, task, true, effects);
+        }
+        let free = self.holds.release_all(Holder::Session(id));
+        self.free(now, free, effects);
+        self.promise_starved(effects);
+    }
+
+    /// Somebody asks whether a session lives, and if so to be told when it ends.
+    pub(super) fn watch(&mut self, watcher: Session, session: Session) -> bool {
+        let alive = self.is_alive(session);
+        if alive {
+            self.sessions.get_mut(&session.id).expect("it lives").watchers.insert(watcher.id);
+            self.sessions.get_mut(&watcher.id).expect("it speaks").watching.insert(session.id);
+        }
+        alive
+    }
+
+    pub(super) fn unwatch(&mut self, host: Session, session: Session) {
+        if self.is_alive(session) {
+            self.sessions.get_mut(&session.id).expect("it lives").watchers.remove(&host.id);
+            self.sessions.get_mut(&host.id).expect("it speaks").watching.remove(&session.id);
+        }
+    }
+}

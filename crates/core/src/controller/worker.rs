@@ -1,0 +1,250 @@
+//! Workers: what is with them, and what happens to it when they go.
+
+use super::query::WorkerState;
+use super::{Controller, Effect, EndCause, Timer, WorkerInfo};
+use crate::account::Grant;
+use crate::error::{Error, Ran};
+use crate::hold::Holder;
+use crate::id::{ActorEpoch, ActorId, Session, SessionEpoch, SessionId, TaskId};
+use crate::map::{Map, Set};
+use crate::message::{FromWorker, Instance, Refusal, ShapeId, ToWorker, Try};
+use crate::schedule::WorkerSlot;
+use crate::time::Time;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+#[derive(Debug)]
+pub(super) struct Worker {
+    pub session: Session,
+    pub info: WorkerInfo,
+    pub slot: WorkerSlot,
+    pub state: WorkerState,
+    pub joined: Time,
+    /// No work for now: it could not start an executor.
+    paused: bool,
+    /// Tasks that are with it.
+    pub attempts: Set<TaskId>,
+    /// Those of them that have no grant yet, in order.
+    pub backlog: Map<ShapeId, VecDeque<TaskId>>,
+    /// Actors that are with it, or may still be.
+    pub actors: Map<ActorId, Hosted>,
+}
+
+/// An instance of an actor at a worker.
+#[derive(Debug)]
+pub(super) struct Hosted {
+    pub epoch: ActorEpoch,
+    pub shape: ShapeId,
+    pub grant: Grant,
+}
+
+impl Worker {
+    pub fn leave_backlog(&mut self, shape: ShapeId, task: TaskId) {
+        let backlog = self.backlog.get_mut(&shape).expect("it is in the backlog");
+        let index = backlog.iter().position(|other| *other == task).expect("it is in the backlog");
+        backlog.remove(index);
+        if backlog.is_empty() {
+            self.backlog.remove(&shape);
+        }
+    }
+}
+
+impl Controller {
+    pub(super) fn worker_joined(&mut self, now: Time, session: Session, info: WorkerInfo) {
+        let slot = self.schedule.add_worker(info.provides.clone(), info.resources.clone());
+        let index = slot.0 as usize;
+        if self.by_slot.len() <= index {
+            self.by_slot.resize(index + 1, SessionId::default());
+        }
+        self.by_slot[index] = session.id;
+        let worker = Worker {
+            session,
+            info,
+            slot,
+            state: WorkerState::Joining,
+            joined: now,
+            paused: false,
+            attempts: Set::default(),
+            backlog: Map::default(),
+            actors: Map::default(),
+        };
+        self.workers.insert(session.id, worker);
+    }
+
+    pub(super) fn worker_said(
+        &mut self,
+        now: Time,
+        session: Session,
+        message: FromWorker,
+        effects: &mut Vec<Effect>,
+    ) {
+        if !self.workers.contains_key(&session.id) {
+            return; // A client that speaks like a worker has nothing to say.
+        }
+        match message {
+            FromWorker::Joined => {
+                let worker = self.workers.get_mut(&session.id).expect("it speaks");
+                if worker.state == WorkerState::Joining {
+                    worker.state = WorkerState::Healthy;
+                    self.set_open(session.id);
+                }
+            }
+            FromWorker::Refused { attempt, reason } => {
+                self.attempt_refused(now, session, attempt, reason, effects);
+            }
+            FromWorker::Started { attempt } => self.attempt_started(now, session, attempt),
+            FromWorker::Ended { attempt, end, kept, ran_for, next } => {
+                self.attempt_ended(now, session, attempt, end, kept, ran_for, next, effects);
+            }
+            FromWorker::Blocked { attempt } => self.attempt_blocked(session, attempt, true),
+            FromWorker::Resumed { attempt } => self.attempt_blocked(session, attempt, false),
+            FromWorker::ActorReady { instance } => {
+                self.actor_ready(now, session, instance, effects)
+            }
+            FromWorker::ActorFailed { instance, error } => {
+                self.actor_failed(now, session, instance, error, effects);
+            }
+            FromWorker::ActorDied { instance, error } => {
+                self.actor_died(now, session, instance, error, effects);
+            }
+            FromWorker::ActorDestroyed { instance, idle } => {
+                self.actor_destroyed(now, session, instance, idle, effects);
+            }
+            FromWorker::Watch { session: watched } => {
+                let alive = self.watch(session, watched);
+                let message = ToWorker::Watched { session: watched, alive };
+                effects.push(Effect::ToWorker { to: session, message });
+            }
+            FromWorker::Unwatch { session: watched } => self.unwatch(session, watched),
+            FromWorker::Entrust { call, to, contains, instance, kept } => {
+                self.entrust(session, call, to, contains, instance, kept, effects);
+            }
+            FromWorker::Dropped { instance, things } => {
+                self.dropped(now, instance, things, effects)
+            }
+            FromWorker::CallsEnded(reports) => self.calls_ended(now, session, reports),
+            FromWorker::Draining => self.is_draining(session.id),
+            FromWorker::Leaving => self.worker_leaves(now, session, effects),
+        }
+    }
+
+    /// New work may be placed with a worker if it is healthy and could start what it was given.
+    fn set_open(&mut self, id: SessionId) {
+        let worker = &self.workers[&id];
+        self.schedule.open(worker.slot, worker.state == WorkerState::Healthy && !worker.paused);
+    }
+
+    /// It has not answered for a while: no new work.
+    pub(super) fn suspect(&mut self, now: Time, id: SessionId, effects: &mut Vec<Effect>) {
+        let Some(worker) = self.workers.get_mut(&id) else { return };
+        if worker.state == WorkerState::Healthy {
+            worker.state = WorkerState::Suspect;
+            self.set_open(id);
+            if crate::planted!(TwoEpochs) {
+                self.restart_suspects(now, id, effects);
+            }
+        }
+    }
+
+    /// It answered.
+    pub(super) fn trust(&mut self, id: SessionId) {
+        let Some(worker) = self.workers.get_mut(&id) else { return };
+        if worker.state == WorkerState::Suspect {
+            worker.state = WorkerState::Healthy;
+            self.set_open(id);
+        }
+    }
+
+    /// It could not start an executor: no new work for a while.
+    pub(super) fn pause(&mut self, now: Time, id: SessionId) {
+        let worker = self.workers.get_mut(&id).expect("it speaks");
+        worker.paused = true;
+        let epoch = worker.session.epoch;
+        self.set_open(id);
+        self.timers.insert((now + self.config.full_pause, Timer::Reopen(id, epoch)));
+    }
+
+    pub(super) fn reopen(&mut self, id: SessionId, epoch: SessionEpoch) {
+        let Some(worker) = self.workers.get_mut(&id).filter(|worker| worker.session.epoch == epoch)
+        else {
+            return;
+        };
+        worker.paused = false;
+        self.set_open(id);
+    }
+
+    /// It says that it is about to leave.
+    pub(super) fn is_draining(&mut self, id: SessionId) {
+        self.workers.get_mut(&id).expect("it speaks").state = WorkerState::Draining;
+        self.set_open(id);
+    }
+
+    /// Has a worker finish what it has, move what is left after `grace`, and leave.
+    pub fn drain(
+        &mut self,
+        now: Time,
+        id: SessionId,
+        grace: Duration,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), Error> {
+        let Some(worker) = self.workers.get_mut(&id) else {
+            return Err(Error::not_found(format!(
+                "no worker {id} is here: `marline workers` lists them"
+            )));
+        };
+        worker.state = WorkerState::Draining;
+        effects.push(Effect::ToWorker { to: worker.session, message: ToWorker::Drain { grace } });
+        self.set_open(id);
+        self.dispatch(now, effects);
+        Ok(())
+    }
+
+    /// A worker goes in good order: what was on its way there never started, and costs nothing.
+    fn worker_leaves(&mut self, now: Time, session: Session, effects: &mut Vec<Effect>) {
+        let worker = &self.workers[&session.id];
+        let mut tasks: Vec<TaskId> = worker.attempts.iter().copied().collect();
+        tasks.sort_unstable();
+        let mut actors: Vec<Instance> = worker
+            .actors
+            .iter()
+            .map(|(actor, hosted)| Instance { actor: *actor, epoch: hosted.epoch })
+            .collect();
+        actors.sort_unstable();
+        for task in tasks {
+            let attempt = Try { task, attempt: self.tasks[&task].attempt };
+            self.attempt_refused(now, session, attempt, Refusal::Draining, effects);
+        }
+        for instance in actors {
+            self.actor_destroyed(now, session, instance, false, effects);
+        }
+        self.end_session(now, session.id, EndCause::Closed, effects);
+    }
+
+    /// A worker's session is over. What it had is lost, or was never started; nothing of it can come
+    /// back, since whatever it says now is fenced.
+    pub(super) fn worker_gone(
+        &mut self,
+        now: Time,
+        id: SessionId,
+        cause: &EndCause,
+        effects: &mut Vec<Effect>,
+    ) {
+        let worker = self.workers.remove(&id).expect("a worker goes once");
+        self.schedule.remove_worker(worker.slot);
+        let error = || {
+            let host = &worker.info.hostname;
+            Error::unavailable(Ran::Maybe, format!("worker {id} on {host} was lost: {cause}"))
+        };
+        let mut tasks: Vec<TaskId> = worker.attempts.into_iter().collect();
+        tasks.sort_unstable();
+        self.attempts_lost(now, tasks, &error(), effects);
+        let mut actors: Vec<(ActorId, ActorEpoch)> =
+            worker.actors.iter().map(|(actor, hosted)| (*actor, hosted.epoch)).collect();
+        actors.sort_unstable();
+        for (actor, epoch) in actors {
+            let free = self.holds.release_all(Holder::Instance(Instance { actor, epoch }));
+            self.free(now, free, effects);
+            self.instance_lost(now, actor, epoch, error(), effects);
+        }
+    }
+}

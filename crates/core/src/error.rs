@@ -1,0 +1,208 @@
+//! The one error table. A [`Error`] says what kind of thing went wrong (one kind per thing a caller may
+//! do differently), whether the work may have run, and in words which thing and what to do next.
+
+use crate::payload::Payload;
+use std::fmt;
+
+/// What went wrong; each kind is one thing that a caller may do differently.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum ErrorKind {
+    /// No room now.
+    Full,
+    /// Nothing there now.
+    Empty,
+    /// The deadline passed.
+    Timeout,
+    /// It was cancelled.
+    Cancelled,
+    /// It was closed.
+    Closed,
+    /// Not finished yet.
+    NotReady,
+    /// There is no such thing.
+    NotFound,
+    /// The name is taken.
+    AlreadyExists,
+    /// A part of the cluster went away; trying again may help.
+    Unavailable,
+    /// It is gone for good.
+    Gone,
+    /// The speaker's session is over; what it says changes nothing.
+    Fenced,
+    /// User code failed.
+    Failed,
+    /// Larger than a limit.
+    TooLarge,
+    /// A limit is reached.
+    Exhausted,
+    /// Not possible here.
+    Unsupported,
+    /// Bad input.
+    Invalid,
+    /// Another version.
+    Incompatible,
+    /// Not allowed.
+    Denied,
+    /// A signal came while waiting.
+    Interrupted,
+    /// A bug of ours.
+    Internal,
+}
+
+impl ErrorKind {
+    /// Every kind, in the order of the table.
+    pub const ALL: [ErrorKind; 20] = [
+        ErrorKind::Full,
+        ErrorKind::Empty,
+        ErrorKind::Timeout,
+        ErrorKind::Cancelled,
+        ErrorKind::Closed,
+        ErrorKind::NotReady,
+        ErrorKind::NotFound,
+        ErrorKind::AlreadyExists,
+        ErrorKind::Unavailable,
+        ErrorKind::Gone,
+        ErrorKind::Fenced,
+        ErrorKind::Failed,
+        ErrorKind::TooLarge,
+        ErrorKind::Exhausted,
+        ErrorKind::Unsupported,
+        ErrorKind::Invalid,
+        ErrorKind::Incompatible,
+        ErrorKind::Denied,
+        ErrorKind::Interrupted,
+        ErrorKind::Internal,
+    ];
+}
+
+/// Whether the work an error speaks of may have run.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Ran {
+    /// It certainly did not: doing it again does it once.
+    No,
+    /// It may have run, or be running still.
+    Maybe,
+}
+
+/// What user code said when it failed.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Failure {
+    /// The class of the exception, or the name of the error type.
+    pub class: String,
+    /// The traceback or backtrace, as text.
+    pub traceback: String,
+    /// The error itself, encoded, where it could be.
+    pub payload: Option<Payload>,
+}
+
+/// An error of Marline: kind, whether the work may have run, words, and what lies behind it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Error {
+    details: Box<Details>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Details {
+    kind: ErrorKind,
+    ran: Ran,
+    message: String,
+    failure: Option<Failure>,
+    cause: Option<Error>,
+}
+
+macro_rules! constructors {
+    ($($name:ident => $kind:ident,)+) => { $(
+        #[doc = concat!("An error of the kind [`ErrorKind::", stringify!($kind), "`].")]
+        pub fn $name(message: impl Into<String>) -> Error {
+            Error::new(ErrorKind::$kind, message)
+        }
+    )+ };
+}
+
+impl Error {
+    constructors! {
+        cancelled => Cancelled,
+        timeout => Timeout,
+        not_ready => NotReady,
+        not_found => NotFound,
+        already_exists => AlreadyExists,
+        gone => Gone,
+        fenced => Fenced,
+        too_large => TooLarge,
+        exhausted => Exhausted,
+        unsupported => Unsupported,
+        invalid => Invalid,
+        incompatible => Incompatible,
+        denied => Denied,
+        internal => Internal,
+    }
+
+    /// An error of this kind; the work did not run.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
+        let message = message.into();
+        Error {
+            details: Box::new(Details { kind, ran: Ran::No, message, failure: None, cause: None }),
+        }
+    }
+
+    /// A part of the cluster went away.
+    pub fn unavailable(ran: Ran, message: impl Into<String>) -> Error {
+        Error::new(ErrorKind::Unavailable, message).ran(ran)
+    }
+
+    /// User code failed; `message` is what it said.
+    pub fn failed(message: impl Into<String>, failure: Failure) -> Error {
+        let mut error = Error::new(ErrorKind::Failed, message).ran(Ran::Maybe);
+        error.details.failure = Some(failure);
+        error
+    }
+
+    /// The same, with whether the work may have run.
+    pub fn ran(mut self, ran: Ran) -> Error {
+        self.details.ran = ran;
+        self
+    }
+
+    /// The same, caused by another.
+    pub fn caused_by(mut self, cause: Error) -> Error {
+        self.details.cause = Some(cause);
+        self
+    }
+
+    /// What kind of error it is.
+    pub fn kind(&self) -> ErrorKind {
+        self.details.kind
+    }
+
+    /// Whether the work it speaks of may have run.
+    pub fn may_have_run(&self) -> bool {
+        self.details.ran == Ran::Maybe
+    }
+
+    /// The words, without those of the cause.
+    pub fn message(&self) -> &str {
+        &self.details.message
+    }
+
+    /// What user code said, if it was user code that failed.
+    pub fn failure(&self) -> Option<&Failure> {
+        self.details.failure.as_ref()
+    }
+
+    /// What lies behind it.
+    pub fn cause(&self) -> Option<&Error> {
+        self.details.cause.as_ref()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.details.message)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.cause().map(|cause| cause as _)
+    }
+}

@@ -1,0 +1,181 @@
+//! Who holds what. A thing (an object, an actor) lives while somebody holds it; every hold belongs to
+//! a session, a task, an actor, an object, or a message in flight, and goes with it.
+
+use crate::id::{ActorId, ObjectId, SessionId, TaskId, Thing};
+use crate::map::{Map, Set};
+use crate::message::{Instance, Try};
+
+/// Somebody who can hold something.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Holder {
+    /// A process, through its handles.
+    Session(SessionId),
+    /// The cluster itself, for a while: results of those who have no session.
+    Cluster,
+    /// A task that has not ended.
+    Task(TaskId),
+    /// An actor that may be instantiated (again): what its constructor is given.
+    Actor(ActorId),
+    /// An instance of an actor: what it kept of what it was given since.
+    Instance(Instance),
+    /// A value that contains a reference.
+    Object(ObjectId),
+    /// The answer of a direct call, on its way to this session.
+    Message {
+        /// Whose answer.
+        call: Try,
+        /// On its way to whom.
+        to: SessionId,
+    },
+}
+
+/// All holds, from both sides.
+#[derive(Debug, Default)]
+pub struct Holds {
+    by_thing: Map<Thing, Set<Holder>>,
+    by_holder: Map<Holder, Set<Thing>>,
+    /// Calls whose answers are on their way to a session.
+    messages: Map<SessionId, Set<Try>>,
+}
+
+impl Holds {
+    /// `holder` holds `thing` from now on. Holding twice is holding once.
+    pub fn hold(&mut self, holder: Holder, thing: Thing) {
+        self.by_thing.entry(thing).or_default().insert(holder);
+        self.by_holder.entry(holder).or_default().insert(thing);
+        if let Holder::Message { call, to } = holder {
+            self.messages.entry(to).or_default().insert(call);
+        }
+    }
+
+    /// `holder` holds `thing` no longer. Says whether nobody does now, because of this.
+    #[must_use]
+    pub fn release(&mut self, holder: Holder, thing: Thing) -> bool {
+        let Some(things) = self.by_holder.get_mut(&holder) else { return false };
+        if !things.remove(&thing) {
+            return false;
+        }
+        if things.is_empty() {
+            self.by_holder.remove(&holder);
+            self.forget_message(holder);
+        }
+        self.unlink(holder, thing)
+    }
+
+    /// `holder` holds nothing any more. Gives what nobody holds now, because of this, in order.
+    #[must_use]
+    pub fn release_all(&mut self, holder: Holder) -> Vec<Thing> {
+        let mut free = Vec::new();
+        if let Holder::Session(session) = holder {
+            for call in self.messages.remove(&session).into_iter().flatten() {
+                free.extend(self.release_all(Holder::Message { call, to: session }));
+            }
+        }
+        let things = self.by_holder.remove(&holder).unwrap_or_default();
+        self.forget_message(holder);
+        free.extend(things.into_iter().filter(|thing| self.unlink(holder, *thing)));
+        free.sort_unstable();
+        free
+    }
+
+    fn forget_message(&mut self, holder: Holder) {
+        if let Holder::Message { call, to } = holder
+            && let Some(calls) = self.messages.get_mut(&to)
+        {
+            calls.remove(&call);
+            if calls.is_empty() {
+                self.messages.remove(&to);
+            }
+        }
+    }
+
+    fn unlink(&mut self, holder: Holder, thing: Thing) -> bool {
+        let holders = self.by_thing.get_mut(&thing).expect("a hold is known from both sides");
+        holders.remove(&holder);
+        if holders.is_empty() {
+            self.by_thing.remove(&thing);
+            return true;
+        }
+        false
+    }
+
+    /// Whether anybody holds it.
+    pub fn is_held(&self, thing: Thing) -> bool {
+        self.by_thing.contains_key(&thing)
+    }
+
+    /// Whether this one holds it.
+    pub fn holds(&self, holder: Holder, thing: Thing) -> bool {
+        self.by_thing.get(&thing).is_some_and(|holders| holders.contains(&holder))
+    }
+
+    /// Who holds it, in order.
+    pub fn holders(&self, thing: Thing) -> Vec<Holder> {
+        let mut holders: Vec<Holder> =
+            self.by_thing.get(&thing).into_iter().flatten().copied().collect();
+        holders.sort_unstable();
+        holders
+    }
+
+    /// Everybody who holds something.
+    pub fn all_holders(&self) -> impl Iterator<Item = Holder> {
+        self.by_holder.keys().copied()
+    }
+
+    /// Everything that is held.
+    pub fn all_things(&self) -> impl Iterator<Item = Thing> {
+        self.by_thing.keys().copied()
+    }
+
+    /// Panics if the two sides differ.
+    pub fn check_invariants(&self) {
+        let there: usize = self.by_thing.values().map(Set::len).sum();
+        let back: usize = self.by_holder.values().map(Set::len).sum();
+        assert_eq!(there, back, "holds counted from both sides");
+        for (thing, holders) in &self.by_thing {
+            assert!(!holders.is_empty(), "{thing:?} is kept without a holder");
+            for holder in holders {
+                assert!(
+                    self.by_holder[holder].contains(thing),
+                    "{holder:?} does not know of {thing:?}"
+                );
+                if let Holder::Message { call, to } = holder {
+                    assert!(
+                        self.messages[to].contains(call),
+                        "a message that its receiver does not know of"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::Attempt;
+
+    fn object(number: u128) -> Thing {
+        Thing::Object(ObjectId::of(TaskId::from_u128(number), 0))
+    }
+
+    #[test]
+    fn a_thing_is_free_when_its_last_holder_lets_go_and_only_then() {
+        let session = SessionId::from_u128(1);
+        let task = TaskId::from_u128(9);
+        let call = Try { task, attempt: Attempt(1) };
+        let mut holds = Holds::default();
+        holds.hold(Holder::Session(session), object(1));
+        holds.hold(Holder::Session(session), object(1));
+        holds.hold(Holder::Session(session), object(2));
+        holds.hold(Holder::Task(task), object(1));
+        holds.hold(Holder::Message { call, to: session }, object(3));
+        holds.check_invariants();
+        assert!(!holds.release(Holder::Session(session), object(1)), "the task holds it too");
+        assert!(!holds.release(Holder::Session(session), object(1)), "releasing twice counts once");
+        assert!(holds.release(Holder::Task(task), object(1)));
+        assert_eq!(holds.release_all(Holder::Session(session)), [object(2), object(3)]);
+        holds.check_invariants();
+        assert_eq!(holds.all_things().count() + holds.all_holders().count(), 0);
+    }
+}

@@ -1,0 +1,167 @@
+//! Identities. An id names one thing for ever and is made by whoever asks for the thing (a UUIDv7 made
+//! by the client), so that asking twice is asking for the same thing. Epochs and attempts tell the
+//! lives of one thing apart; whoever speaks with an old one is refused.
+
+use std::fmt;
+use std::str::FromStr;
+
+macro_rules! ids {
+    ($($(#[$doc:meta])* $name:ident)+) => { $(
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+        pub struct $name { high: u64, low: u64 }
+
+        impl $name {
+            /// The id with these 128 bits.
+            pub const fn from_u128(bits: u128) -> Self {
+                $name { high: (bits >> 64) as u64, low: bits as u64 }
+            }
+
+            /// Its 128 bits.
+            pub const fn as_u128(self) -> u128 {
+                (self.high as u128) << 64 | self.low as u128
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                uuid::Uuid::from_u128(self.as_u128()).as_hyphenated().fmt(f)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!(stringify!($name), "({})"), self)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = crate::Error;
+            fn from_str(text: &str) -> Result<Self, Self::Err> {
+                uuid::Uuid::parse_str(text).map(|id| Self::from_u128(id.as_u128())).map_err(|_| {
+                    crate::Error::invalid(format!(
+                        "{text:?} is not an id: expected 32 hexadecimal digits, as printed by `marline`"
+                    ))
+                })
+            }
+        }
+    )+ };
+}
+
+ids! {
+    /// Names a cluster for as long as its record lives.
+    ClusterId
+    /// Names a process that joined the cluster. A worker is known by its session's id.
+    SessionId
+    /// Names a task, or a call to an actor.
+    TaskId
+    /// Names an actor through all its epochs.
+    ActorId
+}
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident)+) => { $(
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+        pub struct $name(pub u64);
+
+        impl $name {
+            /// The one after this.
+            pub const fn next(self) -> Self {
+                $name(self.0 + 1)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    )+ };
+}
+
+counters! {
+    /// Grows each time a controller starts for the same cluster.
+    ControllerEpoch
+    /// Grows each time a process joins, also across starts of the controller; a session is over when
+    /// its process joined again.
+    SessionEpoch
+    /// Grows each time an actor is instantiated.
+    ActorEpoch
+    /// One try at a task: 1, 2, …
+    Attempt
+}
+
+impl SessionEpoch {
+    /// Below all that this start of a controller gives out, above all that earlier ones did.
+    pub const fn first_of(controller: ControllerEpoch) -> SessionEpoch {
+        SessionEpoch(controller.0 << 32)
+    }
+
+    /// Which start of the controller gave it out.
+    pub const fn controller(self) -> ControllerEpoch {
+        ControllerEpoch(self.0 >> 32)
+    }
+}
+
+/// One life of a process in the cluster: what every message says about its sender.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Session {
+    /// The process.
+    pub id: SessionId,
+    /// Which of its memberships.
+    pub epoch: SessionEpoch,
+}
+
+impl fmt::Display for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{}", self.id, self.epoch)
+    }
+}
+
+/// Names an immutable value: the `index`th result of a task, or a value that was put (`index` 0 of an
+/// id of its own).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ObjectId {
+    /// The task, or the id made for the put.
+    pub origin: TaskId,
+    /// Which of the task's results.
+    pub index: u32,
+}
+
+impl ObjectId {
+    /// The `index`th result of `task`.
+    pub const fn of(task: TaskId, index: u32) -> ObjectId {
+        ObjectId { origin: task, index }
+    }
+}
+
+impl fmt::Display for ObjectId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}#{}", self.origin, self.index)
+    }
+}
+
+/// Something that lives as long as it is held.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Thing {
+    /// A value.
+    Object(ObjectId),
+    /// An actor, through its handles.
+    Actor(ActorId),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_prints_as_it_parses() {
+        let id = TaskId::from_u128(0x0192_0000_1111_7222_8333_4444_5555_6666);
+        assert_eq!(id.to_string().parse::<TaskId>().unwrap(), id);
+        assert_eq!(id.to_string(), "01920000-1111-7222-8333-444455556666");
+        assert!(
+            "seven".parse::<TaskId>().unwrap_err().to_string().contains("\"seven\" is not an id")
+        );
+    }
+}

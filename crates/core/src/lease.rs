@@ -1,0 +1,191 @@
+//! A lease: how long a session may act without being heard, seen from both ends.
+//!
+//! The controller pings; a ping names the last pong that arrived. The holder counts its lease from when
+//! it *sent* that pong, less a margin; the controller counts from when the pong *arrived*. A pong
+//! arrives after it was sent, so the holder stops before the controller gives its work away, also when
+//! only one direction is cut, and without the two clocks ever being compared. The margin pays for
+//! clocks that run at different speeds and for the time it takes to stop.
+
+use crate::time::Time;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// How long leases are and how often they are renewed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Terms {
+    /// Without an answer for this long, a session is over.
+    pub lease: Duration,
+    /// How often the controller asks.
+    pub ping_interval: Duration,
+}
+
+impl Default for Terms {
+    fn default() -> Terms {
+        Terms { lease: Duration::from_secs(30), ping_interval: Duration::from_secs(10) }
+    }
+}
+
+impl Terms {
+    /// What the holder keeps back: a tenth.
+    pub fn margin(&self) -> Duration {
+        self.lease / 10
+    }
+}
+
+/// A question from the controller: are you there?
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ping {
+    /// Its number: 1, 2, …
+    pub number: u64,
+    /// The last pong that arrived; 0 for the opening of the session.
+    pub heard: u64,
+}
+
+/// The answer to the ping of this number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Pong {
+    /// The ping's number.
+    pub number: u64,
+}
+
+/// The controller's end of a lease.
+#[derive(Clone, Debug)]
+pub struct Granted {
+    heard: u64,
+    heard_at: Time,
+    asked: u64,
+    /// When the first ping without an answer was sent.
+    silent_since: Option<Time>,
+}
+
+impl Granted {
+    /// A session was opened at `now`.
+    pub fn new(now: Time) -> Granted {
+        Granted { heard: 0, heard_at: now, asked: 0, silent_since: None }
+    }
+
+    /// The next ping.
+    pub fn ping(&mut self, now: Time) -> Ping {
+        self.asked += 1;
+        self.silent_since.get_or_insert(now);
+        Ping { number: self.asked, heard: self.heard }
+    }
+
+    /// A pong arrived. Late ones, and ones that were never asked for, change nothing.
+    pub fn pong(&mut self, now: Time, pong: Pong) {
+        if pong.number > self.heard && pong.number <= self.asked {
+            self.heard = pong.number;
+            self.heard_at = now;
+            self.silent_since = None;
+        }
+    }
+
+    /// When the session is over unless it is heard before.
+    pub fn ends_at(&self, terms: &Terms) -> Time {
+        self.heard_at + terms.lease
+    }
+
+    /// Since when a ping has been without an answer.
+    pub fn silent_since(&self) -> Option<Time> {
+        self.silent_since
+    }
+}
+
+/// The holder's end of a lease.
+#[derive(Clone, Debug)]
+pub struct Held {
+    terms: Terms,
+    /// Pongs sent and not yet named by a ping, oldest first.
+    sent: VecDeque<(u64, Time)>,
+    ends_at: Time,
+}
+
+impl Held {
+    /// The session was opened by a request sent at `asked_at`.
+    pub fn new(terms: Terms, asked_at: Time) -> Held {
+        Held { terms, sent: VecDeque::new(), ends_at: asked_at + terms.lease - terms.margin() }
+    }
+
+    /// Answers a ping, unless the lease is over already.
+    pub fn ping(&mut self, now: Time, ping: Ping) -> Option<Pong> {
+        if self.is_over(now) {
+            return None;
+        }
+        while self.sent.front().is_some_and(|(number, _)| *number <= ping.heard) {
+            let (number, sent_at) = self.sent.pop_front().expect("it has a front");
+            if number == ping.heard {
+                let from = if crate::planted!(LeaseFromWrongEnd) { now } else { sent_at };
+                self.ends_at = self.ends_at.max(from + self.terms.lease - self.terms.margin());
+            }
+        }
+        // A ping that overtook or was repeated is answered too, but its pong starts nothing new.
+        if self.sent.back().is_none_or(|(number, _)| *number < ping.number) {
+            self.sent.push_back((ping.number, now));
+        }
+        Some(Pong { number: ping.number })
+    }
+
+    /// When the holder must have stopped.
+    pub fn ends_at(&self) -> Time {
+        self.ends_at
+    }
+
+    /// Whether it must have stopped by now.
+    pub fn is_over(&self, now: Time) -> bool {
+        now >= self.ends_at
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TERMS: Terms =
+        Terms { lease: Duration::from_secs(30), ping_interval: Duration::from_secs(10) };
+
+    fn at(seconds: u64) -> Time {
+        Time::from_nanos(seconds * 1_000_000_000)
+    }
+
+    #[test]
+    fn the_holder_stops_before_the_controller_gives_up() {
+        // The holder's clock is 1,000 s ahead: they are never compared.
+        let mut granted = Granted::new(at(5));
+        let mut held = Held::new(TERMS, at(1_004));
+        assert_eq!(held.ends_at(), at(1_031));
+        let ping = granted.ping(at(15));
+        let pong = held.ping(at(1_016), ping).unwrap();
+        assert_eq!(held.ends_at(), at(1_031), "nobody said yet that the pong arrived");
+        granted.pong(at(17), pong);
+        assert_eq!(granted.ends_at(&TERMS), at(47));
+        let ping = granted.ping(at(25));
+        held.ping(at(1_026), ping).unwrap();
+        assert_eq!(held.ends_at(), at(1_043), "from when the pong was sent, less a tenth");
+    }
+
+    #[test]
+    fn pongs_that_never_arrive_prolong_nothing() {
+        let mut granted = Granted::new(at(0));
+        let mut held = Held::new(TERMS, at(0));
+        for second in [10, 20] {
+            let ping = granted.ping(at(second));
+            assert!(held.ping(at(second), ping).is_some());
+        }
+        assert_eq!(granted.silent_since(), Some(at(10)));
+        assert_eq!(held.ends_at(), at(27));
+        let ping = granted.ping(at(28));
+        assert_eq!(held.ping(at(28), ping), None, "a holder past its lease does not answer");
+    }
+
+    #[test]
+    fn late_repeated_and_invented_pongs_change_nothing() {
+        let mut granted = Granted::new(at(0));
+        granted.ping(at(10));
+        granted.pong(at(11), Pong { number: 7 });
+        assert_eq!(granted.ends_at(&TERMS), at(30));
+        granted.pong(at(12), Pong { number: 1 });
+        granted.pong(at(20), Pong { number: 1 });
+        assert_eq!(granted.ends_at(&TERMS), at(42));
+        assert_eq!(granted.silent_since(), None);
+    }
+}

@@ -1,0 +1,42 @@
+//! Marline's vocabulary and decisions: no input, no output, no clock, no threads.
+//!
+//! Everything that Marline decides is decided here, in state machines that are given events and the
+//! time, and answer with effects. The crate `runtime` puts sockets and processes around them; the
+//! crate `sim` puts a simulated world around them and kills everything in it.
+//!
+//! Read in this order: what things are called ([`id`], [`error`], [`payload`], [`spec`],
+//! [`message`]); the primitive that everything stands on ([`lease`], [`link`], [`hold`]); what is
+//! counted and where things go ([`resources`], [`account`], [`schedule`]); and the three roles
+//! ([`controller`], [`worker`], [`client`]), which mirror each other file by file.
+//!
+//! Every machine has `check_invariants`, which panics with words if its state does not add up; tests
+//! and simulations call it after every event.
+
+#![forbid(unsafe_code)]
+
+pub mod error;
+pub mod id;
+pub mod map;
+pub mod payload;
+pub mod random;
+pub mod spec;
+pub mod time;
+
+pub mod message;
+
+pub mod hold;
+pub mod lease;
+pub mod link;
+
+pub mod account;
+pub mod resources;
+pub mod schedule;
+
+pub mod client;
+pub mod controller;
+pub mod worker;
+
+#[doc(hidden)]
+pub mod planted;
+
+pub use error::{Error, ErrorKind, Ran};

@@ -1,0 +1,239 @@
+//! Everything that one role says to another. Messages ride on [links](crate::link), so each arrives
+//! once and in order while both sessions live; inside one process they are handed over as they are.
+#![allow(missing_docs)] // Of fields only: each variant's sentence names its own.
+
+use crate::account::Grant;
+use crate::error::Error;
+use crate::id::{ActorEpoch, ActorId, Attempt, ObjectId, Session, TaskId, Thing};
+use crate::payload::{Outcome, Value};
+use crate::spec::{ActorOptions, ActorSpec, TaskSpec};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A class of tasks that can follow one another in a slot: same demand, same workers.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ShapeId(pub u32);
+
+/// One try at one task.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Try {
+    /// The task.
+    pub task: TaskId,
+    /// Which try at it.
+    pub attempt: Attempt,
+}
+
+/// One life of one actor.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Instance {
+    /// The actor.
+    pub actor: ActorId,
+    /// Which of its lives.
+    pub epoch: ActorEpoch,
+}
+
+/// From a client to the controller.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum FromClient {
+    /// Run this; the sender holds its results.
+    Submit(Arc<TaskSpec>),
+    /// Stop this; by force, if it does not stop by itself.
+    Cancel { task: TaskId, force: bool },
+    /// Keep this value; the sender holds it.
+    Put { object: ObjectId, value: Value },
+    /// Tell me when this has a value.
+    Fetch { object: ObjectId },
+    /// I hold this too: a value that I hold, or an answer that was entrusted to me, named it.
+    Hold { thing: Thing },
+    /// The answer of this call arrived, or never will: what was entrusted to me with it is let go.
+    Accept { call: Try },
+    /// I hold this no longer.
+    Release { thing: Thing },
+    /// Create this; the sender holds it.
+    CreateActor(Arc<ActorSpec>),
+    /// Which actor has this name? The sender holds it, if there is one.
+    FindActor { request: u64, namespace: Arc<str>, name: Arc<str> },
+    /// Tell me where this is, now and whenever that changes.
+    WatchActor { actor: ActorId },
+    /// End this.
+    DeleteActor { actor: ActorId },
+    /// Tell me when this session ends, at once if it has: I speak to it directly.
+    Watch { session: Session },
+}
+
+/// From the controller to a client.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ToClient {
+    /// In all, so many submissions are welcome.
+    Credit { total: u64 },
+    /// A task that this client submitted ended.
+    TaskEnded { task: TaskId, outcome: Outcome },
+    /// An object that this client asked for has a value, or never will.
+    ObjectReady { object: ObjectId, value: Result<Value, Error> },
+    /// The answer to `CreateActor`: the actor that was created, or found under its name.
+    ActorCreated { requested: ActorId, actor: Result<ActorId, Error> },
+    /// The answer to `FindActor`.
+    ActorFound { request: u64, actor: Result<ActorId, Error> },
+    /// Where an actor is.
+    ActorChanged { actor: ActorId, place: ActorPlace },
+    /// A session that this client watches is over.
+    SessionEnded { session: Session },
+}
+
+/// Where an actor is, as far as its callers care.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ActorPlace {
+    /// Being created or restarted: wait.
+    Nowhere,
+    /// Ready for calls.
+    Ready {
+        /// Which of its lives.
+        epoch: ActorEpoch,
+        /// Whose worker.
+        host: Session,
+        /// Where that worker listens; nothing if calls go through the controller.
+        address: Option<Arc<str>>,
+        /// What callers must know of how it lives.
+        options: Arc<ActorOptions>,
+    },
+    /// Gone for good, with the reason.
+    Dead(Error),
+}
+
+/// From the controller to a worker.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ToWorker {
+    /// Run this. With a grant: now. Without: when a task of the same shape leaves its grant to it.
+    Assign {
+        spec: Arc<TaskSpec>,
+        attempt: Attempt,
+        values: Vec<Value>,
+        shape: ShapeId,
+        grant: Option<Grant>,
+    },
+    /// Run this method of an actor you host.
+    Execute { spec: Arc<TaskSpec>, attempt: Attempt, epoch: ActorEpoch, values: Vec<Value> },
+    /// If this has not started, give it back.
+    TakeBack(Try),
+    /// Stop this attempt; by force, if it does not stop by itself.
+    CancelAttempt { attempt: Try, force: bool },
+    /// Make this actor.
+    Instantiate { spec: Arc<ActorSpec>, epoch: ActorEpoch, values: Vec<Value>, grant: Grant },
+    /// End this actor, and say when it has ended.
+    Destroy(Instance),
+    /// The answer to `Watch`.
+    Watched { session: Session, alive: bool },
+    /// A session that this worker watches is over.
+    SessionEnded { session: Session },
+    /// What `Entrust` asked for is done.
+    Entrusted { call: Try },
+    /// Take no new work; when `grace` is over, give up what still runs.
+    Drain { grace: Duration },
+}
+
+/// Why a worker gives work back. None of these costs the task anything.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Refusal {
+    /// It was asked to, and the work had not started.
+    TakenBack,
+    /// It is about to leave.
+    Draining,
+    /// It cannot start an executor now.
+    Full,
+    /// It hosts no such instance.
+    NotHere,
+}
+
+/// How an attempt ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum End {
+    /// User code returned.
+    Finished(Vec<Value>),
+    /// User code failed, or took too long.
+    Failed(Error),
+    /// It was cancelled.
+    Cancelled,
+    /// Its executor was lost, and how.
+    Lost(Error),
+}
+
+/// From a worker to the controller.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum FromWorker {
+    /// The link works; work is welcome.
+    Joined,
+    /// This goes back.
+    Refused { attempt: Try, reason: Refusal },
+    /// User code runs.
+    Started { attempt: Try },
+    /// An attempt ended. `next` has its grant now.
+    Ended { attempt: Try, end: End, kept: Vec<Thing>, ran_for: Duration, next: Option<Try> },
+    /// User code waits for other tasks: its CPUs are free.
+    Blocked { attempt: Try },
+    /// It goes on.
+    Resumed { attempt: Try },
+    /// The actor is ready.
+    ActorReady { instance: Instance },
+    /// Its constructor failed.
+    ActorFailed { instance: Instance, error: Error },
+    /// Its executor was lost, and how.
+    ActorDied { instance: Instance, error: Error },
+    /// It was destroyed, as asked, or gave up its place while draining, or was idle for too long.
+    ActorDestroyed { instance: Instance, idle: bool },
+    /// Does this session live? Tell me when it ends.
+    Watch { session: Session },
+    /// Nothing of this session is here any more.
+    Unwatch { session: Session },
+    /// A call's answer names things. They are held for `to` until it accepts the answer, and `kept` by
+    /// the instance; the answer leaves when this is done.
+    Entrust { call: Try, to: Session, contains: Vec<Thing>, instance: Instance, kept: Vec<Thing> },
+    /// An actor lets go of things it kept.
+    Dropped { instance: Instance, things: Vec<Thing> },
+    /// Calls that went direct and ended.
+    CallsEnded(Vec<CallReport>),
+    /// The worker is about to leave: no new work.
+    Draining,
+    /// Nothing is left here; the worker goes. What was on its way here never started.
+    Leaving,
+}
+
+/// What the controller is told of a call that went direct.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CallReport {
+    /// The call.
+    pub task: TaskId,
+    /// The method.
+    pub method: Arc<str>,
+    /// The actor it went to.
+    pub instance: Instance,
+    /// How long it ran.
+    pub ran_for: Duration,
+    /// What it failed with, if it failed.
+    pub error: Option<Error>,
+}
+
+/// From a client to the worker that hosts an actor.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ToHost {
+    /// Run this method. Calls of one caller to one instance are numbered 0, 1, 2, … and run in that order.
+    Call {
+        spec: Arc<TaskSpec>,
+        attempt: Attempt,
+        epoch: ActorEpoch,
+        number: u64,
+        values: Vec<Value>,
+    },
+    /// Stop this call.
+    CancelCall { call: TaskId, force: bool },
+}
+
+/// From a worker to a client whose calls it hosts.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum FromHost {
+    /// The call ended.
+    CallEnded { attempt: Try, outcome: Outcome },
+    /// The call never reached the actor.
+    CallRefused { attempt: Try, reason: Refusal },
+    /// The call is over because its actor's executor is; it may have run.
+    CallLost { attempt: Try, error: Error },
+}

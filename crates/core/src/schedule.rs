@@ -1,0 +1,643 @@
+//! Placement: which waiting work goes to which worker, and what it is granted there.
+//!
+//! Work of the same *shape* (what it requires, what it takes, whether it may be preempted) waits in one
+//! queue. Workers that provide the same things form a *pool*, in which they are sorted by what they
+//! have free. A decision looks at the front of a queue and the top of a pool, so it costs the same
+//! with ten tasks waiting or a million, and nearly the same with ten workers or ten thousand.
+//!
+//! Two things can make work runnable: work arrives (its shape becomes *fresh*), or a worker gets room
+//! (it becomes *roomy*). [`Schedule::step`] settles these until none is left. Then the promise holds
+//! that [`check_invariants`](Schedule::check_invariants) checks: nothing waits that could run.
+//!
+//! Short tasks would spend more time on their way than running, so a worker also gets a *backlog* of
+//! tasks of a shape that runs there: when one ends, the next takes over its grant at once. When
+//! another worker has room and nothing waits, unstarted work is taken back for it.
+//!
+//! This machine knows nothing of tasks or actors beyond [`Work`]; the controller tells it what happened
+//! and does what it says.
+
+use crate::account::{Account, Grant};
+use crate::id::{ActorId, TaskId};
+use crate::map::{Map, Set};
+use crate::message::ShapeId;
+use crate::resources::Resources;
+use pool::{Pool, Provides};
+use shape::{Shape, ShapeKey};
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+mod pool;
+mod shape;
+#[cfg(test)]
+mod tests;
+
+pub use pool::Provides as Provided;
+pub use shape::ShapeKey as Demand;
+
+/// Something to be placed.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Work {
+    /// A task.
+    Task(TaskId),
+    /// An actor to be instantiated.
+    Actor(ActorId),
+}
+
+/// A worker's number here; used again when it has gone.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct WorkerSlot(pub u32);
+
+/// A place in a queue, for leaving it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Ticket {
+    shape: ShapeId,
+    number: i64,
+}
+
+impl Ticket {
+    /// Which queue.
+    pub fn shape(self) -> ShapeId {
+        self.shape
+    }
+}
+
+/// What the controller is to do next.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(missing_docs)] // Of fields only: each variant's sentence names its own.
+pub enum Step {
+    /// Give this work to this worker, with a grant to start now, or without into its backlog.
+    Place { work: Work, shape: ShapeId, worker: WorkerSlot, grant: Option<Grant> },
+    /// Ask `from` to give back the last task of this shape in its backlog; `idle` has room for it.
+    TakeBack { from: WorkerSlot, shape: ShapeId, idle: WorkerSlot },
+}
+
+/// How much work a backlog holds per slot, in time: enough to cover the way to the controller and back.
+const BACKLOG_TIME: Duration = Duration::from_millis(2);
+/// The most tasks in a backlog per slot.
+const MAX_BACKLOG: u32 = 32;
+/// How many older shapes are looked at before a backlog is filled.
+const MAX_OTHERS_ASKED: usize = 8;
+/// Shapes that are idle are remembered (for how long their tasks take) up to this many.
+const MAX_SHAPES: usize = 4096;
+
+#[derive(Debug)]
+struct Worker {
+    account: Account,
+    pool: usize,
+    /// Whether new work may be placed here.
+    open: bool,
+    /// Pieces of work with a grant here, to break ties.
+    load: u32,
+    /// For each shape: tasks running with a grant, and tasks in the backlog.
+    shapes: Map<ShapeId, Occupancy>,
+    roomy: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Occupancy {
+    slots: u32,
+    backlog: u32,
+}
+
+/// See the [module](self).
+#[derive(Debug, Default)]
+pub struct Schedule {
+    workers: Vec<Option<Worker>>,
+    vacant: Vec<WorkerSlot>,
+    pools: Vec<Pool>,
+    shapes: Vec<Option<Shape>>,
+    by_key: Map<ShapeKey, ShapeId>,
+    vacant_shapes: Vec<ShapeId>,
+    /// Shapes with waiting work, by the age of the first.
+    waiting: BTreeSet<(i64, ShapeId)>,
+    /// Shapes with work in some backlog.
+    backlogged: BTreeSet<ShapeId>,
+    fresh: VecDeque<ShapeId>,
+    roomy: VecDeque<WorkerSlot>,
+    left: Set<Ticket>,
+    next_number: i64,
+    first_number: i64,
+    queued: usize,
+    /// Changes whenever a worker comes, goes, opens or closes.
+    generation: u64,
+}
+
+impl Schedule {
+    /// A worker joined. It gets work once it is [opened](Schedule::open).
+    pub fn add_worker(&mut self, provides: Arc<Provides>, capacity: Resources) -> WorkerSlot {
+        let pool =
+            self.pools.iter().position(|pool| pool.provides == provides).unwrap_or_else(|| {
+                self.pools.push(Pool::new(provides));
+                for shape in self.shapes.iter_mut().flatten() {
+                    shape.pools = None;
+                }
+                self.pools.len() - 1
+            });
+        let worker = Worker {
+            account: Account::new(capacity),
+            pool,
+            open: false,
+            load: 0,
+            shapes: Map::default(),
+            roomy: false,
+        };
+        match self.vacant.pop() {
+            Some(slot) => {
+                self.workers[slot.0 as usize] = Some(worker);
+                slot
+            }
+            None => {
+                self.workers.push(Some(worker));
+                WorkerSlot(self.workers.len() as u32 - 1)
+            }
+        }
+    }
+
+    /// A worker may get work, or may not for now.
+    pub fn open(&mut self, slot: WorkerSlot, open: bool) {
+        if self.worker(slot).open == open {
+            return;
+        }
+        self.unlist(slot);
+        self.list_backlogs(slot, false);
+        self.worker_mut(slot).open = open;
+        self.list(slot);
+        self.list_backlogs(slot, true);
+        self.generation += 1;
+        if open {
+            self.mark_roomy(slot);
+        }
+    }
+
+    /// A worker is gone, with all it was granted.
+    pub fn remove_worker(&mut self, slot: WorkerSlot) {
+        self.unlist(slot);
+        self.list_backlogs(slot, false);
+        self.generation += 1;
+        let worker = self.workers[slot.0 as usize].take().expect("a worker is removed once");
+        for (id, occupancy) in worker.shapes {
+            let shape = self.shape_mut(id);
+            shape.slots -= occupancy.slots;
+            shape.backlog -= occupancy.backlog;
+            self.note_backlog(id);
+            self.retire(id);
+        }
+        self.roomy.retain(|roomy| *roomy != slot);
+        self.vacant.push(slot);
+    }
+
+    /// A worker's account.
+    pub fn account(&self, slot: WorkerSlot) -> &Account {
+        &self.worker(slot).account
+    }
+
+    /// How much work waits in queues.
+    pub fn queued(&self) -> usize {
+        self.queued
+    }
+
+    /// Work waits from now on; at the front, if it had waited before.
+    pub fn enqueue(&mut self, work: Work, key: ShapeKey, again: bool) -> Ticket {
+        let shape = self.shape_of(key);
+        let number = if again { &mut self.first_number } else { &mut self.next_number };
+        *number += if again { -1 } else { 1 };
+        let ticket = Ticket { shape, number: *number };
+        self.unlist_waiting(shape);
+        let queue = self.shape_mut(shape);
+        let was_empty = queue.queue.is_empty();
+        if again {
+            queue.queue.push_front((ticket.number, work));
+        } else {
+            queue.queue.push_back((ticket.number, work));
+        }
+        self.list_waiting(shape);
+        self.queued += 1;
+        // If others of the shape wait already, nothing has room for it.
+        if was_empty {
+            self.fresh.push_back(shape);
+        }
+        ticket
+    }
+
+    /// Work waits no longer.
+    pub fn leave(&mut self, ticket: Ticket) {
+        self.queued -= 1;
+        self.left.insert(ticket);
+        self.trim(ticket.shape);
+        self.retire(ticket.shape);
+    }
+
+    /// A grant comes back: what had it ended, and nothing took it over.
+    pub fn give_back(&mut self, slot: WorkerSlot, shape: ShapeId, grant: &Grant) {
+        self.unlist(slot);
+        let worker = self.worker_mut(slot);
+        worker.account.give_back(grant);
+        worker.load -= 1;
+        self.list(slot);
+        self.occupy(slot, shape, |occupancy| occupancy.slots -= 1);
+        self.shape_mut(shape).slots -= 1;
+        self.mark_roomy(slot);
+        self.retire(shape);
+    }
+
+    /// The first of a backlog took over the grant of one that ended.
+    pub fn take_over(&mut self, slot: WorkerSlot, shape: ShapeId) {
+        self.leave_backlog(slot, shape);
+        self.refill(shape);
+    }
+
+    /// One of a backlog is not there any more: it was given back, or cancelled.
+    pub fn leave_backlog(&mut self, slot: WorkerSlot, shape: ShapeId) {
+        self.occupy(slot, shape, |occupancy| occupancy.backlog -= 1);
+        self.shape_mut(shape).backlog -= 1;
+        self.note_backlog(shape);
+        self.retire(shape);
+    }
+
+    /// There may be room in a backlog of this shape.
+    fn refill(&mut self, shape: ShapeId) {
+        if self.shapes[shape.0 as usize].as_ref().is_some_and(|shape| !shape.queue.is_empty()) {
+            self.fresh.push_back(shape);
+        }
+    }
+
+    /// A worker may have room that it had before: something was taken back for it.
+    pub fn look_again(&mut self, slot: WorkerSlot) {
+        if self.workers[slot.0 as usize].is_some() {
+            self.mark_roomy(slot);
+        }
+    }
+
+    /// How long a task of this shape took.
+    pub fn note_time(&mut self, shape: ShapeId, took: Duration) {
+        let shape = self.shape_mut(shape);
+        shape.note_time(took);
+    }
+
+    /// The work of a grant waits for other work: its CPUs are free for now.
+    pub fn lend_cpu(&mut self, slot: WorkerSlot, grant: &Grant) {
+        self.unlist(slot);
+        self.worker_mut(slot).account.lend_cpu(grant);
+        self.list(slot);
+        self.mark_roomy(slot);
+    }
+
+    /// It goes on.
+    pub fn reclaim_cpu(&mut self, slot: WorkerSlot, grant: &Grant) {
+        self.unlist(slot);
+        self.worker_mut(slot).account.reclaim_cpu(grant);
+        self.list(slot);
+    }
+
+    /// What to do next, until there is nothing to do.
+    pub fn step(&mut self) -> Option<Step> {
+        while let Some(shape) = self.fresh.front().copied() {
+            if let Some(step) = self.place_anywhere(shape) {
+                return Some(step);
+            }
+            self.fresh.pop_front();
+        }
+        while let Some(slot) = self.roomy.front().copied() {
+            let step = self.fill_worker(slot);
+            if matches!(step, Some(Step::Place { .. })) {
+                return step;
+            }
+            // One piece is taken back at a time: when it comes, there is a look again.
+            self.roomy.pop_front();
+            self.worker_mut(slot).roomy = false;
+            if step.is_some() {
+                return step;
+            }
+        }
+        None
+    }
+
+    /// Places the first of a shape where there is most room, or into the shortest backlog.
+    fn place_anywhere(&mut self, id: ShapeId) -> Option<Step> {
+        let shape = self.shapes[id.0 as usize].as_ref()?;
+        if shape.queue.is_empty() {
+            return None;
+        }
+        let pools = self.pools_of(id);
+        let shape = self.shape(id);
+        let found = pools.iter().filter_map(|pool| {
+            self.pools[*pool].roomiest(&shape.key.resources, |slot| {
+                self.worker(slot).account.fits(&shape.key.resources)
+            })
+        });
+        if let Some((_, slot)) = found.max_by_key(|(free, _)| *free) {
+            return Some(self.place(id, slot));
+        }
+        let depth = shape.backlog_depth(BACKLOG_TIME, MAX_BACKLOG);
+        if depth == 0 || shape.slots == 0 || self.others_wait_longer(id) {
+            return None;
+        }
+        let shortest = pools.iter().filter_map(|pool| self.pools[*pool].shortest_backlog(id));
+        let (backlog, slot) = shortest.min()?;
+        let slots = self.worker(slot).shapes[&id].slots;
+        if backlog >= depth * slots {
+            return None;
+        }
+        Some(self.place_in_backlog(id, slot))
+    }
+
+    /// Places what has waited longest and fits here; else finds unstarted work elsewhere.
+    fn fill_worker(&mut self, slot: WorkerSlot) -> Option<Step> {
+        let worker = self.worker(slot);
+        if !worker.open {
+            return None;
+        }
+        let fits = |id: ShapeId| {
+            let key = &self.shape(id).key;
+            self.pools[worker.pool].provides.serves(key) && worker.account.fits(&key.resources)
+        };
+        if let Some((_, id)) = self.waiting.iter().find(|(_, id)| fits(*id)).copied() {
+            let step = self.place(id, slot);
+            self.refill(id);
+            return Some(step);
+        }
+        let stealable = self.backlogged.iter().copied().filter(|id| fits(*id));
+        for id in stealable {
+            let longest = self.pools.iter().filter_map(|pool| pool.longest_backlog(id));
+            if let Some((_, from)) =
+                longest.filter(|(backlog, from)| *backlog > 0 && *from != slot).max()
+            {
+                return Some(Step::TakeBack { from, shape: id, idle: slot });
+            }
+        }
+        None
+    }
+
+    fn place(&mut self, id: ShapeId, slot: WorkerSlot) -> Step {
+        let work = self.pop(id);
+        self.unlist(slot);
+        let key = &self.shape(id).key;
+        let takes = key.takes.as_ref().unwrap_or(&key.resources).clone();
+        let worker = self.worker_mut(slot);
+        let grant = worker.account.take(&takes).expect("it was looked up that it fits");
+        worker.load += 1;
+        self.list(slot);
+        self.occupy(slot, id, |occupancy| occupancy.slots += 1);
+        self.shape_mut(id).slots += 1;
+        Step::Place { work, shape: id, worker: slot, grant: Some(grant) }
+    }
+
+    fn place_in_backlog(&mut self, id: ShapeId, slot: WorkerSlot) -> Step {
+        let work = self.pop(id);
+        self.occupy(slot, id, |occupancy| occupancy.backlog += 1);
+        self.shape_mut(id).backlog += 1;
+        self.note_backlog(id);
+        Step::Place { work, shape: id, worker: slot, grant: None }
+    }
+
+    /// Whether work of another shape, older than the first of this one, waits for room that exists
+    /// somewhere: then slots of this shape are left to run empty.
+    fn others_wait_longer(&mut self, id: ShapeId) -> bool {
+        let oldest = self.waiting.iter().map(|(_, other)| *other).take_while(|other| *other != id);
+        let oldest: Vec<ShapeId> = oldest.take(MAX_OTHERS_ASKED).collect();
+        oldest.into_iter().any(|other| self.is_feasible(other))
+    }
+
+    fn is_feasible(&mut self, id: ShapeId) -> bool {
+        let generation = self.generation;
+        if let Some((known, feasible)) = self.shape(id).feasible
+            && known == generation
+        {
+            return feasible;
+        }
+        let key = &self.shape(id).key;
+        let feasible = self.workers.iter().flatten().any(|worker| {
+            worker.open
+                && self.pools[worker.pool].provides.serves(key)
+                && worker.account.could_ever_fit(&key.resources)
+        });
+        self.shape_mut(id).feasible = Some((generation, feasible));
+        feasible
+    }
+
+    /// Changes what a worker has of a shape, and where that is sorted.
+    fn occupy(&mut self, slot: WorkerSlot, id: ShapeId, change: impl FnOnce(&mut Occupancy)) {
+        let worker = self.workers[slot.0 as usize].as_mut().expect("a slot in use has a worker");
+        let before = worker.shapes.get(&id).copied();
+        let mut after = before.unwrap_or_default();
+        change(&mut after);
+        if after == Occupancy::default() {
+            worker.shapes.remove(&id);
+        } else {
+            worker.shapes.insert(id, after);
+        }
+        if worker.open {
+            let listed = |occupancy: Occupancy| {
+                (occupancy != Occupancy::default()).then_some(occupancy.backlog)
+            };
+            self.pools[worker.pool].move_backlog(slot, id, before.and_then(listed), listed(after));
+        }
+    }
+
+    fn list_backlogs(&mut self, slot: WorkerSlot, list: bool) {
+        let worker =
+            self.workers[slot.0 as usize].as_ref().expect("a worker that is listed exists");
+        if worker.open {
+            for (id, occupancy) in &worker.shapes {
+                let here = Some(occupancy.backlog);
+                let (from, to) = if list { (None, here) } else { (here, None) };
+                self.pools[worker.pool].move_backlog(slot, *id, from, to);
+            }
+        }
+    }
+
+    /// Why work of this demand does not run now, if nothing could ever run it here.
+    pub fn why_infeasible(&self, key: &ShapeKey) -> Option<String> {
+        let mut best: Option<&Account> = None;
+        for worker in self.workers.iter().flatten().filter(|worker| worker.open) {
+            if self.pools[worker.pool].provides.serves(key) {
+                if worker.account.could_ever_fit(&key.resources) {
+                    return None;
+                }
+                let larger =
+                    best.is_none_or(|best| best.capacity().cpu < worker.account.capacity().cpu);
+                best = if larger { Some(&worker.account) } else { best };
+            }
+        }
+        Some(match best {
+            None if self.workers.iter().flatten().all(|worker| !worker.open) => {
+                "no worker is here: start one with `marline worker`".into()
+            }
+            None => format!("no worker provides {:?}", &*key.requires),
+            Some(best) => format!(
+                "no worker is large enough for {}: the largest offers {}",
+                key.resources,
+                best.capacity()
+            ),
+        })
+    }
+
+    /// Whether any worker ever provided this.
+    pub fn knows(&self, requires: &str) -> bool {
+        self.pools.iter().any(|pool| pool.provides.provides(requires))
+    }
+
+    fn pop(&mut self, id: ShapeId) -> Work {
+        self.unlist_waiting(id);
+        let (_, work) = self.shape_mut(id).queue.pop_front().expect("something waits");
+        self.queued -= 1;
+        self.trim_front(id);
+        self.list_waiting(id);
+        work
+    }
+
+    /// Drops those at the front that left.
+    fn trim(&mut self, id: ShapeId) {
+        self.unlist_waiting(id);
+        self.trim_front(id);
+        self.list_waiting(id);
+    }
+
+    fn trim_front(&mut self, id: ShapeId) {
+        let shape = self.shapes[id.0 as usize].as_mut().expect("a shape with work exists");
+        while let Some((number, _)) = shape.queue.front() {
+            if !self.left.remove(&Ticket { shape: id, number: *number }) {
+                break;
+            }
+            shape.queue.pop_front();
+        }
+    }
+
+    fn list_waiting(&mut self, id: ShapeId) {
+        if let Some((number, _)) = self.shape(id).queue.front() {
+            self.waiting.insert((*number, id));
+        }
+    }
+
+    fn unlist_waiting(&mut self, id: ShapeId) {
+        if let Some((number, _)) = self.shape(id).queue.front() {
+            self.waiting.remove(&(*number, id));
+        }
+    }
+
+    fn mark_roomy(&mut self, slot: WorkerSlot) {
+        let worker = self.worker_mut(slot);
+        if worker.open && !worker.roomy {
+            worker.roomy = true;
+            self.roomy.push_back(slot);
+        }
+    }
+
+    fn note_backlog(&mut self, id: ShapeId) {
+        if self.shape(id).backlog > 0 {
+            self.backlogged.insert(id);
+        } else {
+            self.backlogged.remove(&id);
+        }
+    }
+
+    fn pools_of(&mut self, id: ShapeId) -> Arc<[usize]> {
+        if let Some(pools) = &self.shape(id).pools {
+            return pools.clone();
+        }
+        let key = &self.shape(id).key;
+        let serving = self.pools.iter().enumerate().filter(|(_, pool)| pool.provides.serves(key));
+        let pools: Arc<[usize]> = serving.map(|(index, _)| index).collect();
+        self.shape_mut(id).pools = Some(pools.clone());
+        pools
+    }
+
+    fn shape_of(&mut self, key: ShapeKey) -> ShapeId {
+        if let Some(id) = self.by_key.get(&key) {
+            return *id;
+        }
+        let id = self.vacant_shapes.pop().unwrap_or_else(|| {
+            self.shapes.push(None);
+            ShapeId(self.shapes.len() as u32 - 1)
+        });
+        self.shapes[id.0 as usize] = Some(Shape::new(key.clone()));
+        self.by_key.insert(key, id);
+        id
+    }
+
+    /// Forgets a shape that nothing is of, if too many are remembered.
+    fn retire(&mut self, id: ShapeId) {
+        if self.by_key.len() <= MAX_SHAPES || !self.shape(id).is_unused() {
+            return;
+        }
+        let shape = self.shapes[id.0 as usize].take().expect("it is there");
+        self.by_key.remove(&shape.key);
+        self.fresh.retain(|fresh| *fresh != id);
+        self.vacant_shapes.push(id);
+    }
+
+    fn list(&mut self, slot: WorkerSlot) {
+        let worker =
+            self.workers[slot.0 as usize].as_ref().expect("a worker that is listed exists");
+        if worker.open {
+            self.pools[worker.pool].insert(slot, worker);
+        }
+    }
+
+    fn unlist(&mut self, slot: WorkerSlot) {
+        let worker =
+            self.workers[slot.0 as usize].as_ref().expect("a worker that is listed exists");
+        if worker.open {
+            self.pools[worker.pool].remove(slot, worker);
+        }
+    }
+
+    fn worker(&self, slot: WorkerSlot) -> &Worker {
+        self.workers[slot.0 as usize].as_ref().expect("a slot in use has a worker")
+    }
+
+    fn worker_mut(&mut self, slot: WorkerSlot) -> &mut Worker {
+        self.workers[slot.0 as usize].as_mut().expect("a slot in use has a worker")
+    }
+
+    fn shape(&self, id: ShapeId) -> &Shape {
+        self.shapes[id.0 as usize].as_ref().expect("a shape in use exists")
+    }
+
+    fn shape_mut(&mut self, id: ShapeId) -> &mut Shape {
+        self.shapes[id.0 as usize].as_mut().expect("a shape in use exists")
+    }
+
+    /// Panics if the accounts do not add up, or if something waits that could run.
+    pub fn check_invariants(&self) {
+        let mut queued = 0;
+        for (index, shape) in self.shapes.iter().enumerate() {
+            let Some(shape) = shape else { continue };
+            let id = ShapeId(index as u32);
+            let live = shape
+                .queue
+                .iter()
+                .filter(|(number, _)| !self.left.contains(&Ticket { shape: id, number: *number }));
+            queued += live.count();
+            let here = self.workers.iter().flatten().filter_map(|worker| worker.shapes.get(&id));
+            let (slots, backlog) = here.fold((0, 0), |(s, b), o| (s + o.slots, b + o.backlog));
+            assert_eq!((shape.slots, shape.backlog), (slots, backlog), "occupancy of {id:?}");
+            assert_eq!(
+                self.backlogged.contains(&id),
+                backlog > 0,
+                "{id:?} is listed as backlogged"
+            );
+            let front = shape.queue.front().map(|(number, _)| (*number, id));
+            assert!(
+                front.is_none_or(|front| self.waiting.contains(&front)),
+                "{id:?} waits unlisted"
+            );
+            if front.is_some() && self.fresh.is_empty() && self.roomy.is_empty() {
+                for worker in self.workers.iter().flatten().filter(|worker| worker.open) {
+                    let serves = self.pools[worker.pool].provides.serves(&shape.key);
+                    assert!(
+                        !serves || !worker.account.fits(&shape.key.resources),
+                        "{:?} waits though a worker has room: {:?}",
+                        shape.key,
+                        worker.account
+                    );
+                }
+            }
+        }
+        assert_eq!(queued, self.queued, "queued work");
+        for pool in &self.pools {
+            pool.check_invariants(|slot| self.worker(slot));
+        }
+    }
+}

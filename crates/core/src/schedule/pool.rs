@@ -1,0 +1,154 @@
+//! A pool: workers that provide the same things, sorted by what they have free.
+
+use super::shape::ShapeKey;
+use super::{Worker, WorkerSlot};
+use crate::map::Map;
+use crate::message::ShapeId;
+use crate::resources::{Amount, Resources};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// What a worker can run: names of functions, `actor:NAME` for classes, and `scheme:*` for everything
+/// under a scheme (`command:*`, `python:*`).
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Provides {
+    /// The names.
+    pub names: BTreeSet<Arc<str>>,
+    /// Whether the worker may be taken away at any time.
+    pub preemptible: bool,
+}
+
+impl Provides {
+    /// Whether work that requires this can run here.
+    pub fn provides(&self, requires: &str) -> bool {
+        self.names.contains(requires)
+            || requires
+                .split_once(':')
+                .is_some_and(|(scheme, _)| self.names.contains(format!("{scheme}:*").as_str()))
+    }
+
+    pub(super) fn serves(&self, key: &ShapeKey) -> bool {
+        (key.preemptible || !self.preemptible) && self.provides(&key.requires)
+    }
+}
+
+/// By free amount, then by load (least first), then by slot.
+type Sorted = BTreeSet<(Amount, Reverse<u32>, WorkerSlot)>;
+
+#[derive(Debug)]
+pub(super) struct Pool {
+    pub provides: Arc<Provides>,
+    by_cpu: Sorted,
+    /// Only workers that have any.
+    by_gpu: Sorted,
+    by_custom: BTreeMap<Arc<str>, Sorted>,
+    /// For each shape that runs here: its workers by the length of their backlog.
+    backlogs: Map<ShapeId, BTreeSet<(u32, WorkerSlot)>>,
+}
+
+impl Pool {
+    pub fn new(provides: Arc<Provides>) -> Pool {
+        Pool {
+            provides,
+            by_cpu: Sorted::new(),
+            by_gpu: Sorted::new(),
+            by_custom: BTreeMap::new(),
+            backlogs: Map::default(),
+        }
+    }
+
+    pub fn insert(&mut self, slot: WorkerSlot, worker: &Worker) {
+        let load = Reverse(worker.load);
+        self.by_cpu.insert((worker.account.free_cpu(), load, slot));
+        if worker.account.capacity().gpu > Amount::ZERO {
+            self.by_gpu.insert((worker.account.free_gpu(), load, slot));
+        }
+        for (name, _) in worker.account.capacity().custom() {
+            let free = worker.account.free_custom(name);
+            self.by_custom.entry(name.clone()).or_default().insert((free, load, slot));
+        }
+    }
+
+    pub fn remove(&mut self, slot: WorkerSlot, worker: &Worker) {
+        let load = Reverse(worker.load);
+        self.by_cpu.remove(&(worker.account.free_cpu(), load, slot));
+        if worker.account.capacity().gpu > Amount::ZERO {
+            self.by_gpu.remove(&(worker.account.free_gpu(), load, slot));
+        }
+        for (name, _) in worker.account.capacity().custom() {
+            let free = worker.account.free_custom(name);
+            self.by_custom.get_mut(name).expect("it was listed").remove(&(free, load, slot));
+        }
+    }
+
+    /// A worker's backlog of a shape was, and is now, so long; nothing if it has none of the shape.
+    pub fn move_backlog(
+        &mut self,
+        slot: WorkerSlot,
+        shape: ShapeId,
+        from: Option<u32>,
+        to: Option<u32>,
+    ) {
+        if from == to {
+            return;
+        }
+        let workers = self.backlogs.entry(shape).or_default();
+        if let Some(from) = from {
+            workers.remove(&(from, slot));
+        }
+        if let Some(to) = to {
+            workers.insert((to, slot));
+        } else if workers.is_empty() {
+            self.backlogs.remove(&shape);
+        }
+    }
+
+    /// The worker with most room among those that fit, and how much that is. The rarest resource asked
+    /// for decides the order; the search ends where that one is too little.
+    pub fn roomiest(
+        &self,
+        demand: &Resources,
+        fits: impl Fn(WorkerSlot) -> bool,
+    ) -> Option<((Amount, Reverse<u32>), WorkerSlot)> {
+        let rarest = demand.custom().map(|(name, amount)| (self.by_custom.get(name), amount));
+        let (sorted, least) = match rarest.min_by_key(|(sorted, _)| sorted.map_or(0, BTreeSet::len))
+        {
+            Some((sorted, amount)) => (sorted?, amount),
+            None if demand.gpu > Amount::ZERO => (&self.by_gpu, demand.gpu),
+            None => (&self.by_cpu, demand.cpu),
+        };
+        let enough = sorted.iter().rev().take_while(|(free, _, _)| *free >= least);
+        enough.map(|(free, load, slot)| ((*free, *load), *slot)).find(|(_, slot)| fits(*slot))
+    }
+
+    /// The worker that runs this shape and has the shortest backlog of it.
+    pub fn shortest_backlog(&self, shape: ShapeId) -> Option<(u32, WorkerSlot)> {
+        self.backlogs.get(&shape)?.first().copied()
+    }
+
+    /// The worker that has the longest backlog of this shape.
+    pub fn longest_backlog(&self, shape: ShapeId) -> Option<(u32, WorkerSlot)> {
+        self.backlogs.get(&shape)?.last().copied()
+    }
+
+    pub fn check_invariants<'a>(&self, worker: impl Fn(WorkerSlot) -> &'a Worker) {
+        for (free, load, slot) in &self.by_cpu {
+            let worker = worker(*slot);
+            assert_eq!(
+                (worker.account.free_cpu(), Reverse(worker.load)),
+                (*free, *load),
+                "{slot:?} sorted"
+            );
+        }
+        for (shape, workers) in &self.backlogs {
+            for (backlog, slot) in workers {
+                assert_eq!(
+                    worker(*slot).shapes[shape].backlog,
+                    *backlog,
+                    "backlog of {shape:?} at {slot:?}"
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! A shape: work that waits in one queue because it asks for the same.
+
+use super::Work;
+use crate::resources::Resources;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What work asks of a worker.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct ShapeKey {
+    /// The function or class that the worker must provide.
+    pub requires: Arc<str>,
+    /// What must be free there.
+    pub resources: Resources,
+    /// What it takes, if that is not the same (an actor takes less than it needs to be placed).
+    pub takes: Option<Resources>,
+    /// Whether the worker may be one that can be taken away at any time.
+    pub preemptible: bool,
+}
+
+/// Work of one shape.
+#[derive(Debug)]
+pub(super) struct Shape {
+    pub key: ShapeKey,
+    /// What waits, oldest first, with its number.
+    pub queue: VecDeque<(i64, Work)>,
+    /// Pieces that run with a grant, and pieces in backlogs, on all workers.
+    pub slots: u32,
+    pub backlog: u32,
+    /// Which pools serve it; unknown when pools changed.
+    pub pools: Option<Arc<[usize]>>,
+    /// Whether any worker could ever run it, and when that was found out.
+    pub feasible: Option<(u64, bool)>,
+    /// How long its tasks take, on average over about the last eight.
+    mean: Option<Duration>,
+}
+
+impl Shape {
+    pub fn new(key: ShapeKey) -> Shape {
+        Shape {
+            key,
+            queue: VecDeque::new(),
+            slots: 0,
+            backlog: 0,
+            pools: None,
+            feasible: None,
+            mean: None,
+        }
+    }
+
+    pub fn is_unused(&self) -> bool {
+        self.queue.is_empty() && self.slots == 0 && self.backlog == 0
+    }
+
+    pub fn note_time(&mut self, took: Duration) {
+        self.mean = Some(self.mean.map_or(took, |mean| (mean * 7 + took) / 8));
+    }
+
+    /// How many tasks per slot fill `time`, up to `most`; none as long as it is unknown how long they take.
+    pub fn backlog_depth(&self, time: Duration, most: u32) -> u32 {
+        let Some(mean) = self.mean else { return 0 };
+        let fit = time.as_nanos() / mean.as_nanos().max(1);
+        u32::try_from(fit).unwrap_or(most).min(most)
+    }
+}

@@ -1,0 +1,230 @@
+use super::*;
+use crate::random::Random;
+use crate::resources::Amount;
+
+fn provides(names: &[&str]) -> Arc<Provides> {
+    let names = names.iter().map(|name| Arc::from(*name)).collect();
+    Arc::new(Provides { names, preemptible: false })
+}
+
+fn key(requires: &str, resources: Resources) -> ShapeKey {
+    ShapeKey { requires: requires.into(), resources, takes: None, preemptible: true }
+}
+
+fn task(number: u128) -> Work {
+    Work::Task(TaskId::from_u128(number))
+}
+
+/// Drives a schedule as the controller does, remembering where everything is.
+struct Rig {
+    schedule: Schedule,
+    workers: Vec<WorkerSlot>,
+    running: Vec<(Work, ShapeId, WorkerSlot, Grant)>,
+    backlog: Vec<(Work, ShapeId, WorkerSlot)>,
+    waiting: Vec<(Work, Ticket)>,
+    keys: Vec<ShapeKey>,
+    made: u128,
+}
+
+impl Rig {
+    fn new() -> Rig {
+        let keys = vec![
+            key("add", Resources::one_cpu()),
+            key("add", Resources::cpus(2)),
+            key("mul", Resources::one_cpu()),
+            key("mul", Resources::one_cpu().with_gpus(Amount(5_000))),
+            key("add", Resources::one_cpu().with_custom("disk", Amount::ONE)),
+            key("add", Resources::default().with_memory(600)),
+            ShapeKey { takes: Some(Resources::default()), ..key("actor:A", Resources::one_cpu()) },
+        ];
+        Rig {
+            schedule: Schedule::default(),
+            workers: Vec::new(),
+            running: Vec::new(),
+            backlog: Vec::new(),
+            waiting: Vec::new(),
+            keys,
+            made: 0,
+        }
+    }
+
+    fn add_worker(&mut self, random: &mut Random) {
+        let mut offer = Resources::cpus(1 + random.below(4) as u32).with_memory(1000);
+        if random.one_in(2) {
+            offer = offer.with_gpus(Amount::whole(1 + random.below(2) as u32));
+        }
+        if random.one_in(2) {
+            offer = offer.with_custom("disk", Amount::whole(2));
+        }
+        let names: &[&str] =
+            [&["add"][..], &["add", "mul", "actor:*"], &["mul"]][random.below(3) as usize];
+        let slot = self.schedule.add_worker(provides(names), offer);
+        self.workers.push(slot);
+        self.schedule.open(slot, true);
+    }
+
+    fn submit(&mut self, random: &mut Random) {
+        self.made += 1;
+        let key = self.keys[random.below(self.keys.len() as u64) as usize].clone();
+        let work = task(self.made);
+        let ticket = self.schedule.enqueue(work, key, random.one_in(10));
+        self.waiting.push((work, ticket));
+    }
+
+    fn finish(&mut self, random: &mut Random) {
+        if self.running.is_empty() {
+            return;
+        }
+        let index = random.below(self.running.len() as u64) as usize;
+        let (_, shape, slot, grant) = self.running.swap_remove(index);
+        self.schedule.note_time(shape, random.up_to(Duration::from_millis(1)));
+        let next = self.backlog.iter().position(|(_, s, w)| (*s, *w) == (shape, slot));
+        match next {
+            Some(next) => {
+                let (work, shape, slot) = self.backlog.remove(next);
+                self.schedule.take_over(slot, shape);
+                self.running.push((work, shape, slot, grant));
+            }
+            None => self.schedule.give_back(slot, shape, &grant),
+        }
+    }
+
+    fn lose(&mut self, random: &mut Random) {
+        if self.workers.is_empty() {
+            return;
+        }
+        let slot = self.workers.swap_remove(random.below(self.workers.len() as u64) as usize);
+        self.schedule.remove_worker(slot);
+        self.running.retain(|(_, _, worker, _)| *worker != slot);
+        self.backlog.retain(|(_, _, worker)| *worker != slot);
+    }
+
+    fn settle(&mut self) {
+        while let Some(step) = self.schedule.step() {
+            match step {
+                Step::Place { work, shape, worker, grant } => {
+                    let waiting = self.waiting.iter().position(|(waiting, _)| *waiting == work);
+                    self.waiting.remove(waiting.expect("only what waits is placed"));
+                    match grant {
+                        Some(grant) => self.running.push((work, shape, worker, grant)),
+                        None => self.backlog.push((work, shape, worker)),
+                    }
+                }
+                Step::TakeBack { from, shape, idle } => {
+                    let last = self.backlog.iter().rposition(|(_, s, w)| (*s, *w) == (shape, from));
+                    let (work, ..) = self.backlog.remove(last.expect("it has a backlog"));
+                    self.schedule.leave_backlog(from, shape);
+                    let key = self.schedule.shape(shape).key.clone();
+                    let ticket = self.schedule.enqueue(work, key, true);
+                    self.waiting.push((work, ticket));
+                    self.schedule.look_again(idle);
+                }
+            }
+        }
+        self.schedule.check_invariants();
+    }
+}
+
+#[test]
+fn nothing_waits_that_could_run_whatever_happens() {
+    for seed in 0..200 {
+        let mut random = Random::new(seed);
+        let mut rig = Rig::new();
+        for _ in 0..300 {
+            match random.below(12) {
+                0 => rig.add_worker(&mut random),
+                1 if random.one_in(3) => rig.lose(&mut random),
+                2 if !rig.waiting.is_empty() => {
+                    let index = random.below(rig.waiting.len() as u64) as usize;
+                    let (_, ticket) = rig.waiting.swap_remove(index);
+                    rig.schedule.leave(ticket);
+                }
+                3 if !rig.workers.is_empty() => {
+                    let slot = rig.workers[random.below(rig.workers.len() as u64) as usize];
+                    rig.schedule.open(slot, random.one_in(2));
+                }
+                4..=7 => rig.finish(&mut random),
+                _ => rig.submit(&mut random),
+            }
+            rig.settle();
+        }
+    }
+}
+
+#[test]
+fn the_least_loaded_worker_is_first_and_the_oldest_work_goes_first() {
+    let mut schedule = Schedule::default();
+    let small = schedule.add_worker(provides(&["f"]), Resources::cpus(1));
+    let large = schedule.add_worker(provides(&["f"]), Resources::cpus(3));
+    schedule.open(small, true);
+    schedule.open(large, true);
+    let mut places = Vec::new();
+    for number in 0..6 {
+        schedule.enqueue(task(number), key("f", Resources::one_cpu()), false);
+        while let Some(step) = schedule.step() {
+            let Step::Place { work, worker, .. } = step else { panic!("nothing to take back") };
+            places.push((work, worker));
+        }
+    }
+    let workers: Vec<WorkerSlot> = places.iter().map(|(_, worker)| *worker).collect();
+    assert_eq!(workers, [large, large, small, large]);
+    assert_eq!(schedule.queued(), 2);
+    schedule.give_back(small, ShapeId(0), &Grant { resources: Resources::one_cpu(), gpus: vec![] });
+    let Some(Step::Place { work, worker, .. }) = schedule.step() else { panic!("there is room") };
+    assert_eq!((work, worker), (task(4), small));
+}
+
+#[test]
+fn short_tasks_get_a_backlog_and_an_idle_worker_takes_from_it() {
+    let mut schedule = Schedule::default();
+    let first = schedule.add_worker(provides(&["f"]), Resources::cpus(1));
+    schedule.open(first, true);
+    for number in 0..10 {
+        schedule.enqueue(task(number), key("f", Resources::one_cpu()), false);
+    }
+    let Some(Step::Place { shape, grant: Some(grant), .. }) = schedule.step() else {
+        panic!("room")
+    };
+    assert_eq!(schedule.step(), None, "nobody knows yet how long these take");
+    schedule.note_time(shape, Duration::from_micros(500));
+    schedule.give_back(first, shape, &grant);
+    let mut backlog = 0;
+    let mut started = 0;
+    while let Some(step) = schedule.step() {
+        let Step::Place { grant, .. } = step else { panic!("no other worker is here") };
+        if grant.is_some() { started += 1 } else { backlog += 1 }
+    }
+    assert_eq!((started, backlog), (1, 4), "one runs, and two milliseconds' worth follow it");
+    // The idle worker gets what waits, and when nothing does, what has not started elsewhere.
+    let idle = schedule.add_worker(provides(&["f"]), Resources::cpus(8));
+    schedule.open(idle, true);
+    let mut placed = 0;
+    let taken = loop {
+        match schedule.step().expect("unstarted work is taken back") {
+            Step::Place { worker, grant: Some(_), .. } if worker == idle => placed += 1,
+            step => break step,
+        }
+    };
+    assert_eq!(placed, 4);
+    assert_eq!(taken, Step::TakeBack { from: first, shape, idle });
+    assert_eq!(schedule.step(), None);
+}
+
+#[test]
+fn what_cannot_be_placed_says_why() {
+    let mut schedule = Schedule::default();
+    let demand = key("f", Resources::cpus(4));
+    assert!(schedule.why_infeasible(&demand).unwrap().contains("no worker is here"));
+    let slot = schedule.add_worker(provides(&["f", "python:*"]), Resources::cpus(2));
+    schedule.open(slot, true);
+    assert_eq!(
+        schedule.why_infeasible(&demand).unwrap(),
+        "no worker is large enough for cpu 4: the largest offers cpu 2"
+    );
+    assert_eq!(
+        schedule.why_infeasible(&key("g", Resources::one_cpu())).unwrap(),
+        "no worker provides \"g\""
+    );
+    assert_eq!(schedule.why_infeasible(&key("python:x", Resources::one_cpu())), None);
+    assert!(schedule.knows("python:anything") && !schedule.knows("ruby:anything"));
+}

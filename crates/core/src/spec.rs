@@ -1,0 +1,312 @@
+//! What users ask for: tasks, calls and actors, with their options. Made once, shared, never changed.
+
+use crate::error::Error;
+use crate::id::{ActorId, ObjectId, TaskId, Thing};
+use crate::payload::Payload;
+use crate::random::Random;
+use crate::resources::Resources;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The longest wait before a retry.
+pub const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);
+/// The wait before the first retry, unless the work says otherwise.
+pub const RETRY_DELAY: Duration = Duration::from_millis(100);
+/// The longest name of a function, class, method, actor or namespace, in bytes.
+pub const MAX_NAME_BYTES: usize = 256;
+
+/// How often something may be done again; the smaller first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Budget {
+    /// So many times.
+    Times(u32),
+    /// As often as it takes.
+    Unlimited,
+}
+
+impl Budget {
+    /// Whether one more is allowed after `spent`.
+    pub fn allows(self, spent: u32) -> bool {
+        match self {
+            Budget::Times(times) => spent < times,
+            Budget::Unlimited => true,
+        }
+    }
+
+    /// What is left after `spent`.
+    pub fn less(self, spent: u32) -> Budget {
+        match self {
+            Budget::Times(times) => Budget::Times(times.saturating_sub(spent)),
+            Budget::Unlimited => Budget::Unlimited,
+        }
+    }
+}
+
+/// Which failures of user code are tried again.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum RetryOn {
+    /// None: what user code says is final.
+    #[default]
+    Never,
+    /// All.
+    Any,
+    /// Those whose class is named.
+    Classes(Vec<String>),
+}
+
+impl RetryOn {
+    /// Whether this error of user code is tried again.
+    pub fn covers(&self, error: &Error) -> bool {
+        match self {
+            RetryOn::Never => false,
+            RetryOn::Any => true,
+            RetryOn::Classes(classes) => {
+                error.failure().is_some_and(|failure| classes.contains(&failure.class))
+            }
+        }
+    }
+}
+
+/// How a task runs. Tasks of one function share theirs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TaskOptions {
+    /// What it takes while it runs.
+    pub resources: Resources,
+    /// How often it may run again after its executor or worker was lost. For a call: at most this, and
+    /// at most what its actor allows.
+    pub max_retries: Budget,
+    /// Which failures of user code count as a loss.
+    pub retry_on: RetryOn,
+    /// The wait before the first retry; each further one is twice as long, up to [`MAX_RETRY_DELAY`].
+    pub retry_delay: Duration,
+    /// How long one attempt may take.
+    pub timeout: Option<Duration>,
+    /// Whether it may run on a worker that may be taken away at any time.
+    pub preemptible: bool,
+}
+
+impl Default for TaskOptions {
+    fn default() -> TaskOptions {
+        TaskOptions {
+            resources: Resources::one_cpu(),
+            max_retries: Budget::Times(3),
+            retry_on: RetryOn::Never,
+            retry_delay: RETRY_DELAY,
+            timeout: None,
+            preemptible: true,
+        }
+    }
+}
+
+/// The wait before the retry after `spent` others: doubled each time, with up to half of it taken off
+/// by chance so that what failed together does not return together.
+pub fn retry_delay(first: Duration, spent: u32, random: &mut Random) -> Duration {
+    let whole =
+        first.saturating_mul(1_u32.checked_shl(spent).unwrap_or(u32::MAX)).min(MAX_RETRY_DELAY);
+    whole / 2 + random.up_to(whole / 2)
+}
+
+/// What a task calls.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Target {
+    /// A function that some worker provides under this name.
+    Function(Arc<str>),
+    /// A method of an actor.
+    Method {
+        /// The actor.
+        actor: ActorId,
+        /// Its method.
+        method: Arc<str>,
+    },
+}
+
+impl Target {
+    /// The name of the function or method.
+    pub fn name(&self) -> &Arc<str> {
+        match self {
+            Target::Function(name) => name,
+            Target::Method { method, .. } => method,
+        }
+    }
+}
+
+/// One function call to be run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TaskSpec {
+    /// Made by whoever submits it: submitting it twice is submitting it once.
+    pub id: TaskId,
+    /// What to call.
+    pub target: Target,
+    /// The arguments, encoded.
+    pub args: Payload,
+    /// Objects whose values go along with the arguments; the task waits for them.
+    pub needs: Vec<ObjectId>,
+    /// What references inside the arguments name; held as long as the task may run.
+    pub holds: Vec<Thing>,
+    /// How many results it gives.
+    pub returns: u32,
+    /// How it runs.
+    pub options: Arc<TaskOptions>,
+}
+
+impl TaskSpec {
+    /// Everything the task holds while it has not ended.
+    pub fn held(&self) -> impl Iterator<Item = Thing> {
+        let needs = self.needs.iter().map(|object| Thing::Object(*object));
+        needs.chain(self.holds.iter().copied())
+    }
+
+    /// The objects its results become.
+    pub fn results(&self) -> impl Iterator<Item = ObjectId> + use<> {
+        let id = self.id;
+        (0..self.returns).map(move |index| ObjectId::of(id, index))
+    }
+
+    /// Says what is wrong with it.
+    pub fn validate(&self) -> Result<(), Error> {
+        check_name("function", self.target.name())?;
+        self.options.resources.validate()
+    }
+}
+
+/// How long an actor lives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Lifetime {
+    /// Until its last handle goes.
+    #[default]
+    NonDetached,
+    /// Until it is deleted.
+    Detached,
+}
+
+/// How an actor lives.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ActorOptions {
+    /// What must be free where it is placed.
+    pub placement: Resources,
+    /// What it takes while it lives.
+    pub resources: Resources,
+    /// How often it may be instantiated again after its executor or worker was lost.
+    pub max_restarts: Budget,
+    /// How often a call that may have run is sent again.
+    pub max_task_retries: Budget,
+    /// How many calls run at a time.
+    pub max_concurrency: u32,
+    /// How many calls may wait at the actor; more are refused as `Exhausted`.
+    pub max_pending_calls: u32,
+    /// How long it lives.
+    pub lifetime: Lifetime,
+    /// Whether an actor that has the name already is what was asked for.
+    pub get_if_exists: bool,
+    /// Whether it may live on a worker that may be taken away at any time.
+    pub preemptible: bool,
+    /// Without a call for this long it ends.
+    pub idle_ttl: Option<Duration>,
+}
+
+impl Default for ActorOptions {
+    fn default() -> ActorOptions {
+        ActorOptions {
+            placement: Resources::one_cpu(),
+            resources: Resources::default(),
+            max_restarts: Budget::Times(0),
+            max_task_retries: Budget::Times(0),
+            max_concurrency: 1,
+            max_pending_calls: 100_000,
+            lifetime: Lifetime::NonDetached,
+            get_if_exists: false,
+            preemptible: true,
+            idle_ttl: None,
+        }
+    }
+}
+
+/// An actor to be created.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ActorSpec {
+    /// Made by whoever creates it.
+    pub id: ActorId,
+    /// The class that some worker provides under this name.
+    pub class: Arc<str>,
+    /// The constructor's arguments, encoded.
+    pub args: Payload,
+    /// Objects whose values go along with the arguments.
+    pub needs: Vec<ObjectId>,
+    /// What references inside the arguments name; held as long as the actor may be instantiated.
+    pub holds: Vec<Thing>,
+    /// The name it is found by.
+    pub name: Option<Arc<str>>,
+    /// Where its name counts.
+    pub namespace: Arc<str>,
+    /// How it lives.
+    pub options: Arc<ActorOptions>,
+}
+
+impl ActorSpec {
+    /// Everything the actor holds while it may be instantiated.
+    pub fn held(&self) -> impl Iterator<Item = Thing> {
+        let needs = self.needs.iter().map(|object| Thing::Object(*object));
+        needs.chain(self.holds.iter().copied())
+    }
+
+    /// Says what is wrong with it.
+    pub fn validate(&self) -> Result<(), Error> {
+        check_name("class", &self.class)?;
+        if let Some(name) = &self.name {
+            check_name("actor", name)?;
+        }
+        if self.namespace.len() > MAX_NAME_BYTES {
+            return Err(too_long("namespace", self.namespace.len()));
+        }
+        if self.options.max_concurrency == 0 {
+            return Err(Error::invalid(
+                "max_concurrency is 0: at least one call must be able to run",
+            ));
+        }
+        self.options.placement.validate()?;
+        self.options.resources.validate()
+    }
+}
+
+/// The prefix of the names under which workers provide actor classes.
+pub const ACTOR_SCHEME: &str = "actor:";
+
+fn check_name(what: &str, name: &str) -> Result<(), Error> {
+    match name.len() {
+        0 => Err(Error::invalid(format!("the name of the {what} is empty"))),
+        1..=MAX_NAME_BYTES => Ok(()),
+        bytes => Err(too_long(what, bytes)),
+    }
+}
+
+fn too_long(what: &str, bytes: usize) -> Error {
+    Error::too_large(format!(
+        "the name of the {what} has {bytes} bytes; at most {MAX_NAME_BYTES} are allowed (MAX_NAME_BYTES)"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn retries_wait_longer_each_time_up_to_a_limit_and_never_less_than_half() {
+        let mut random = Random::new(7);
+        for spent in 0..80 {
+            let whole =
+                RETRY_DELAY.saturating_mul(2_u32.saturating_pow(spent)).min(MAX_RETRY_DELAY);
+            let delay = retry_delay(RETRY_DELAY, spent, &mut random);
+            assert!(delay >= whole / 2 && delay <= whole, "{spent}: {delay:?}");
+        }
+    }
+
+    #[test]
+    fn budgets_count() {
+        assert!(
+            Budget::Times(3).allows(2)
+                && !Budget::Times(3).allows(3)
+                && !Budget::Times(0).allows(0)
+        );
+        assert!(Budget::Unlimited.allows(u32::MAX));
+    }
+}

@@ -1,0 +1,214 @@
+//! A worker's decisions: which executor runs what, which calls reach which actor, when to stop.
+//!
+//! A worker does what the controller says and keeps nothing to itself: every attempt it accepted it
+//! ends, gives back, or takes with it when its session is over. Its own clock decides that: past its
+//! lease it kills its executors and forgets everything, before the controller gives its work away.
+//!
+//! It is also the host of its actors' callers. Before a caller's first message counts, the controller
+//! is asked whether that session lives; when it ends, all that it had here goes in one step.
+//!
+//! Where things are decided: membership and time in `session.rs`, tasks in `task.rs`, actors and calls
+//! in `actor.rs`, callers in `host.rs`, executors in `executor.rs`.
+
+mod actor;
+mod check;
+mod effect;
+mod event;
+mod executor;
+mod host;
+mod session;
+mod task;
+
+pub use effect::Effect;
+pub use event::{CallEnd, Event};
+pub use executor::ExecutorId;
+
+use crate::id::{ActorId, Session, TaskId};
+use crate::lease::Held;
+use crate::map::Map;
+use crate::message::{CallReport, ShapeId, Try};
+use crate::time::Time;
+use actor::Hosted;
+use executor::Executor;
+use host::Caller;
+use std::collections::BTreeSet;
+use std::time::Duration;
+use task::{Local, Slots};
+
+/// How a worker behaves.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// How long a cancelled attempt may take to stop by itself.
+    pub cancel_grace: Duration,
+    /// How many idle executors are kept for the next task.
+    pub max_idle_executors: usize,
+    /// How many executors may wait for other tasks at a time.
+    pub max_blocked_executors: usize,
+    /// How many messages of a caller are kept while it is asked whether its session lives.
+    pub max_parked_messages: usize,
+    /// Calls that went direct are reported to the controller after this long, or this many.
+    pub report_interval: Duration,
+    /// See `report_interval`.
+    pub report_batch: usize,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            cancel_grace: Duration::from_secs(5),
+            max_idle_executors: 8,
+            max_blocked_executors: 1_000,
+            max_parked_messages: 10_000,
+            report_interval: Duration::from_millis(100),
+            report_batch: 256,
+        }
+    }
+}
+
+/// Counts of what was refused because it came too late or from nobody.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counters {
+    /// Messages of callers whose session was over.
+    pub fenced: u64,
+    /// Messages about attempts, instances or executors that were not here.
+    pub stale: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Timer {
+    /// The lease is over.
+    Lease,
+    /// An attempt took too long, or did not stop by itself.
+    Attempt(TaskId),
+    /// A call took too long.
+    Call(ActorId, TaskId),
+    /// An actor may have been idle for too long.
+    Idle(ActorId),
+    /// Report calls.
+    Report,
+    /// Give up what still runs.
+    Drained,
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct Worker {
+    config: Config,
+    session: Option<Session>,
+    lease: Option<Held>,
+    draining: bool,
+    /// It has drained, and said so.
+    left: bool,
+    attempts: Map<TaskId, Local>,
+    slots: Map<ShapeId, Slots>,
+    executors: Map<ExecutorId, Executor>,
+    idle: Vec<ExecutorId>,
+    next_executor: u64,
+    blocked: usize,
+    actors: Map<ActorId, Hosted>,
+    callers: Map<Session, Caller>,
+    /// Answers that leave when the controller has what they name: whose, and what.
+    entrusting: Map<Try, (Session, crate::message::FromHost)>,
+    reports: Vec<CallReport>,
+    timers: BTreeSet<(Time, Timer)>,
+    counters: Counters,
+}
+
+impl Worker {
+    /// A worker that has not joined yet.
+    pub fn new(config: Config) -> Worker {
+        Worker {
+            config,
+            session: None,
+            lease: None,
+            draining: false,
+            left: false,
+            attempts: Map::default(),
+            slots: Map::default(),
+            executors: Map::default(),
+            idle: Vec::new(),
+            next_executor: 0,
+            blocked: 0,
+            actors: Map::default(),
+            callers: Map::default(),
+            entrusting: Map::default(),
+            reports: Vec::new(),
+            timers: BTreeSet::new(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// Something happened.
+    pub fn handle(&mut self, now: Time, event: Event, effects: &mut Vec<Effect>) {
+        if self.lease_is_over(now) {
+            self.stop(effects);
+        }
+        match event {
+            Event::Joined { session, terms, asked_at } => {
+                self.joined(now, session, terms, asked_at, effects);
+            }
+            Event::PingReceived { session, ping } => self.pinged(now, session, ping, effects),
+            Event::Fenced { session } => {
+                if self.session == Some(session) {
+                    self.stop(effects);
+                }
+            }
+            Event::ControllerSaid { session, message } => {
+                if self.session == Some(session) {
+                    self.controller_said(now, message, effects);
+                }
+            }
+            Event::CallerSaid { session, message } => {
+                if self.session.is_some() {
+                    self.caller_said(now, session, message, effects);
+                }
+            }
+            Event::CallerClosed { session } => self.caller_closed(session, effects),
+            Event::ExecutorReady { executor } => self.executor_ready(now, executor, effects),
+            Event::ExecutorRefused { executor } => self.executor_refused(executor, effects),
+            Event::ExecutorDied { executor, error } => {
+                self.executor_died(now, executor, error, effects)
+            }
+            Event::RunEnded { executor, task, end } => {
+                self.run_ended(now, executor, task, end, effects)
+            }
+            Event::Constructed { executor, result } => {
+                self.constructed(now, executor, result, effects)
+            }
+            Event::CallFinished { executor, call, end } => {
+                self.call_finished(now, executor, call, end, effects);
+            }
+            Event::Blocked { executor } => self.run_blocked(executor, true, effects),
+            Event::Resumed { executor } => self.run_blocked(executor, false, effects),
+            Event::Dropped { executor, things } => self.dropped(executor, things, effects),
+            Event::DrainAsked { grace } => self.drain(now, grace, effects),
+            Event::TimePassed => self.time_passed(now, effects),
+        }
+        self.leave_if_drained(effects);
+    }
+
+    /// When [`Event::TimePassed`] is due.
+    pub fn next_wake(&self) -> Option<Time> {
+        self.timers.first().map(|(time, _)| *time)
+    }
+
+    /// The session it works under.
+    pub fn session(&self) -> Option<Session> {
+        self.session
+    }
+
+    /// When its executors must have stopped, whatever becomes of this process.
+    pub fn lease_ends_at(&self) -> Option<Time> {
+        self.lease.as_ref().map(Held::ends_at)
+    }
+
+    /// What was refused.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Tasks that are here, and actors.
+    pub fn load(&self) -> (usize, usize) {
+        (self.attempts.len(), self.actors.len())
+    }
+}

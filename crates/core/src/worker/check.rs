@@ -1,0 +1,53 @@
+//! What must be true of a worker after every event.
+
+use super::Worker;
+use super::executor::Occupant;
+use super::task::State;
+
+impl Worker {
+    /// Panics, naming what is wrong, if the state does not add up.
+    pub fn check_invariants(&self) {
+        if self.session.is_none() {
+            assert!(
+                self.executors.is_empty() && self.attempts.is_empty(),
+                "work without a session"
+            );
+        }
+        for (id, local) in &self.attempts {
+            match &local.state {
+                State::Backlog => {
+                    assert!(self.slots[&local.shape].backlog.contains(id), "{id} is in no backlog");
+                }
+                State::Starting { executor, .. } | State::Running { executor, .. } => {
+                    let occupant = self.executors[executor].occupant;
+                    assert_eq!(occupant, Occupant::Task(*id), "what {executor:?} runs");
+                }
+            }
+        }
+        for (shape, slots) in &self.slots {
+            let granted = self
+                .attempts
+                .values()
+                .filter(|local| local.shape == *shape && !matches!(local.state, State::Backlog));
+            assert_eq!(granted.count(), slots.granted as usize, "grants of {shape:?}");
+            assert!(
+                slots.backlog.is_empty() || slots.granted > slots.blocked,
+                "a backlog that nobody will leave a grant to"
+            );
+        }
+        for (id, hosted) in &self.actors {
+            let executor = self.executors.get(&hosted.executor);
+            let occupant = executor.map(|executor| executor.occupant);
+            assert_eq!(occupant, Some(Occupant::Actor(*id)), "where {id} lives");
+            let limit = hosted.spec.options.max_concurrency as usize;
+            assert!(hosted.running.len() <= limit, "{id} runs more calls than it may");
+        }
+        for id in &self.idle {
+            let executor = &self.executors[id];
+            assert!(
+                executor.ready && !executor.doomed && executor.occupant == Occupant::None,
+                "{id:?} is idle"
+            );
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! What a worker asks of its shell.
+
+use super::ExecutorId;
+use crate::account::Grant;
+use crate::id::{ActorEpoch, Attempt, Session, TaskId};
+use crate::lease::Pong;
+use crate::message::{FromHost, FromWorker};
+use crate::payload::Value;
+use crate::spec::{ActorSpec, TaskSpec};
+use std::sync::Arc;
+
+/// What is to be done, in this order.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(missing_docs)] // Of fields only: each variant's sentence names its own.
+pub enum Effect {
+    /// Answer a ping, ahead of everything else.
+    Pong(Pong),
+    /// Send this to the controller.
+    ToController(FromWorker),
+    /// Send this to a caller.
+    ToCaller { to: Session, message: FromHost },
+    /// This caller's session is over: drop its link.
+    FenceCaller(Session),
+    /// Start an executor of this runtime: the scheme of the names it is to run, empty for the worker's
+    /// own program.
+    Spawn { executor: ExecutorId, runtime: Arc<str> },
+    /// Run a task in an idle executor.
+    Run {
+        executor: ExecutorId,
+        spec: Arc<TaskSpec>,
+        attempt: Attempt,
+        values: Vec<Value>,
+        grant: Grant,
+    },
+    /// Make an actor in an idle executor.
+    Construct {
+        executor: ExecutorId,
+        spec: Arc<ActorSpec>,
+        epoch: ActorEpoch,
+        values: Vec<Value>,
+        grant: Grant,
+    },
+    /// Call the actor in this executor.
+    Call { executor: ExecutorId, spec: Arc<TaskSpec>, attempt: Attempt, values: Vec<Value> },
+    /// Ask what runs under this id to stop.
+    Interrupt { executor: ExecutorId, task: TaskId },
+    /// The task may not wait for others: too many do already.
+    RefuseBlock { executor: ExecutorId },
+    /// End this executor by force. [`ExecutorDied`](super::Event::ExecutorDied) follows unless the
+    /// session is over.
+    Kill { executor: ExecutorId },
+    /// The session is over for this worker; every executor was killed. Join again.
+    Stopped(Session),
+    /// The worker has drained; its process may go when what it said was acknowledged.
+    Drained,
+}

@@ -1,0 +1,129 @@
+//! Executors: idle ones are used again, dead ones take what they ran with them.
+
+use super::{Effect, Worker};
+use crate::error::Error;
+use crate::id::{ActorId, TaskId};
+use crate::time::Time;
+use std::sync::Arc;
+
+/// An executor of this worker; never used again.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ExecutorId(pub u64);
+
+#[derive(Debug)]
+pub(super) struct Executor {
+    /// Which sort of program it is: the scheme of the names it runs (`python`, `command`, or none).
+    runtime: Arc<str>,
+    pub ready: bool,
+    /// It was told to die; whatever it says now is not heard.
+    pub doomed: bool,
+    pub occupant: Occupant,
+}
+
+/// What an executor is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Occupant {
+    None,
+    Task(TaskId),
+    Actor(ActorId),
+}
+
+impl Worker {
+    /// Finds an executor for `occupant`: an idle one, ready at once, or a new one.
+    pub(super) fn occupy(
+        &mut self,
+        occupant: Occupant,
+        name: &str,
+        effects: &mut Vec<Effect>,
+    ) -> (ExecutorId, bool) {
+        let runtime = name.split_once(':').map_or("", |(scheme, _)| scheme);
+        if let Some(index) =
+            self.idle.iter().rposition(|id| &*self.executors[id].runtime == runtime)
+        {
+            let id = self.idle.remove(index);
+            self.executors.get_mut(&id).expect("an idle executor exists").occupant = occupant;
+            return (id, true);
+        }
+        let id = ExecutorId(self.next_executor);
+        self.next_executor += 1;
+        let runtime: Arc<str> = runtime.into();
+        effects.push(Effect::Spawn { executor: id, runtime: runtime.clone() });
+        self.executors.insert(id, Executor { runtime, ready: false, doomed: false, occupant });
+        (id, false)
+    }
+
+    /// An executor has nothing to do: it waits for the next, unless enough others do.
+    pub(super) fn vacate(&mut self, id: ExecutorId, effects: &mut Vec<Effect>) {
+        let executor = self.executors.get_mut(&id).expect("it had an occupant");
+        executor.occupant = Occupant::None;
+        if !executor.ready || executor.doomed {
+            return;
+        }
+        if self.idle.len() < self.config.max_idle_executors && !self.draining {
+            self.idle.push(id);
+        } else {
+            self.kill(id, effects);
+        }
+    }
+
+    pub(super) fn kill(&mut self, id: ExecutorId, effects: &mut Vec<Effect>) {
+        let executor = self.executors.get_mut(&id).expect("only what lives is killed");
+        if !executor.doomed {
+            executor.doomed = true;
+            self.idle.retain(|idle| *idle != id);
+            effects.push(Effect::Kill { executor: id });
+        }
+    }
+
+    pub(super) fn executor_ready(&mut self, now: Time, id: ExecutorId, effects: &mut Vec<Effect>) {
+        let Some(executor) = self.executors.get_mut(&id).filter(|executor| !executor.doomed) else {
+            return;
+        };
+        executor.ready = true;
+        match executor.occupant {
+            Occupant::None => self.vacate(id, effects),
+            Occupant::Task(task) => self.run(now, task, id, effects),
+            Occupant::Actor(actor) => self.construct(actor, id, effects),
+        }
+    }
+
+    /// It could not be started for now: what it was for goes back.
+    pub(super) fn executor_refused(&mut self, id: ExecutorId, effects: &mut Vec<Effect>) {
+        let Some(executor) = self.executors.remove(&id) else { return };
+        match executor.occupant {
+            Occupant::None => {}
+            Occupant::Task(task) => self.give_back_full(task, effects),
+            Occupant::Actor(actor) => {
+                let error =
+                    Error::unavailable(crate::error::Ran::No, "no executor could be started");
+                self.actor_executor_died(actor, error, effects);
+            }
+        }
+    }
+
+    pub(super) fn executor_died(
+        &mut self,
+        now: Time,
+        id: ExecutorId,
+        error: Error,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(executor) = self.executors.remove(&id) else {
+            self.counters.stale += 1;
+            return;
+        };
+        self.idle.retain(|idle| *idle != id);
+        match executor.occupant {
+            Occupant::None => {}
+            Occupant::Task(task) => self.run_died(now, task, error, effects),
+            Occupant::Actor(actor) => self.actor_executor_died(actor, error, effects),
+        }
+    }
+
+    /// What runs in an executor, if it may be heard.
+    pub(super) fn occupant(&mut self, id: ExecutorId) -> Occupant {
+        let executor = self.executors.get(&id).filter(|executor| !executor.doomed);
+        self.counters.stale += u64::from(executor.is_none());
+        executor.map_or(Occupant::None, |executor| executor.occupant)
+    }
+}

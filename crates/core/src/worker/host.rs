@@ -1,0 +1,99 @@
+//! Callers: sessions that speak to this worker directly. None of them is believed before the
+//! controller said that its session lives, and all that one had here goes when it ends.
+
+use super::{Effect, Worker};
+use crate::id::Session;
+use crate::message::{FromHost, FromWorker, ToHost};
+use crate::time::Time;
+
+#[derive(Debug)]
+pub(super) enum Caller {
+    /// The controller was asked; what it said meanwhile waits.
+    Asked { parked: Vec<ToHost> },
+    /// It lives.
+    Alive,
+}
+
+impl Worker {
+    pub(super) fn caller_said(
+        &mut self,
+        now: Time,
+        session: Session,
+        message: ToHost,
+        effects: &mut Vec<Effect>,
+    ) {
+        if crate::planted!(UnwatchedCaller) {
+            self.callers.entry(session).or_insert(Caller::Alive);
+        }
+        match self.callers.get_mut(&session) {
+            Some(Caller::Alive) => self.hear(now, session, message, effects),
+            Some(Caller::Asked { parked }) => {
+                parked.push(message);
+                if parked.len() > self.config.max_parked_messages {
+                    self.callers.remove(&session);
+                    effects.push(Effect::FenceCaller(session));
+                }
+            }
+            None => {
+                self.callers.insert(session, Caller::Asked { parked: vec![message] });
+                effects.push(Effect::ToController(FromWorker::Watch { session }));
+            }
+        }
+    }
+
+    fn hear(&mut self, now: Time, session: Session, message: ToHost, effects: &mut Vec<Effect>) {
+        match message {
+            ToHost::Call { spec, attempt, epoch, number, values } => {
+                self.called(now, session, spec, attempt, epoch, number, values, effects);
+            }
+            ToHost::CancelCall { call, force } => {
+                self.cancel_call(now, session, call, force, effects)
+            }
+        }
+    }
+
+    /// The controller's word on a caller.
+    pub(super) fn watched(
+        &mut self,
+        now: Time,
+        session: Session,
+        alive: bool,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(Caller::Asked { parked }) = self.callers.get_mut(&session) else { return };
+        let parked = std::mem::take(parked);
+        if alive {
+            self.callers.insert(session, Caller::Alive);
+            for message in parked {
+                self.hear(now, session, message, effects);
+            }
+        } else {
+            self.counters.fenced += parked.len() as u64;
+            self.callers.remove(&session);
+            effects.push(Effect::FenceCaller(session));
+        }
+    }
+
+    /// A caller's session is over: its calls go, in this one step.
+    pub(super) fn caller_ended(&mut self, now: Time, session: Session, effects: &mut Vec<Effect>) {
+        if self.callers.remove(&session).is_some() {
+            effects.push(Effect::FenceCaller(session));
+        }
+        self.entrusting.retain(|_, (to, _)| *to != session);
+        self.drop_calls_of(now, session, effects);
+    }
+
+    /// A caller closed its link in good order; it may come again.
+    pub(super) fn caller_closed(&mut self, session: Session, effects: &mut Vec<Effect>) {
+        if self.session.is_some() && self.callers.remove(&session).is_some() {
+            effects.push(Effect::ToController(FromWorker::Unwatch { session }));
+        }
+    }
+
+    /// Says something to a caller, if it is still there.
+    pub(super) fn answer(&mut self, to: Session, message: FromHost, effects: &mut Vec<Effect>) {
+        if matches!(self.callers.get(&to), Some(Caller::Alive)) {
+            effects.push(Effect::ToCaller { to, message });
+        }
+    }
+}

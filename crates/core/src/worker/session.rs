@@ -1,0 +1,163 @@
+//! Membership and time: joining, answering, stopping in time, leaving.
+
+use super::{Effect, Timer, Worker};
+use crate::id::Session;
+use crate::lease::{Held, Ping, Terms};
+use crate::message::{FromWorker, ToWorker};
+use crate::time::Time;
+use std::time::Duration;
+
+impl Worker {
+    pub(super) fn lease_is_over(&self, now: Time) -> bool {
+        let over = self.lease.as_ref().is_some_and(|lease| lease.is_over(now));
+        over && !crate::planted!(FencedWorkerGoesOn)
+    }
+
+    pub(super) fn joined(
+        &mut self,
+        now: Time,
+        session: Session,
+        terms: Terms,
+        asked_at: Time,
+        effects: &mut Vec<Effect>,
+    ) {
+        assert!(self.session.is_none(), "a worker stops before it joins again");
+        let lease = Held::new(terms, asked_at);
+        if lease.is_over(now) {
+            return effects.push(Effect::Stopped(session)); // The answer took longer than the lease.
+        }
+        self.timers.insert((lease.ends_at(), Timer::Lease));
+        self.session = Some(session);
+        self.lease = Some(lease);
+        (self.draining, self.left) = (false, false);
+        effects.push(Effect::ToController(FromWorker::Joined));
+    }
+
+    pub(super) fn pinged(
+        &mut self,
+        now: Time,
+        session: Session,
+        ping: Ping,
+        effects: &mut Vec<Effect>,
+    ) {
+        if self.session != Some(session) {
+            return;
+        }
+        let lease = self.lease.as_mut().expect("a session has a lease");
+        let before = lease.ends_at();
+        if let Some(pong) = lease.ping(now, ping) {
+            effects.push(Effect::Pong(pong));
+            let after = lease.ends_at();
+            if after != before {
+                self.timers.remove(&(before, Timer::Lease));
+                self.timers.insert((after, Timer::Lease));
+            }
+        }
+    }
+
+    /// The session is over: nothing of it may act any more.
+    pub(super) fn stop(&mut self, effects: &mut Vec<Effect>) {
+        let Some(session) = self.session.take() else { return };
+        self.lease = None;
+        let mut executors: Vec<_> = self.executors.drain().map(|(id, _)| id).collect();
+        executors.sort_unstable();
+        effects.extend(executors.into_iter().map(|executor| Effect::Kill { executor }));
+        let mut callers: Vec<Session> = self.callers.drain().map(|(session, _)| session).collect();
+        callers.sort_unstable();
+        effects.extend(callers.into_iter().map(Effect::FenceCaller));
+        self.idle.clear();
+        self.attempts.clear();
+        self.slots.clear();
+        self.actors.clear();
+        self.entrusting.clear();
+        self.reports.clear();
+        self.timers.clear();
+        self.blocked = 0;
+        (self.draining, self.left) = (false, false);
+        effects.push(Effect::Stopped(session));
+    }
+
+    pub(super) fn controller_said(
+        &mut self,
+        now: Time,
+        message: ToWorker,
+        effects: &mut Vec<Effect>,
+    ) {
+        match message {
+            ToWorker::Assign { spec, attempt, values, shape, grant } => {
+                self.assigned(now, spec, attempt, values, shape, grant, effects);
+            }
+            ToWorker::Execute { spec, attempt, epoch, values } => {
+                self.relayed(now, spec, attempt, epoch, values, effects);
+            }
+            ToWorker::TakeBack(attempt) => self.taken_back(attempt, effects),
+            ToWorker::CancelAttempt { attempt, force } => self.cancel(now, attempt, force, effects),
+            ToWorker::Instantiate { spec, epoch, values, grant } => {
+                self.instantiate(now, spec, epoch, values, grant, effects);
+            }
+            ToWorker::Destroy(instance) => self.destroy(instance, effects),
+            ToWorker::Watched { session, alive } => self.watched(now, session, alive, effects),
+            ToWorker::SessionEnded { session } => self.caller_ended(now, session, effects),
+            ToWorker::Entrusted { call } => {
+                if let Some((to, message)) = self.entrusting.remove(&call) {
+                    self.answer(to, message, effects);
+                }
+            }
+            ToWorker::Drain { grace } => self.drain(now, grace, effects),
+        }
+    }
+
+    pub(super) fn time_passed(&mut self, now: Time, effects: &mut Vec<Effect>) {
+        while let Some((time, timer)) = self.timers.first().copied() {
+            if time > now {
+                return;
+            }
+            self.timers.pop_first();
+            match timer {
+                Timer::Lease => {} // `handle` looks at the lease before anything else.
+                Timer::Attempt(task) => self.attempt_is_late(now, task, effects),
+                Timer::Call(actor, call) => self.call_is_late(now, actor, call, effects),
+                Timer::Idle(actor) => self.look_whether_idle(now, actor, effects),
+                Timer::Report => self.report(effects),
+                Timer::Drained => self.give_up(effects),
+            }
+        }
+    }
+
+    /// Takes no new work; what runs may finish until `grace` is over.
+    pub(super) fn drain(&mut self, now: Time, grace: Duration, effects: &mut Vec<Effect>) {
+        if self.session.is_none() {
+            return effects.push(Effect::Drained);
+        }
+        self.timers.insert((now + grace, Timer::Drained));
+        if self.draining {
+            return;
+        }
+        self.draining = true;
+        effects.push(Effect::ToController(FromWorker::Draining));
+        self.give_back_backlogs(effects);
+        self.actors_leave(effects);
+    }
+
+    /// The grace is over: what still runs is given back.
+    fn give_up(&mut self, effects: &mut Vec<Effect>) {
+        if self.draining {
+            self.give_back_everything(effects);
+            self.actors_are_killed(effects);
+        }
+    }
+
+    pub(super) fn leave_if_drained(&mut self, effects: &mut Vec<Effect>) {
+        if self.draining
+            && !self.left
+            && self.attempts.is_empty()
+            && self.actors.is_empty()
+            && self.entrusting.is_empty()
+        {
+            self.left = true;
+            self.report(effects);
+            effects.push(Effect::ToController(FromWorker::Leaving));
+            effects.push(Effect::Drained);
+        }
+    }
+}

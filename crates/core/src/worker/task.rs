@@ -1,0 +1,380 @@
+//! Tasks at a worker: started with a grant, or waiting in the backlog for one of their shape to leave
+//! them its own.
+
+use super::event::CallEnd;
+use super::executor::Occupant;
+use super::{Effect, ExecutorId, Timer, Worker};
+use crate::account::Grant;
+use crate::error::{Error, Ran};
+use crate::id::{Attempt, TaskId, Thing};
+use crate::message::{End, FromWorker, Refusal, ShapeId, Try};
+use crate::payload::Value;
+use crate::spec::TaskSpec;
+use crate::time::Time;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// An attempt that is here.
+#[derive(Debug)]
+pub(super) struct Local {
+    pub spec: Arc<TaskSpec>,
+    pub attempt: Attempt,
+    values: Vec<Value>,
+    pub shape: ShapeId,
+    pub state: State,
+    /// Why it is to stop, if it is.
+    stop: Option<Stop>,
+}
+
+#[derive(Debug)]
+pub(super) enum State {
+    Backlog,
+    /// Its executor starts.
+    Starting {
+        executor: ExecutorId,
+        grant: Grant,
+    },
+    Running {
+        executor: ExecutorId,
+        grant: Grant,
+        since: Time,
+        blocked: bool,
+    },
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stop {
+    Cancelled,
+    TimedOut,
+}
+
+/// Attempts of one shape.
+#[derive(Debug, Default)]
+pub(super) struct Slots {
+    /// How many have a grant, and how many of those wait for other tasks.
+    pub granted: u32,
+    pub blocked: u32,
+    /// Those that wait for a grant.
+    pub backlog: VecDeque<TaskId>,
+}
+
+impl Worker {
+    pub(super) fn assigned(
+        &mut self,
+        now: Time,
+        spec: Arc<TaskSpec>,
+        attempt: Attempt,
+        values: Vec<Value>,
+        shape: ShapeId,
+        grant: Option<Grant>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let id = spec.id;
+        let tried = Try { task: id, attempt };
+        if self.draining {
+            return refuse(tried, Refusal::Draining, effects);
+        }
+        let local = Local { spec, attempt, values, shape, state: State::Backlog, stop: None };
+        match grant {
+            Some(grant) => {
+                self.slots.entry(shape).or_default().granted += 1;
+                self.attempts.insert(id, local);
+                self.start(now, id, grant, effects);
+            }
+            // The one whose grant it was to take has left in the meantime, or waits itself.
+            None if self.slots.get(&shape).is_none_or(|slots| slots.granted == slots.blocked) => {
+                refuse(tried, Refusal::TakenBack, effects);
+            }
+            None => {
+                self.attempts.insert(id, local);
+                self.slots.get_mut(&shape).expect("it is there").backlog.push_back(id);
+            }
+        }
+    }
+
+    fn start(&mut self, now: Time, id: TaskId, grant: Grant, effects: &mut Vec<Effect>) {
+        let name = self.attempts[&id].spec.target.name().clone();
+        let (executor, ready) = self.occupy(Occupant::Task(id), &name, effects);
+        let local = self.attempts.get_mut(&id).expect("it starts");
+        local.state = State::Starting { executor, grant };
+        if ready {
+            self.run(now, id, executor, effects);
+        }
+    }
+
+    pub(super) fn run(
+        &mut self,
+        now: Time,
+        id: TaskId,
+        executor: ExecutorId,
+        effects: &mut Vec<Effect>,
+    ) {
+        let local = self.attempts.get_mut(&id).expect("its executor started for it");
+        let State::Starting { grant, .. } = std::mem::replace(&mut local.state, State::Backlog)
+        else {
+            panic!("{id} was to start")
+        };
+        local.state = State::Running { executor, grant: grant.clone(), since: now, blocked: false };
+        let attempt = local.attempt;
+        effects
+            .push(Effect::ToController(FromWorker::Started { attempt: Try { task: id, attempt } }));
+        let values = std::mem::take(&mut local.values);
+        effects.push(Effect::Run { executor, spec: local.spec.clone(), attempt, values, grant });
+        if let Some(timeout) = local.spec.options.timeout {
+            self.timers.insert((now + timeout, Timer::Attempt(id)));
+        }
+    }
+
+    /// User code ended.
+    pub(super) fn run_ended(
+        &mut self,
+        now: Time,
+        executor: ExecutorId,
+        id: TaskId,
+        end: CallEnd,
+        effects: &mut Vec<Effect>,
+    ) {
+        if self.occupant(executor) != Occupant::Task(id) {
+            return;
+        }
+        self.vacate(executor, effects);
+        let stop = self.attempts[&id].stop;
+        let result = match (end.outcome, stop) {
+            (Ok(values), _) => End::Finished(values),
+            (Err(_), Some(Stop::Cancelled)) => End::Cancelled,
+            (Err(_), Some(Stop::TimedOut)) => End::Failed(self.timed_out(id)),
+            (Err(error), None) => End::Failed(error),
+        };
+        self.attempt_over(now, id, result, end.kept, effects);
+    }
+
+    /// The executor of an attempt is gone.
+    pub(super) fn run_died(
+        &mut self,
+        now: Time,
+        id: TaskId,
+        error: Error,
+        effects: &mut Vec<Effect>,
+    ) {
+        let result = match self.attempts[&id].stop {
+            Some(Stop::Cancelled) => End::Cancelled,
+            Some(Stop::TimedOut) => End::Failed(self.timed_out(id)),
+            None => End::Lost(error),
+        };
+        self.attempt_over(now, id, result, Vec::new(), effects);
+    }
+
+    fn timed_out(&self, id: TaskId) -> Error {
+        let spec = &self.attempts[&id].spec;
+        let timeout = spec.options.timeout.unwrap_or_default();
+        let message = format!(
+            "task {id} ({}) took longer than its timeout of {timeout:?}",
+            spec.target.name()
+        );
+        Error::timeout(message).ran(Ran::Maybe)
+    }
+
+    /// An attempt ended; the next of its shape takes over its grant.
+    fn attempt_over(
+        &mut self,
+        now: Time,
+        id: TaskId,
+        end: End,
+        kept: Vec<Thing>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let local = self.attempts.remove(&id).expect("an attempt ends once");
+        let tried = Try { task: id, attempt: local.attempt };
+        let (grant, since, blocked) = match local.state {
+            State::Backlog => panic!("{id} had not started"),
+            State::Starting { grant, .. } => (grant, now, false),
+            State::Running { grant, since, blocked, .. } => (grant, since, blocked),
+        };
+        let ran_for = now.since(since);
+        let slots = self.slots.get_mut(&local.shape).expect("it had a grant");
+        slots.granted -= 1;
+        slots.blocked -= u32::from(blocked);
+        self.blocked -= usize::from(blocked);
+        let next = if self.draining { None } else { slots.backlog.pop_front() };
+        let next = next.map(|next| Try { task: next, attempt: self.attempts[&next].attempt });
+        effects.push(Effect::ToController(FromWorker::Ended {
+            attempt: tried,
+            end,
+            kept,
+            ran_for,
+            next,
+        }));
+        if let Some(next) = next {
+            self.slots.get_mut(&local.shape).expect("it has one").granted += 1;
+            self.start(now, next.task, grant, effects);
+        }
+        self.give_back_backlog(local.shape, Refusal::TakenBack, effects);
+    }
+
+    /// What waits for a grant that nobody can leave it goes back to the controller.
+    fn give_back_backlog(&mut self, shape: ShapeId, reason: Refusal, effects: &mut Vec<Effect>) {
+        let slots = self.slots.get_mut(&shape).expect("it is asked for");
+        if slots.granted == slots.blocked || self.draining {
+            for id in std::mem::take(&mut slots.backlog) {
+                let local = self.attempts.remove(&id).expect("it is in the backlog");
+                refuse(Try { task: id, attempt: local.attempt }, reason, effects);
+            }
+        }
+        if slots.granted == 0 && slots.backlog.is_empty() {
+            self.slots.remove(&shape);
+        }
+    }
+
+    pub(super) fn give_back_backlogs(&mut self, effects: &mut Vec<Effect>) {
+        let mut shapes: Vec<ShapeId> = self.slots.keys().copied().collect();
+        shapes.sort_unstable();
+        for shape in shapes {
+            self.give_back_backlog(shape, Refusal::Draining, effects);
+        }
+    }
+
+    /// An executor could not be started: its attempt goes back.
+    pub(super) fn give_back_full(&mut self, id: TaskId, effects: &mut Vec<Effect>) {
+        let local = self.attempts.remove(&id).expect("its executor was to start");
+        self.slots.get_mut(&local.shape).expect("it had a grant").granted -= 1;
+        let tried = Try { task: id, attempt: local.attempt };
+        match local.stop {
+            Some(_) => effects.push(ended(tried, End::Cancelled)),
+            None => refuse(tried, Refusal::Full, effects),
+        }
+        self.give_back_backlog(local.shape, Refusal::TakenBack, effects);
+    }
+
+    /// The grace of a drain is over: what runs is killed and given back, at no cost to it.
+    pub(super) fn give_back_everything(&mut self, effects: &mut Vec<Effect>) {
+        let mut ids: Vec<TaskId> = self.attempts.keys().copied().collect();
+        ids.sort_unstable();
+        for id in ids {
+            let local = self.attempts.remove(&id).expect("it was listed");
+            let (State::Starting { executor, .. } | State::Running { executor, .. }) = local.state
+            else {
+                panic!("backlogs went back when draining began")
+            };
+            self.executors.get_mut(&executor).expect("it has an occupant").occupant =
+                Occupant::None;
+            self.kill(executor, effects);
+            let tried = Try { task: id, attempt: local.attempt };
+            match local.stop {
+                Some(_) => effects.push(ended(tried, End::Cancelled)),
+                None => refuse(tried, Refusal::Draining, effects),
+            }
+        }
+        self.slots.clear();
+        self.blocked = 0;
+    }
+
+    /// The controller wants it back, if it has not started.
+    pub(super) fn taken_back(&mut self, tried: Try, effects: &mut Vec<Effect>) {
+        if self.leave_backlog(tried) {
+            refuse(tried, Refusal::TakenBack, effects);
+        }
+    }
+
+    fn leave_backlog(&mut self, tried: Try) -> bool {
+        let waits = self.attempts.get(&tried.task).is_some_and(|local| {
+            local.attempt == tried.attempt && matches!(local.state, State::Backlog)
+        });
+        if waits {
+            let local = self.attempts.remove(&tried.task).expect("it waits");
+            let slots = self.slots.get_mut(&local.shape).expect("it is in the backlog");
+            slots.backlog.retain(|id| *id != tried.task);
+        }
+        waits
+    }
+
+    pub(super) fn cancel(&mut self, now: Time, tried: Try, force: bool, effects: &mut Vec<Effect>) {
+        if self.leave_backlog(tried) {
+            return effects.push(ended(tried, End::Cancelled));
+        }
+        let Some(local) = self.attempts.get_mut(&tried.task) else {
+            return self.cancel_relayed(now, tried, force, effects);
+        };
+        if local.attempt == tried.attempt {
+            local.stop.get_or_insert(Stop::Cancelled);
+            self.stop_attempt(now, tried.task, force, effects);
+        }
+    }
+
+    /// Asks an attempt to stop, and kills it when it does not.
+    fn stop_attempt(&mut self, now: Time, id: TaskId, force: bool, effects: &mut Vec<Effect>) {
+        match &self.attempts[&id].state {
+            State::Backlog => panic!("{id} has started"),
+            State::Starting { executor, .. } => {
+                // Nothing of it runs: its executor will find something else to do.
+                let executor = *executor;
+                self.executors.get_mut(&executor).expect("it starts").occupant = Occupant::None;
+                self.run_died(now, id, Error::cancelled("it had not started"), effects);
+            }
+            State::Running { executor, .. } => {
+                let executor = *executor;
+                if force {
+                    self.kill(executor, effects);
+                } else {
+                    effects.push(Effect::Interrupt { executor, task: id });
+                    self.timers.insert((now + self.config.cancel_grace, Timer::Attempt(id)));
+                }
+            }
+        }
+    }
+
+    /// An attempt's timeout, or the grace after it was asked to stop, is over.
+    pub(super) fn attempt_is_late(&mut self, now: Time, id: TaskId, effects: &mut Vec<Effect>) {
+        let Some(local) = self.attempts.get_mut(&id) else { return };
+        let State::Running { since, .. } = local.state else { return };
+        if local.stop.is_some() {
+            return self.stop_attempt(now, id, true, effects);
+        }
+        // The timer may be that of an earlier attempt.
+        if local.spec.options.timeout.is_some_and(|timeout| now >= since + timeout) {
+            local.stop = Some(Stop::TimedOut);
+            self.stop_attempt(now, id, false, effects);
+        }
+    }
+
+    /// User code waits for other tasks, or goes on.
+    pub(super) fn run_blocked(
+        &mut self,
+        executor: ExecutorId,
+        blocks: bool,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Occupant::Task(id) = self.occupant(executor) else { return };
+        let local = self.attempts.get_mut(&id).expect("it runs");
+        let State::Running { blocked, .. } = &mut local.state else { return };
+        if *blocked == blocks {
+            return;
+        }
+        if blocks && self.blocked >= self.config.max_blocked_executors {
+            return effects.push(Effect::RefuseBlock { executor });
+        }
+        *blocked = blocks;
+        let attempt = Try { task: id, attempt: local.attempt };
+        let shape = local.shape;
+        let slots = self.slots.get_mut(&shape).expect("it has a grant");
+        let message = if blocks {
+            slots.blocked += 1;
+            self.blocked += 1;
+            FromWorker::Blocked { attempt }
+        } else {
+            slots.blocked -= 1;
+            self.blocked -= 1;
+            FromWorker::Resumed { attempt }
+        };
+        effects.push(Effect::ToController(message));
+        self.give_back_backlog(shape, Refusal::TakenBack, effects);
+    }
+}
+
+pub(super) fn refuse(attempt: Try, reason: Refusal, effects: &mut Vec<Effect>) {
+    effects.push(Effect::ToController(FromWorker::Refused { attempt, reason }));
+}
+
+fn ended(attempt: Try, end: End) -> Effect {
+    let (kept, ran_for, next) = (Vec::new(), std::time::Duration::ZERO, None);
+    Effect::ToController(FromWorker::Ended { attempt, end, kept, ran_for, next })
+}

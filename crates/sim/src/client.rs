@@ -1,0 +1,241 @@
+//! A client's process: the machine, its link to the controller, one to every worker it calls, and its
+//! user.
+
+use crate::net::{ConnectionId, Frame};
+use crate::process::{End, Input, Message, ProcessId, Role};
+use crate::user::User;
+use crate::worker::Upstream;
+use crate::world::World;
+use marline_core::client::{Client, Effect, Event};
+use marline_core::id::{Session, SessionId};
+use marline_core::link::Output;
+use marline_core::message::{ToHost, Try};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+#[derive(Debug)]
+pub struct ClientShell {
+    pub machine: Client,
+    pub id: SessionId,
+    pub upstream: Upstream,
+    pub hosts: BTreeMap<Session, Host>,
+    pub user: User,
+}
+
+#[derive(Debug)]
+pub struct Host {
+    end: End,
+    process: ProcessId,
+}
+
+impl ClientShell {
+    pub fn new(id: ProcessId) -> ClientShell {
+        ClientShell {
+            machine: Client::new(),
+            id: SessionId::from_u128(id.0 as u128),
+            upstream: Upstream::default(),
+            hosts: BTreeMap::new(),
+            user: User::default(),
+        }
+    }
+}
+
+impl World {
+    pub fn client_shell(&mut self, id: ProcessId) -> &mut ClientShell {
+        match &mut self.processes[id.0].role {
+            Role::Client(shell) => shell,
+            Role::Controller(_) | Role::Worker(_) => panic!("{id:?} is no client"),
+        }
+    }
+
+    pub fn client_input(&mut self, id: ProcessId, input: Input) {
+        match input {
+            Input::Frame { connection, frame, .. } => self.client_frame(id, connection, frame),
+            Input::Broken { connection } => {
+                if !self.upstream_broken(id, connection) {
+                    self.host_broken(id, connection);
+                }
+            }
+            Input::Wake => self.client_event(id, Event::TimePassed),
+            Input::Connect { host: None } => self.connect_upstream(id),
+            Input::Connect { host: Some(host) } => self.connect_host(id, host),
+            Input::Join { request } => self.join(id, request),
+            Input::Idea => self.have_idea(id),
+            Input::Executor(_) | Input::Died { .. } | Input::Drain => {
+                panic!("not for a client: {input:?}")
+            }
+        }
+    }
+
+    fn client_frame(&mut self, id: ProcessId, connection: ConnectionId, frame: Frame) {
+        match frame {
+            Frame::Opened { request, session, terms } => {
+                if let Some(asked_at) = self.opened(id, request, session) {
+                    self.client_event(id, Event::Joined { session, terms, asked_at });
+                    self.connect_upstream(id);
+                }
+            }
+            Frame::Ping { session, ping } => {
+                self.client_event(id, Event::PingReceived { session, ping })
+            }
+            Frame::Fence { session } => self.fenced(id, session),
+            Frame::Packet(packet) => {
+                let upstream =
+                    self.client_shell(id).upstream.end.as_ref().and_then(|end| end.connection);
+                if upstream == Some(connection) {
+                    return self.upstream_packet(id, connection, packet);
+                }
+                let Some(host) = self.host_on(id, connection) else { return };
+                let end = &mut self.client_shell(id).hosts.get_mut(&host).expect("it is there").end;
+                let mut out = Vec::new();
+                end.link.received(connection.0, packet, &mut out);
+                end.link.check_invariants();
+                self.host_outputs(id, host, out);
+                let mut out = Vec::new();
+                if let Some(host) = self.client_shell(id).hosts.get_mut(&host) {
+                    host.end.link.acknowledge(&mut out);
+                }
+                self.host_outputs(id, host, out);
+            }
+            Frame::Open { .. }
+            | Frame::Attach { .. }
+            | Frame::Pong { .. }
+            | Frame::Close { .. } => {
+                panic!("not for a client: {frame:?}")
+            }
+        }
+    }
+
+    fn host_on(&mut self, id: ProcessId, connection: ConnectionId) -> Option<Session> {
+        let hosts = &self.client_shell(id).hosts;
+        hosts
+            .iter()
+            .find(|(_, host)| host.end.connection == Some(connection))
+            .map(|(host, _)| *host)
+    }
+
+    fn host_broken(&mut self, id: ProcessId, connection: ConnectionId) {
+        let Some(session) = self.host_on(id, connection) else { return };
+        let host = self.client_shell(id).hosts.get_mut(&session).expect("it is there");
+        host.end.connection = None;
+        host.end.link.disconnected(connection.0);
+        self.soon(id, Duration::from_millis(500), Input::Connect { host: Some(session) });
+    }
+
+    fn connect_host(&mut self, id: ProcessId, session: Session) {
+        let Some(mine) = self.client_shell(id).upstream.session else { return };
+        let Some(host) = self.client_shell(id).hosts.get(&session) else { return };
+        if host.end.connection.is_some() {
+            return;
+        }
+        let process = host.process;
+        let connection = self.connect(id, process);
+        let host = self.client_shell(id).hosts.get_mut(&session).expect("it is there");
+        host.end.connection = Some(connection);
+        let mut out = Vec::new();
+        assert!(
+            host.end.link.connected(connection.0, &mut out),
+            "connections are numbered upwards"
+        );
+        self.transmit(connection, id, process, Frame::Attach { session: mine });
+        self.host_outputs(id, session, out);
+    }
+
+    fn host_outputs(&mut self, id: ProcessId, session: Session, out: Vec<Output<Message>>) {
+        for output in out {
+            match output {
+                Output::Transmit(packet) => {
+                    if let Some(host) = self.client_shell(id).hosts.get(&session)
+                        && let Some(connection) = host.end.connection
+                    {
+                        let to = host.process;
+                        self.transmit(connection, id, to, Frame::Packet(packet));
+                    }
+                }
+                Output::Deliver(Message::FromHost(message)) => {
+                    self.client_event(id, Event::HostSaid { host: session, message });
+                }
+                Output::Deliver(message) => panic!("a host does not say {message:?}"),
+                Output::Lost { unsent, .. } => self.drop_host(id, session, unsent),
+                // A worker that starts over counts from the beginning.
+                Output::Break(_) => {}
+            }
+        }
+    }
+
+    /// The worker at the other end is not the one that was called.
+    fn drop_host(&mut self, id: ProcessId, session: Session, mut unsent: Vec<Message>) {
+        if let Some(host) = self.client_shell(id).hosts.remove(&session) {
+            if let Some(connection) = host.end.connection {
+                self.break_connection(connection);
+            }
+            unsent.extend(host.end.link.into_lost().0);
+        }
+        let unsent = unsent.into_iter().filter_map(tried).collect();
+        self.client_event(id, Event::HostClosed { host: session, unsent });
+    }
+
+    pub fn client_event(&mut self, id: ProcessId, event: Event) {
+        let now = self.processes[id.0].clock.read(self.now);
+        let shell = self.client_shell(id);
+        let mut effects = Vec::new();
+        shell.machine.handle(now, event, &mut effects);
+        shell.machine.check_invariants();
+        self.client_effects(id, effects);
+    }
+
+    pub fn client_effects(&mut self, id: ProcessId, effects: Vec<Effect>) {
+        for effect in effects {
+            self.client_effect(id, effect);
+        }
+    }
+
+    fn client_effect(&mut self, id: ProcessId, effect: Effect) {
+        match effect {
+            Effect::Pong(pong) => {
+                if let Some(session) = self.client_shell(id).upstream.session {
+                    self.transmit_upstream(id, Frame::Pong { session, pong });
+                }
+            }
+            Effect::ToController(message) => self.send_upstream(id, Message::FromClient(message)),
+            Effect::ToHost { host, address, message } => {
+                let Some(mine) = self.client_shell(id).upstream.session else { return };
+                let process = ProcessId(address.parse().expect("an address is a process"));
+                let shell = self.client_shell(id);
+                let new = !shell.hosts.contains_key(&host);
+                let end = || Host { end: End::new(mine.epoch.0), process };
+                let link = &mut shell.hosts.entry(host).or_insert_with(end).end.link;
+                let mut out = Vec::new();
+                link.send(Message::ToHost(message), 100, &mut out);
+                self.host_outputs(id, host, out);
+                if new {
+                    self.connect_host(id, host);
+                }
+            }
+            Effect::CloseHost { host } => self.drop_host(id, host, Vec::new()),
+            Effect::Room => {}
+            Effect::Ended { task, outcome } => self.user_ended(id, task, outcome),
+            Effect::ObjectReady { object, value } => self.user_got(id, object, value),
+            Effect::ActorCreated { requested, actor } => self.user_created(id, requested, actor),
+            Effect::ActorFound { actor, .. } => {
+                if let Ok(actor) = actor {
+                    self.client_shell(id).user.actors.push(actor);
+                }
+            }
+            Effect::Stopped(_) => {
+                let shell = self.client_shell(id);
+                shell.hosts.clear();
+                shell.user.starts_over();
+                self.leave_upstream(id);
+            }
+        }
+    }
+}
+
+/// The call that a message makes.
+fn tried(message: Message) -> Option<Try> {
+    match message {
+        Message::ToHost(ToHost::Call { spec, attempt, .. }) => Some(Try { task: spec.id, attempt }),
+        _ => None,
+    }
+}

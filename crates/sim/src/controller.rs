@@ -1,0 +1,224 @@
+//! The controller's process: the machine, and a link for every session.
+
+use crate::net::{ConnectionId, Frame};
+use crate::process::{End, Input, Message, ProcessId, Role};
+use crate::world::World;
+use marline_core::controller::{Config, Controller, Effect, Event};
+use marline_core::id::{ControllerEpoch, Session};
+use marline_core::lease::Terms;
+use marline_core::link::Output;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+pub const TERMS: Terms =
+    Terms { lease: Duration::from_secs(30), ping_interval: Duration::from_secs(10) };
+
+#[derive(Debug)]
+pub struct ControllerShell {
+    pub machine: Controller,
+    /// Which life of the controller this is.
+    pub incarnation: u64,
+    pub links: BTreeMap<Session, End>,
+    /// Whose link a connection carries.
+    carries: BTreeMap<ConnectionId, (Session, ProcessId)>,
+    /// Who asked to join, for the answer.
+    asking: Option<(ProcessId, u64)>,
+}
+
+impl ControllerShell {
+    pub fn new(incarnation: u64) -> ControllerShell {
+        let config = Config {
+            terms: TERMS,
+            max_pending_tasks: 60,
+            submit_window: 16,
+            result_ttl: Duration::from_secs(20),
+            history: 5_000,
+            epoch: ControllerEpoch(incarnation + 1),
+            seed: incarnation,
+            ..Config::default()
+        };
+        ControllerShell {
+            machine: Controller::new(config),
+            incarnation,
+            links: BTreeMap::new(),
+            carries: BTreeMap::new(),
+            asking: None,
+        }
+    }
+}
+
+impl World {
+    pub fn controller_shell(&mut self, id: ProcessId) -> &mut ControllerShell {
+        match &mut self.processes[id.0].role {
+            Role::Controller(shell) => shell,
+            Role::Worker(_) | Role::Client(_) => panic!("{id:?} is no controller"),
+        }
+    }
+
+    pub fn controller_input(&mut self, id: ProcessId, input: Input) {
+        match input {
+            Input::Frame { connection, from, frame } => {
+                self.controller_frame(id, connection, from, frame)
+            }
+            Input::Broken { connection } => {
+                let shell = self.controller_shell(id);
+                if let Some((session, _)) = shell.carries.remove(&connection)
+                    && let Some(end) = shell.links.get_mut(&session)
+                    && end.connection == Some(connection)
+                {
+                    end.connection = None;
+                    end.link.disconnected(connection.0);
+                }
+            }
+            Input::Wake => self.controller_event(id, Event::TimePassed),
+            Input::Died { session } => {
+                let how = "killed by signal 9".into();
+                self.controller_event(id, Event::ProcessDied { session, how });
+            }
+            Input::Connect { .. }
+            | Input::Join { .. }
+            | Input::Executor(_)
+            | Input::Idea
+            | Input::Drain => panic!("not for a controller: {input:?}"),
+        }
+    }
+
+    fn controller_frame(
+        &mut self,
+        id: ProcessId,
+        connection: ConnectionId,
+        from: ProcessId,
+        frame: Frame,
+    ) {
+        match frame {
+            Frame::Open { id: session, request, role } => {
+                self.controller_shell(id).asking = Some((from, request));
+                self.controller_event(id, Event::SessionOpened { id: session, request, role });
+                self.controller_shell(id).asking = None;
+            }
+            Frame::Attach { session } => {
+                let shell = self.controller_shell(id);
+                let Some(end) = shell.links.get_mut(&session) else {
+                    return self.transmit(connection, id, from, Frame::Fence { session });
+                };
+                let mut out = Vec::new();
+                if !end.link.connected(connection.0, &mut out) {
+                    return self.break_connection(connection);
+                }
+                end.connection = Some(connection);
+                shell.carries.insert(connection, (session, from));
+                self.controller_outputs(id, session, out);
+            }
+            Frame::Packet(packet) => {
+                let shell = self.controller_shell(id);
+                let Some((session, _)) = shell.carries.get(&connection).copied() else { return };
+                let Some(end) = shell.links.get_mut(&session) else { return };
+                let mut out = Vec::new();
+                end.link.received(connection.0, packet, &mut out);
+                end.link.check_invariants();
+                self.controller_outputs(id, session, out);
+                let mut out = Vec::new();
+                if let Some(end) = self.controller_shell(id).links.get_mut(&session) {
+                    end.link.acknowledge(&mut out);
+                }
+                self.controller_outputs(id, session, out);
+            }
+            Frame::Pong { session, pong } => {
+                self.controller_event(id, Event::PongReceived { session, pong });
+            }
+            Frame::Close { session } => self.controller_event(id, Event::SessionClosed { session }),
+            Frame::Opened { .. } | Frame::Ping { .. } | Frame::Fence { .. } => {
+                panic!("not for a controller: {frame:?}")
+            }
+        }
+    }
+
+    fn controller_outputs(&mut self, id: ProcessId, session: Session, out: Vec<Output<Message>>) {
+        for output in out {
+            match output {
+                Output::Transmit(packet) => {
+                    let shell = self.controller_shell(id);
+                    let connection = shell.links.get(&session).and_then(|end| end.connection);
+                    if let Some(connection) = connection
+                        && let Some((_, to)) = shell.carries.get(&connection).copied()
+                    {
+                        self.transmit(connection, id, to, Frame::Packet(packet));
+                    }
+                }
+                Output::Deliver(Message::FromClient(message)) => {
+                    self.controller_event(id, Event::ClientSaid { session, message });
+                }
+                Output::Deliver(Message::FromWorker(message)) => {
+                    self.controller_event(id, Event::WorkerSaid { session, message });
+                }
+                Output::Deliver(message) => panic!("not for a controller: {message:?}"),
+                Output::Lost { .. } => panic!("a session has one incarnation"),
+                Output::Break(rule) => panic!("the link of {session} broke: {rule}"),
+            }
+        }
+    }
+
+    pub fn controller_event(&mut self, id: ProcessId, event: Event) {
+        let now = self.processes[id.0].clock.read(self.now);
+        self.oracle_before(id, &event);
+        let shell = self.controller_shell(id);
+        let mut effects = Vec::new();
+        shell.machine.handle(now, event.clone(), &mut effects);
+        shell.machine.check_invariants();
+        self.oracle_after(id, &event, &effects);
+        for effect in effects {
+            self.controller_effect(id, effect);
+        }
+    }
+
+    fn controller_effect(&mut self, id: ProcessId, effect: Effect) {
+        match effect {
+            Effect::Opened(session) => {
+                let shell = self.controller_shell(id);
+                shell.links.insert(session, End::new(shell.incarnation));
+                let (to, request) = shell.asking.expect("only who asks is let in");
+                let frame = Frame::Opened { request, session, terms: TERMS };
+                self.transmit(ConnectionId::NONE, id, to, frame);
+            }
+            Effect::Over { session, .. } => {
+                let shell = self.controller_shell(id);
+                if let Some(end) = shell.links.remove(&session)
+                    && let Some(connection) = end.connection
+                    && let Some((_, to)) = shell.carries.remove(&connection)
+                {
+                    self.transmit(connection, id, to, Frame::Fence { session });
+                }
+            }
+            Effect::Fence(session) => {
+                let shell = self.controller_shell(id);
+                let carried = shell.carries.iter().find(|(_, (carried, _))| *carried == session);
+                if let Some((connection, (_, to))) = carried.map(|(c, t)| (*c, *t)) {
+                    self.transmit(connection, id, to, Frame::Fence { session });
+                }
+            }
+            Effect::Ping { to: session, ping } => {
+                let shell = self.controller_shell(id);
+                if let Some(connection) = shell.links.get(&session).and_then(|end| end.connection)
+                    && let Some((_, to)) = shell.carries.get(&connection).copied()
+                {
+                    self.transmit(connection, id, to, Frame::Ping { session, ping });
+                }
+            }
+            Effect::ToClient { to, message } => {
+                self.controller_send(id, to, Message::ToClient(message))
+            }
+            Effect::ToWorker { to, message } => {
+                self.controller_send(id, to, Message::ToWorker(message))
+            }
+            Effect::Ended(_) => {}
+        }
+    }
+
+    fn controller_send(&mut self, id: ProcessId, to: Session, message: Message) {
+        let shell = self.controller_shell(id);
+        let Some(end) = shell.links.get_mut(&to) else { return };
+        let mut out = Vec::new();
+        end.link.send(message, 100, &mut out);
+        self.controller_outputs(id, to, out);
+    }
+}

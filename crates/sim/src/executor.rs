@@ -1,0 +1,325 @@
+//! Executors: processes of a worker that run user code, for better or worse. Each watches the lease of
+//! its worker and exits past it, also when the worker itself is frozen.
+
+use crate::process::{Input, ProcessId};
+use crate::world::{Happening, World};
+use bytes::Bytes;
+use marline_core::error::{Error, Failure, Ran};
+use marline_core::id::{ActorEpoch, Attempt, TaskId, Thing};
+use marline_core::message::Instance;
+use marline_core::payload::{Payload, Value};
+use marline_core::spec::{ActorSpec, TaskSpec};
+use marline_core::time::Time;
+use marline_core::worker::{CallEnd, Event, ExecutorId};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What user code does; the first byte of its arguments.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Deed {
+    /// Returns.
+    Return,
+    /// Raises.
+    Raise,
+    /// Kills its executor.
+    Crash,
+    /// Returns a value that names everything it was given.
+    PassOn,
+    /// Waits for other work for a while.
+    Block,
+    /// Takes long, and does not listen when asked to stop.
+    Ignore,
+    /// Keeps what it was given, and lets it go some time later.
+    Keep,
+}
+
+impl Deed {
+    pub const ALL: [Deed; 7] = [
+        Deed::Return,
+        Deed::Raise,
+        Deed::Crash,
+        Deed::PassOn,
+        Deed::Block,
+        Deed::Ignore,
+        Deed::Keep,
+    ];
+
+    pub fn args(self) -> Payload {
+        Payload::raw(
+            vec![Deed::ALL.iter().position(|deed| *deed == self).expect("it is one") as u8],
+        )
+    }
+
+    fn of(payload: &Payload) -> Deed {
+        Deed::ALL[payload.inline[0] as usize]
+    }
+}
+
+/// What an executor does next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Turn {
+    Ready,
+    Die,
+    End { task: TaskId, attempt: Attempt },
+    Constructed,
+    Block { task: TaskId, attempt: Attempt, blocks: bool },
+    LetGo,
+}
+
+#[derive(Debug)]
+struct Executor {
+    /// What it runs: one task, or the calls of an actor.
+    running: BTreeMap<TaskId, (Arc<TaskSpec>, Attempt)>,
+    actor: Option<(Arc<ActorSpec>, Instance)>,
+    kept: Vec<Thing>,
+}
+
+/// All executors that are alive.
+#[derive(Debug, Default)]
+pub struct Executors {
+    alive: BTreeMap<(ProcessId, ExecutorId), Executor>,
+    /// When the lease of each worker is over, in the world's time.
+    leases: BTreeMap<ProcessId, u64>,
+}
+
+/// How long it takes to be heard by the worker.
+const HOP: Duration = Duration::from_micros(50);
+
+impl World {
+    /// The page that a worker shares with its executors.
+    pub fn share_lease(&mut self, worker: ProcessId, ends_at: Option<Time>) {
+        let Some(ends_at) = ends_at else {
+            self.executors.leases.remove(&worker);
+            return;
+        };
+        let at = self.processes[worker.0].clock.when(ends_at);
+        if self.executors.leases.insert(worker, at) != Some(at) {
+            self.schedule(at, Happening::Watchdog { worker });
+        }
+    }
+
+    pub fn watchdog(&mut self, worker: ProcessId) {
+        if self.executors.leases.get(&worker).is_some_and(|at| *at <= self.now) {
+            self.kill_executors(worker);
+        }
+    }
+
+    /// All executors of a worker die.
+    pub fn kill_executors(&mut self, worker: ProcessId) {
+        let mine = self.executors.alive.keys().filter(|(owner, _)| *owner == worker);
+        for (_, executor) in mine.copied().collect::<Vec<_>>() {
+            self.executor_dies(worker, executor);
+        }
+    }
+
+    pub fn spawn(&mut self, worker: ProcessId, executor: ExecutorId) {
+        if self.faults && self.random.one_in(60) {
+            return self.tell(worker, Event::ExecutorRefused { executor });
+        }
+        let new = Executor { running: BTreeMap::new(), actor: None, kept: Vec::new() };
+        self.executors.alive.insert((worker, executor), new);
+        let wait = self.random.up_to(Duration::from_millis(20));
+        self.act(wait, worker, executor, Turn::Ready);
+    }
+
+    fn act(&mut self, wait: Duration, worker: ProcessId, executor: ExecutorId, turn: Turn) {
+        self.schedule_in(wait, Happening::Executor { worker, executor, turn });
+    }
+
+    fn tell(&mut self, worker: ProcessId, event: Event) {
+        self.schedule_in(HOP, Happening::Arrive { to: worker, input: Input::Executor(event) });
+    }
+
+    fn duration(&mut self) -> Duration {
+        let most = match self.random.below(4) {
+            0 | 1 => Duration::from_micros(500),
+            2 => Duration::from_millis(300),
+            _ => Duration::from_secs(6),
+        };
+        self.random.up_to(most)
+    }
+
+    pub fn exec_run(
+        &mut self,
+        worker: ProcessId,
+        id: ExecutorId,
+        spec: Arc<TaskSpec>,
+        attempt: Attempt,
+    ) {
+        if let Some(executor) = self.executors.alive.get_mut(&(worker, id)) {
+            executor.running.insert(spec.id, (spec.clone(), attempt));
+            self.oracle.task_starts(&spec);
+            self.begin(worker, id, &spec, attempt);
+        }
+    }
+
+    pub fn exec_call(
+        &mut self,
+        worker: ProcessId,
+        id: ExecutorId,
+        spec: Arc<TaskSpec>,
+        attempt: Attempt,
+    ) {
+        let host = self.worker_shell(worker).upstream.session;
+        if let Some(executor) = self.executors.alive.get_mut(&(worker, id)) {
+            executor.running.insert(spec.id, (spec.clone(), attempt));
+            let (actor, instance) = executor.actor.clone().expect("calls go to actors");
+            self.oracle.call_starts(&spec, &actor, instance, host);
+            self.begin(worker, id, &spec, attempt);
+        }
+    }
+
+    fn begin(&mut self, worker: ProcessId, id: ExecutorId, spec: &TaskSpec, attempt: Attempt) {
+        let task = spec.id;
+        let mut wait = self.duration();
+        match Deed::of(&spec.args) {
+            Deed::Crash => return self.act(wait, worker, id, Turn::Die),
+            Deed::Block => {
+                self.act(wait, worker, id, Turn::Block { task, attempt, blocks: true });
+                wait += self.random.up_to(Duration::from_secs(3));
+                self.act(wait, worker, id, Turn::Block { task, attempt, blocks: false });
+                wait += Duration::from_millis(1);
+            }
+            Deed::Ignore => wait += Duration::from_secs(3),
+            Deed::Return | Deed::Raise | Deed::PassOn | Deed::Keep => {}
+        }
+        if self.faults && self.random.one_in(30) {
+            return self.act(wait / 2, worker, id, Turn::Die);
+        }
+        self.act(wait, worker, id, Turn::End { task, attempt });
+    }
+
+    pub fn exec_construct(
+        &mut self,
+        worker: ProcessId,
+        id: ExecutorId,
+        spec: Arc<ActorSpec>,
+        epoch: ActorEpoch,
+    ) {
+        if let Some(executor) = self.executors.alive.get_mut(&(worker, id)) {
+            let instance = Instance { actor: spec.id, epoch };
+            executor.actor = Some((spec, instance));
+            self.oracle.instance_begins(instance);
+            let wait = self.random.up_to(Duration::from_millis(200));
+            self.act(wait, worker, id, Turn::Constructed);
+        }
+    }
+
+    pub fn exec_interrupt(&mut self, worker: ProcessId, id: ExecutorId, task: TaskId) {
+        let executor = self.executors.alive.get(&(worker, id));
+        let Some((spec, attempt)) = executor.and_then(|executor| executor.running.get(&task))
+        else {
+            return;
+        };
+        if Deed::of(&spec.args) != Deed::Ignore {
+            let attempt = *attempt;
+            let wait = self.random.up_to(Duration::from_millis(5));
+            self.act(wait, worker, id, Turn::End { task, attempt });
+        }
+    }
+
+    pub fn exec_go_on(&mut self, worker: ProcessId, id: ExecutorId) {
+        self.tell(worker, Event::Resumed { executor: id });
+    }
+
+    pub fn exec_kill(&mut self, worker: ProcessId, id: ExecutorId) {
+        let wait = self.random.up_to(Duration::from_micros(500));
+        self.act(wait, worker, id, Turn::Die);
+    }
+
+    fn executor_dies(&mut self, worker: ProcessId, id: ExecutorId) {
+        let Some(executor) = self.executors.alive.remove(&(worker, id)) else { return };
+        if let Some((_, instance)) = executor.actor {
+            self.oracle.instance_ends(instance);
+        }
+        let error = Error::unavailable(Ran::Maybe, "executor was killed by signal 9");
+        self.tell(worker, Event::ExecutorDied { executor: id, error });
+    }
+
+    pub fn executor_acts(&mut self, worker: ProcessId, id: ExecutorId, turn: Turn) {
+        let Some(executor) = self.executors.alive.get_mut(&(worker, id)) else { return };
+        match turn {
+            Turn::Ready => self.tell(worker, Event::ExecutorReady { executor: id }),
+            Turn::Die => self.executor_dies(worker, id),
+            Turn::Constructed => {
+                let (spec, _) = executor.actor.as_ref().expect("it constructs one");
+                let result = match Deed::of(&spec.args) {
+                    Deed::Raise => Err(raised()),
+                    _ => Ok(()),
+                };
+                self.tell(worker, Event::Constructed { executor: id, result });
+            }
+            Turn::Block { task, attempt, blocks } => {
+                if executor.running.get(&task).is_some_and(|(_, current)| *current == attempt) {
+                    let event = if blocks {
+                        Event::Blocked { executor: id }
+                    } else {
+                        Event::Resumed { executor: id }
+                    };
+                    self.tell(worker, event);
+                }
+            }
+            Turn::End { task, attempt } => self.executor_ends(worker, id, task, attempt),
+            Turn::LetGo => {
+                let things = std::mem::take(&mut executor.kept);
+                if executor.actor.is_some() && !things.is_empty() {
+                    self.tell(worker, Event::Dropped { executor: id, things });
+                }
+            }
+        }
+    }
+
+    fn executor_ends(&mut self, worker: ProcessId, id: ExecutorId, task: TaskId, attempt: Attempt) {
+        let executor = self.executors.alive.get_mut(&(worker, id)).expect("it acts");
+        if executor.running.get(&task).is_none_or(|(_, current)| *current != attempt) {
+            return;
+        }
+        let (spec, _) = executor.running.remove(&task).expect("it runs");
+        let mut end = CallEnd {
+            outcome: Ok(vec![result_of(task, attempt); spec.returns as usize]),
+            kept: vec![],
+        };
+        match Deed::of(&spec.args) {
+            Deed::Raise => end.outcome = Err(raised()),
+            Deed::PassOn => {
+                for value in end.outcome.iter_mut().flatten() {
+                    value.contains = spec.holds.clone();
+                }
+            }
+            Deed::Keep if executor.actor.is_some() => {
+                end.kept = spec.holds.clone();
+                executor.kept.extend(&end.kept);
+                let wait = self.random.up_to(Duration::from_secs(20));
+                self.act(wait, worker, id, Turn::LetGo);
+            }
+            Deed::Keep | Deed::Return | Deed::Crash | Deed::Block | Deed::Ignore => {}
+        }
+        let executor = &self.executors.alive[&(worker, id)];
+        let event = match executor.actor {
+            Some(_) => Event::CallFinished { executor: id, call: task, end },
+            None => Event::RunEnded { executor: id, task, end },
+        };
+        self.tell(worker, event);
+    }
+}
+
+/// What this attempt at this task returns.
+fn result_of(task: TaskId, attempt: Attempt) -> Value {
+    let mut bytes = task.as_u128().to_le_bytes().to_vec();
+    bytes.extend(attempt.0.to_le_bytes());
+    Payload::raw(Bytes::from(bytes)).into()
+}
+
+/// Which attempt at which task returned this.
+pub fn made_by(value: &Value) -> (TaskId, Attempt) {
+    let bytes = &value.payload.inline;
+    let task = u128::from_le_bytes(bytes[..16].try_into().expect("a result names its task"));
+    let attempt = u64::from_le_bytes(bytes[16..].try_into().expect("a result names its attempt"));
+    (TaskId::from_u128(task), Attempt(attempt))
+}
+
+fn raised() -> Error {
+    let failure = Failure { class: "ValueError".into(), ..Failure::default() };
+    Error::failed("user code raised", failure)
+}

@@ -1,0 +1,26 @@
+//! A simulated world around the machines of `marline-core`, in which everything that can go wrong does.
+//!
+//! One seed decides everything: what clients ask for, how long things take, how each process's clock
+//! runs, and what the nemesis does (`nemesis.rs`): it delays, cuts one or both directions, breaks
+//! connections, freezes and kills processes of every kind, and lets late and repeated messages arrive.
+//! Messages go through real [`link`](marline_core::link)s over simulated connections (`net.rs`).
+//!
+//! After every step the machines check their own invariants, and the oracle (`oracle.rs`) checks what
+//! no machine can see alone. Then the faults stop, and everything that was asked for must end.
+//!
+//! [`run`] runs one seed; it panics, naming what went wrong, if a promise is broken.
+
+#![forbid(unsafe_code)]
+
+mod client;
+mod controller;
+mod executor;
+mod nemesis;
+mod net;
+mod oracle;
+mod process;
+mod user;
+mod worker;
+mod world;
+
+pub use world::{Report, run};

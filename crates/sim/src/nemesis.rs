@@ -1,0 +1,209 @@
+//! The nemesis: what goes wrong, and when.
+
+use crate::process::{Input, ProcessId, Role};
+use crate::world::{Happening, Restart, World};
+use marline_core::random::Random;
+use std::time::Duration;
+
+#[derive(Debug)]
+pub struct Nemesis {
+    /// The longest a frame takes when nothing special is the matter.
+    pub usual_delay: Duration,
+    /// Which faults this world knows: a world with few kinds of them goes deeper into each.
+    kinds: Vec<Fault>,
+    /// The longest time between strikes.
+    pause: Duration,
+    pub pending_restarts: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Fault {
+    BreakConnection,
+    CutOneWay,
+    CutBothWays,
+    FreezeWorker,
+    FreezeClient,
+    FreezeController,
+    KillWorker,
+    KillClient,
+    KillController,
+    Drain,
+    Slow,
+    NewWorker,
+    CloseClient,
+}
+
+const FAULTS: [Fault; 13] = [
+    Fault::BreakConnection,
+    Fault::CutOneWay,
+    Fault::CutBothWays,
+    Fault::FreezeWorker,
+    Fault::FreezeClient,
+    Fault::FreezeController,
+    Fault::KillWorker,
+    Fault::KillClient,
+    Fault::KillController,
+    Fault::Drain,
+    Fault::Slow,
+    Fault::NewWorker,
+    Fault::CloseClient,
+];
+
+impl Nemesis {
+    pub fn new(random: &mut Random) -> Nemesis {
+        let mut kinds: Vec<Fault> = FAULTS.into_iter().filter(|_| random.one_in(3)).collect();
+        // Losing the controller ends every story, so few worlds know it.
+        if random.below(4) != 0 {
+            kinds.retain(|fault| *fault != Fault::KillController);
+        }
+        let usual_delay =
+            [Duration::from_micros(100), Duration::from_millis(20), Duration::from_millis(300)];
+        Nemesis {
+            usual_delay: usual_delay[random.below(3) as usize],
+            kinds,
+            pause: Duration::from_secs(1 + random.below(15)),
+            pending_restarts: 0,
+        }
+    }
+}
+
+impl World {
+    pub fn strike(&mut self) {
+        if !self.faults {
+            return;
+        }
+        let pause = self.random.up_to(self.nemesis.pause);
+        self.schedule_in(pause, Happening::Strike);
+        if self.nemesis.kinds.is_empty() {
+            return;
+        }
+        let fault = self.nemesis.kinds[self.random.below(self.nemesis.kinds.len() as u64) as usize];
+        self.report.faults += 1;
+        match fault {
+            Fault::BreakConnection => {
+                let connections: Vec<_> = self.net.connections.keys().copied().collect();
+                if !connections.is_empty() {
+                    let index = self.random.below(connections.len() as u64) as usize;
+                    self.break_connection(connections[index]);
+                }
+            }
+            Fault::CutOneWay | Fault::CutBothWays => self.cut(fault == Fault::CutBothWays),
+            Fault::FreezeWorker => self.freeze(|role| matches!(role, Role::Worker(_))),
+            Fault::FreezeClient => self.freeze(|role| matches!(role, Role::Client(_))),
+            Fault::FreezeController => self.freeze(|role| matches!(role, Role::Controller(_))),
+            Fault::KillWorker => self.kill(|role| matches!(role, Role::Worker(_)), Restart::Worker),
+            Fault::KillClient => self.kill(|role| matches!(role, Role::Client(_)), Restart::Client),
+            Fault::KillController => {
+                self.kill(|role| matches!(role, Role::Controller(_)), Restart::Controller);
+            }
+            Fault::Drain => {
+                if let Some(id) = self.one_of(|role| matches!(role, Role::Worker(_))) {
+                    self.soon(id, Duration::from_millis(1), Input::Drain);
+                    self.start_another(Restart::Worker);
+                }
+            }
+            Fault::Slow => {
+                self.net.delay = match self.random.below(3) {
+                    0 => Duration::from_secs(8),
+                    1 => Duration::from_secs(1),
+                    _ => self.nemesis.usual_delay,
+                };
+            }
+            Fault::NewWorker => self.start_another(Restart::Worker),
+            Fault::CloseClient => {
+                if let Some(id) = self.one_of(|role| matches!(role, Role::Client(_))) {
+                    self.close_client(id);
+                }
+            }
+        }
+    }
+
+    fn one_of(&mut self, kind: impl Fn(&Role) -> bool) -> Option<ProcessId> {
+        let living = self.living(kind);
+        (!living.is_empty()).then(|| living[self.random.below(living.len() as u64) as usize])
+    }
+
+    fn some_time(&mut self) -> Duration {
+        let most = match self.random.below(3) {
+            0 => Duration::from_secs(2),
+            1 => Duration::from_secs(15),
+            _ => Duration::from_secs(60),
+        };
+        self.random.up_to(most)
+    }
+
+    fn cut(&mut self, both: bool) {
+        let (Some(a), Some(b)) = (self.one_of(|_| true), self.one_of(|_| true)) else { return };
+        // Most of the traffic is with the controller.
+        let b = if self.random.one_in(3) { b } else { self.controller };
+        let (a, b) = if self.random.one_in(2) { (a, b) } else { (b, a) };
+        if a == b {
+            return;
+        }
+        let time = self.some_time();
+        self.net.cut.insert((a, b));
+        self.schedule_in(time, Happening::Heal(a, b));
+        if both {
+            self.net.cut.insert((b, a));
+            self.schedule_in(time, Happening::Heal(b, a));
+        }
+    }
+
+    fn freeze(&mut self, kind: impl Fn(&Role) -> bool) {
+        if let Some(id) = self.one_of(kind) {
+            self.processes[id.0].frozen = true;
+            let time = self.some_time();
+            self.schedule_in(time, Happening::Thaw(id));
+        }
+    }
+
+    fn start_another(&mut self, what: Restart) {
+        let time = self.random.up_to(Duration::from_secs(10));
+        self.schedule_in(time, Happening::Restart(what));
+    }
+
+    fn kill(&mut self, kind: impl Fn(&Role) -> bool, restart: Restart) {
+        let Some(id) = self.one_of(kind) else { return };
+        self.bury(id);
+        self.start_another(restart);
+    }
+
+    /// A process is killed by force; its executors notice, and perhaps there is proof of it.
+    fn bury(&mut self, id: ProcessId) {
+        let process = &mut self.processes[id.0];
+        process.alive = false;
+        process.frozen = false;
+        process.backlog.clear();
+        let session = match &process.role {
+            Role::Controller(_) => {
+                self.oracle.controller_restarted();
+                None
+            }
+            Role::Worker(shell) => shell.upstream.session,
+            Role::Client(shell) => shell.upstream.session,
+        };
+        for connection in self.connections_of(id) {
+            self.break_connection(connection);
+        }
+        self.kill_executors(id);
+        if let Some(session) = session
+            && self.random.one_in(2)
+        {
+            // Same host: the whole process group is seen to be gone.
+            let controller = self.controller;
+            self.soon(controller, Duration::from_millis(5), Input::Died { session });
+        }
+    }
+
+    /// A client leaves in good order.
+    fn close_client(&mut self, id: ProcessId) {
+        if let Some(session) = self.client_shell(id).upstream.session
+            && !self.processes[id.0].frozen
+        {
+            self.transmit_upstream(id, crate::net::Frame::Close { session });
+            self.start_another(Restart::Client);
+            let process = &mut self.processes[id.0];
+            process.alive = false;
+        }
+    }
+}

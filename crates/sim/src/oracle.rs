@@ -1,0 +1,233 @@
+//! The oracle: sees everything, and checks what no machine can see alone.
+
+use crate::executor::made_by;
+use crate::process::{ProcessId, Role};
+use crate::world::World;
+use marline_core::controller::{Effect, Event};
+use marline_core::hold::Holder;
+use marline_core::id::{ActorId, Session, TaskId, Thing};
+use marline_core::message::{FromWorker, Instance, ToClient, ToWorker};
+use marline_core::payload::Outcome;
+use marline_core::spec::{ActorSpec, Budget, Target, TaskSpec};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+#[derive(Debug, Default)]
+pub struct Oracle {
+    pub next_id: u64,
+    /// Instances whose executor lives.
+    live: BTreeMap<ActorId, Instance>,
+    /// How often each task started, may start, and was given back after it had started.
+    starts: BTreeMap<TaskId, u32>,
+    budgets: BTreeMap<TaskId, Budget>,
+    given_back: BTreeMap<TaskId, u32>,
+    /// Which session made each call, and as which of its calls.
+    callers: BTreeMap<TaskId, (Session, u64)>,
+    /// Calls that went through the controller, which sees to their end itself.
+    relayed: BTreeSet<TaskId>,
+    /// The last call of a session that started at an instance.
+    last_call: BTreeMap<(Session, Instance), u64>,
+    /// Sessions that are over, with the hosts that were told.
+    over: BTreeMap<Session, BTreeSet<Session>>,
+    /// Whether the speaker of the event at hand was alive.
+    stale_speaker: bool,
+}
+
+impl Oracle {
+    pub fn submitted(&mut self, spec: &TaskSpec) {
+        self.budgets.insert(spec.id, spec.options.max_retries);
+    }
+
+    pub fn called(&mut self, spec: &Arc<TaskSpec>, session: Session) {
+        let number = self.callers.len() as u64;
+        self.callers.insert(spec.id, (session, number));
+    }
+
+    fn may_start(&mut self, id: TaskId, budget: Budget) {
+        let starts = self.starts.entry(id).or_default();
+        *starts += 1;
+        let free = self.given_back.get(&id).copied().unwrap_or_default();
+        if let Budget::Times(times) = budget {
+            assert!(
+                *starts <= 1 + times + free,
+                "{id} started {starts} times, its budget is {times}"
+            );
+        }
+    }
+
+    pub fn task_starts(&mut self, spec: &TaskSpec) {
+        let budget = self.budgets[&spec.id];
+        self.may_start(spec.id, budget);
+    }
+
+    pub fn call_starts(
+        &mut self,
+        spec: &TaskSpec,
+        actor: &ActorSpec,
+        instance: Instance,
+        host: Option<Session>,
+    ) {
+        self.may_start(spec.id, actor.options.max_task_retries);
+        let Target::Method { actor: target, .. } = spec.target else {
+            panic!("{} is no call", spec.id)
+        };
+        assert_eq!(target, instance.actor, "a call reached another's actor");
+        let (caller, number) = self.callers[&spec.id];
+        let last = self.last_call.insert((caller, instance), number);
+        assert!(
+            last.is_none_or(|last| last < number),
+            "call {number} of {caller} was overtaken by {last:?}"
+        );
+        if let (Some(told), Some(host)) = (self.over.get(&caller), host)
+            && !self.relayed.contains(&spec.id)
+        {
+            assert!(
+                told.contains(&host),
+                "{caller} was over before {host} watched it, and its call ran"
+            );
+        }
+    }
+
+    pub fn instance_begins(&mut self, instance: Instance) {
+        let other = self.live.insert(instance.actor, instance);
+        assert_eq!(other, None, "two instances live: {instance:?} and {other:?}");
+    }
+
+    pub fn instance_ends(&mut self, instance: Instance) {
+        let ended = self.live.remove(&instance.actor);
+        assert_eq!(ended, Some(instance), "an instance ended that did not live");
+    }
+
+    /// A controller starts that knows nothing of what was before.
+    pub fn controller_restarted(&mut self) {
+        self.over.clear();
+    }
+}
+
+impl World {
+    pub fn oracle_before(&mut self, id: ProcessId, event: &Event) {
+        let speaker = match event {
+            Event::ClientSaid { session, .. }
+            | Event::WorkerSaid { session, .. }
+            | Event::PongReceived { session, .. }
+            | Event::SessionClosed { session } => Some(*session),
+            Event::SessionOpened { .. } | Event::ProcessDied { .. } | Event::TimePassed => None,
+        };
+        let machine = &self.controller_shell(id).machine;
+        let stale = speaker.is_some_and(|session| !machine.is_alive(session));
+        self.oracle.stale_speaker = stale;
+        if let Event::WorkerSaid { message: FromWorker::Refused { attempt, .. }, .. } = event
+            && !stale
+        {
+            *self.oracle.given_back.entry(attempt.task).or_default() += 1;
+        }
+    }
+
+    pub fn oracle_after(&mut self, id: ProcessId, event: &Event, effects: &[Effect]) {
+        if self.oracle.stale_speaker {
+            let fenced = matches!(effects, [Effect::Fence(_)]);
+            assert!(fenced, "a session that is over said {event:?}, and caused {effects:?}");
+        }
+        for effect in effects {
+            match effect {
+                Effect::Over { session, .. } => {
+                    let told = effects.iter().filter_map(|effect| match effect {
+                        Effect::ToWorker {
+                            to,
+                            message: ToWorker::SessionEnded { session: over },
+                        } => (over == session).then_some(*to),
+                        _ => None,
+                    });
+                    self.oracle.over.insert(*session, told.collect());
+                }
+                Effect::ToWorker { message: ToWorker::Execute { spec, .. }, .. } => {
+                    self.oracle.relayed.insert(spec.id);
+                }
+                Effect::ToClient { message: ToClient::TaskEnded { task, outcome }, .. } => {
+                    self.check_result(id, *task, outcome);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// A result is that of the attempt that was current.
+    fn check_result(&mut self, id: ProcessId, task: TaskId, outcome: &Outcome) {
+        let Ok(status) = self.controller_shell(id).machine.task_status(task) else { return };
+        for value in outcome.iter().flatten() {
+            let (made_for, attempt) = made_by(value);
+            assert_eq!(
+                (made_for, attempt),
+                (task, status.attempts),
+                "a result of another attempt counted"
+            );
+        }
+    }
+
+    /// The faults are over since long: everything that was asked for has ended.
+    pub fn check_all_ended(&mut self) {
+        for id in self.living(|role| matches!(role, Role::Client(_))) {
+            let trace = self.trace;
+            let shell = self.client_shell(id);
+            assert!(shell.machine.session().is_some(), "{id:?} did not come back");
+            if trace {
+                eprintln!("{id:?} at the end: {:?}", shell.machine);
+            }
+            shell.user.check_content(id);
+            assert_eq!(shell.machine.outstanding(), 0, "{id:?} still waits");
+        }
+        let controller = self.controller;
+        let machine = &self.controller_shell(controller).machine;
+        let waiting = machine.list_tasks(5).into_iter().filter(|task| task.finished.is_none());
+        let waiting: Vec<String> = waiting.map(|task| format!("{task:?}")).collect();
+        assert_eq!(machine.pending_tasks(), 0, "tasks never ended: {waiting:#?}");
+        self.check_handles();
+    }
+
+    /// What a client has handles to, the controller holds for it.
+    fn check_handles(&mut self) {
+        for id in self.living(|role| matches!(role, Role::Client(_))) {
+            let shell = self.client_shell(id);
+            let session = shell.id;
+            let objects = shell.user.objects.clone();
+            let controller = self.controller;
+            let holds = self.controller_shell(controller).machine.holds();
+            for object in objects {
+                let held = holds.holds(Holder::Session(session), Thing::Object(object));
+                assert!(held, "{id:?} has a handle to {object}, and the controller does not know");
+            }
+        }
+    }
+
+    /// Everybody let go of everything: nothing is left.
+    pub fn check_nothing_left(&mut self) {
+        let controller = self.controller;
+        let machine = &self.controller_shell(controller).machine;
+        for holder in machine.holds().all_holders() {
+            assert!(
+                matches!(holder, Holder::Actor(_) | Holder::Instance(_) | Holder::Object(_)),
+                "{holder:?} holds something after everybody let go"
+            );
+        }
+        let things: Vec<Thing> = machine.holds().all_things().collect();
+        for thing in things {
+            let mut seen = BTreeSet::new();
+            assert!(self.is_rooted(thing, &mut seen), "{thing:?} is held by nobody who lives");
+        }
+        let machine = &self.controller_shell(controller).machine;
+        for worker in machine.list_workers() {
+            assert_eq!(worker.tasks, 0, "a worker has tasks after all ended");
+        }
+    }
+
+    /// Whether a thing is held, perhaps through others, by an actor that lives.
+    fn is_rooted(&self, thing: Thing, seen: &mut BTreeSet<Thing>) -> bool {
+        let Role::Controller(shell) = &self.processes[self.controller.0].role else { return false };
+        seen.insert(thing)
+            && shell.machine.holds().holders(thing).into_iter().any(|holder| match holder {
+                Holder::Actor(_) | Holder::Instance(_) => true,
+                Holder::Object(object) => self.is_rooted(Thing::Object(object), seen),
+                _ => false,
+            })
+    }
+}

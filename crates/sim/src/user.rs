@@ -1,0 +1,395 @@
+//! A client's user: has ideas, and remembers what is owed to it.
+
+use crate::executor::{Deed, made_by};
+use crate::process::{Input, ProcessId};
+use crate::world::World;
+use marline_core::error::{Error, ErrorKind};
+use marline_core::id::{ActorId, ObjectId, TaskId, Thing};
+use marline_core::payload::{Outcome, Payload, Value};
+use marline_core::resources::{Amount, Resources};
+use marline_core::spec::{
+    ActorOptions, ActorSpec, Budget, Lifetime, RetryOn, Target, TaskOptions, TaskSpec,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+#[derive(Debug, Default)]
+pub struct User {
+    /// References it has, one handle each.
+    pub objects: Vec<ObjectId>,
+    pub actors: Vec<ActorId>,
+    /// What it waits for, and how many results each gives.
+    pub waits: BTreeMap<TaskId, u32>,
+    calls: BTreeSet<TaskId>,
+    fetching: BTreeSet<ObjectId>,
+    creating: BTreeSet<ActorId>,
+}
+
+impl User {
+    /// Its session is over, and everything it waited for has ended.
+    pub fn starts_over(&mut self) {
+        assert!(
+            self.waits.is_empty(),
+            "a session ended and left its user waiting: {:?}",
+            self.waits
+        );
+        assert!(self.fetching.is_empty() && self.creating.is_empty(), "a user was left waiting");
+        *self = User::default();
+    }
+
+    pub fn check_content(&self, id: ProcessId) {
+        assert!(
+            self.waits.is_empty(),
+            "{id:?} still waits for {:?}; calls: {:?}",
+            self.waits,
+            self.calls
+        );
+        assert!(self.fetching.is_empty(), "{id:?} still waits for {:?}", self.fetching);
+        assert!(self.creating.is_empty(), "{id:?} still waits for {:?}", self.creating);
+    }
+}
+
+impl World {
+    fn new_id(&mut self) -> u128 {
+        self.oracle.next_id += 1;
+        u128::from(self.oracle.next_id) << 64 | u128::from(self.random.bits())
+    }
+
+    pub fn have_idea(&mut self, id: ProcessId) {
+        if !self.faults {
+            return;
+        }
+        let most = if self.random.one_in(3) { 2_000 } else { 300 };
+        self.soon(id, Duration::from_millis(most), Input::Idea);
+        if self.client_shell(id).machine.session().is_none() {
+            return;
+        }
+        match self.random.below(22) {
+            0..=6 => {
+                for _ in 0..1 + self.random.below(5) {
+                    self.submit(id);
+                }
+            }
+            7..=12 => {
+                for _ in 0..1 + self.random.below(4) {
+                    self.call(id);
+                }
+            }
+            13 | 14 => self.create_actor(id),
+            15 => self.put(id),
+            16 => self.fetch(id),
+            17 | 18 => self.let_go_of_object(id),
+            19 => self.let_go_of_actor(id),
+            20 => self.cancel(id),
+            _ => self.find_or_delete(id),
+        }
+    }
+
+    fn some_objects(&mut self, id: ProcessId, most: u64) -> Vec<ObjectId> {
+        let count = self.random.below(most + 1);
+        let objects = self.client_shell(id).user.objects.clone();
+        let pick = |random: &mut marline_core::random::Random| {
+            objects[random.below(objects.len() as u64) as usize]
+        };
+        (0..count).filter(|_| !objects.is_empty()).map(|_| pick(&mut self.random)).collect()
+    }
+
+    fn some_actor(&mut self, id: ProcessId) -> Option<ActorId> {
+        let count = self.client_shell(id).user.actors.len() as u64;
+        (count > 0).then(|| {
+            let index = self.random.below(count) as usize;
+            self.client_shell(id).user.actors[index]
+        })
+    }
+
+    fn some_deed(&mut self) -> Deed {
+        match self.random.below(20) {
+            0 => Deed::Raise,
+            1 => Deed::Crash,
+            2 | 3 => Deed::PassOn,
+            4 | 5 => Deed::Block,
+            6 => Deed::Ignore,
+            7 | 8 => Deed::Keep,
+            _ => Deed::Return,
+        }
+    }
+
+    fn some_things(&mut self, id: ProcessId) -> Vec<Thing> {
+        let mut things: Vec<Thing> =
+            self.some_objects(id, 2).into_iter().map(Thing::Object).collect();
+        if self.random.one_in(4) {
+            things.extend(self.some_actor(id).map(Thing::Actor));
+        }
+        things.sort_unstable();
+        things.dedup();
+        things
+    }
+
+    fn submit(&mut self, id: ProcessId) {
+        let needs = self.some_objects(id, 2);
+        let holds = self.some_things(id);
+        let resources = match self.random.below(8) {
+            0 => Resources::cpus(2),
+            1 => Resources::one_cpu().with_gpus(Amount(5_000)),
+            2 => Resources::default(),
+            _ => Resources::one_cpu(),
+        };
+        let options = TaskOptions {
+            resources,
+            max_retries: if self.random.one_in(4) { Budget::Times(0) } else { Budget::Times(3) },
+            retry_on: if self.random.one_in(3) { RetryOn::Any } else { RetryOn::Never },
+            timeout: self.random.one_in(6).then_some(Duration::from_secs(2)),
+            preemptible: !self.random.one_in(6),
+            ..TaskOptions::default()
+        };
+        let task = TaskId::from_u128(self.new_id());
+        let returns = 1 + self.random.below(2) as u32;
+        let spec = Arc::new(TaskSpec {
+            id: task,
+            target: Target::Function("add".into()),
+            args: self.some_deed().args(),
+            needs,
+            holds,
+            returns,
+            options: Arc::new(options),
+        });
+        let shell = self.client_shell(id);
+        let mut effects = Vec::new();
+        match shell.machine.submit(spec.clone(), &mut effects) {
+            Ok(()) => {
+                shell.user.waits.insert(task, returns);
+                shell.user.objects.extend(spec.results());
+                self.oracle.submitted(&spec);
+            }
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Exhausted, "{error}"),
+        }
+        self.client_effects(id, effects);
+    }
+
+    fn call(&mut self, id: ProcessId) {
+        let Some(actor) = self.some_actor(id) else { return };
+        let holds = self.some_things(id);
+        let deed = self.some_deed();
+        let call = TaskId::from_u128(self.new_id());
+        let timeout = self.random.one_in(8).then_some(Duration::from_secs(2));
+        let deadline = self.random.one_in(8).then_some(Duration::from_secs(5));
+        let spec = Arc::new(TaskSpec {
+            id: call,
+            target: Target::Method { actor, method: "increment".into() },
+            args: deed.args(),
+            needs: Vec::new(),
+            holds,
+            returns: 1,
+            options: Arc::new(TaskOptions {
+                timeout,
+                max_retries: Budget::Unlimited,
+                ..TaskOptions::default()
+            }),
+        });
+        let now = self.processes[id.0].clock.read(self.now);
+        let shell = self.client_shell(id);
+        let session = shell.machine.session().expect("it was looked up");
+        let mut effects = Vec::new();
+        let deadline = deadline.map(|deadline| now + deadline);
+        shell
+            .machine
+            .call(spec.clone(), Vec::new(), deadline, &mut effects)
+            .expect("a good call is made");
+        shell.user.waits.insert(call, 1);
+        shell.user.calls.insert(call);
+        self.oracle.called(&spec, session);
+        self.client_effects(id, effects);
+    }
+
+    fn create_actor(&mut self, id: ProcessId) {
+        if self.client_shell(id).user.actors.len() > 6 {
+            return;
+        }
+        let actor = ActorId::from_u128(self.new_id());
+        let holds = self.some_things(id);
+        let needs = self.some_objects(id, 1);
+        let named = self.random.one_in(2);
+        let options = ActorOptions {
+            resources: if self.random.one_in(3) {
+                Resources { cpu: Amount(1_000), ..Resources::default() }
+            } else {
+                Resources::default()
+            },
+            max_restarts: match self.random.below(4) {
+                0 => Budget::Times(0),
+                1 => Budget::Unlimited,
+                _ => Budget::Times(3),
+            },
+            max_task_retries: if self.random.one_in(2) {
+                Budget::Times(0)
+            } else {
+                Budget::Times(2)
+            },
+            max_concurrency: if self.random.one_in(4) { 3 } else { 1 },
+            lifetime: if named && self.random.one_in(2) {
+                Lifetime::Detached
+            } else {
+                Lifetime::NonDetached
+            },
+            get_if_exists: self.random.one_in(2),
+            preemptible: !self.random.one_in(6),
+            idle_ttl: self.random.one_in(8).then_some(Duration::from_secs(10)),
+            ..ActorOptions::default()
+        };
+        let name = named.then(|| format!("name-{}", self.random.below(3)).into());
+        let spec = ActorSpec {
+            id: actor,
+            class: "Counter".into(),
+            args: if self.random.one_in(10) { Deed::Raise } else { Deed::Return }.args(),
+            needs,
+            holds,
+            name,
+            namespace: "default".into(),
+            options: Arc::new(options),
+        };
+        let shell = self.client_shell(id);
+        let mut effects = Vec::new();
+        shell.machine.create_actor(Arc::new(spec), &mut effects).expect("a good actor is created");
+        shell.user.creating.insert(actor);
+        self.client_effects(id, effects);
+    }
+
+    fn put(&mut self, id: ProcessId) {
+        let object = ObjectId::of(TaskId::from_u128(self.new_id()), 0);
+        let contains = self.some_things(id);
+        let value = Value { payload: Payload::raw(vec![7; 100]), contains };
+        let shell = self.client_shell(id);
+        let mut effects = Vec::new();
+        shell.machine.put(object, value, &mut effects).expect("it is joined");
+        shell.user.objects.push(object);
+        self.client_effects(id, effects);
+    }
+
+    fn fetch(&mut self, id: ProcessId) {
+        let Some(object) = self.some_objects(id, 1).first().copied() else { return };
+        let shell = self.client_shell(id);
+        let mut effects = Vec::new();
+        shell.machine.fetch(object, &mut effects).expect("it is joined");
+        shell.user.fetching.insert(object);
+        self.client_effects(id, effects);
+    }
+
+    fn let_go_of_object(&mut self, id: ProcessId) {
+        let count = self.client_shell(id).user.objects.len() as u64;
+        if count > 0 {
+            let index = self.random.below(count) as usize;
+            let object = self.client_shell(id).user.objects.swap_remove(index);
+            self.release(id, Thing::Object(object));
+        }
+    }
+
+    fn let_go_of_actor(&mut self, id: ProcessId) {
+        let count = self.client_shell(id).user.actors.len() as u64;
+        if count > 0 {
+            let index = self.random.below(count) as usize;
+            let actor = self.client_shell(id).user.actors.swap_remove(index);
+            self.release(id, Thing::Actor(actor));
+        }
+    }
+
+    fn release(&mut self, id: ProcessId, thing: Thing) {
+        let mut effects = Vec::new();
+        self.client_shell(id).machine.release(thing, &mut effects);
+        self.client_effects(id, effects);
+    }
+
+    fn cancel(&mut self, id: ProcessId) {
+        let waits: Vec<TaskId> = self.client_shell(id).user.waits.keys().copied().collect();
+        if waits.is_empty() {
+            return;
+        }
+        let task = waits[self.random.below(waits.len() as u64) as usize];
+        let force = self.random.one_in(3);
+        let mut effects = Vec::new();
+        self.client_shell(id).machine.cancel(task, force, &mut effects);
+        self.client_effects(id, effects);
+    }
+
+    fn find_or_delete(&mut self, id: ProcessId) {
+        let mut effects = Vec::new();
+        if self.random.one_in(3) {
+            let Some(actor) = self.some_actor(id) else { return };
+            self.client_shell(id).machine.delete_actor(actor, &mut effects).expect("it is joined");
+        } else {
+            let name = format!("name-{}", self.random.below(3));
+            let request = self.random.bits();
+            let machine = &mut self.client_shell(id).machine;
+            machine
+                .find_actor(request, "default".into(), name.into(), &mut effects)
+                .expect("it is joined");
+        }
+        self.client_effects(id, effects);
+    }
+
+    /// A task or a call ended. It had not ended before.
+    pub fn user_ended(&mut self, id: ProcessId, task: TaskId, outcome: Outcome) {
+        let user = &mut self.client_shell(id).user;
+        let returns = user.waits.remove(&task).unwrap_or_else(|| panic!("{task} ended twice"));
+        let is_call = user.calls.remove(&task);
+        match &outcome {
+            Ok(values) => {
+                self.report.finished += 1;
+                assert_eq!(values.len(), returns as usize, "results of {task}");
+                assert!(
+                    values.iter().all(|value| made_by(value).0 == task),
+                    "{task} got another's results"
+                );
+            }
+            Err(error) => {
+                self.report.failed += 1;
+                assert_ne!(error.kind(), ErrorKind::Internal, "{task}: {error}");
+            }
+        }
+        if is_call {
+            // What the answer names is held for the user, one handle each.
+            for thing in outcome.iter().flatten().flat_map(|value| value.contains.clone()) {
+                let user = &mut self.client_shell(id).user;
+                match thing {
+                    Thing::Object(object) => user.objects.push(object),
+                    Thing::Actor(actor) => user.actors.push(actor),
+                }
+            }
+            self.release(id, Thing::Object(ObjectId::of(task, 0)));
+        }
+    }
+
+    pub fn user_got(&mut self, id: ProcessId, object: ObjectId, value: Result<Value, Error>) {
+        let user = &mut self.client_shell(id).user;
+        assert!(user.fetching.remove(&object), "{object} came twice");
+        if let Err(error) = value {
+            assert_ne!(error.kind(), ErrorKind::Internal, "{object}: {error}");
+        }
+    }
+
+    pub fn user_created(
+        &mut self,
+        id: ProcessId,
+        requested: ActorId,
+        actor: Result<ActorId, Error>,
+    ) {
+        let user = &mut self.client_shell(id).user;
+        assert!(user.creating.remove(&requested), "{requested} was created twice");
+        if let Ok(actor) = actor {
+            user.actors.push(actor);
+        }
+    }
+
+    /// Every user lets go of everything, and leaves.
+    pub fn say_goodbye(&mut self) {
+        for id in self.living(|role| matches!(role, crate::process::Role::Client(_))) {
+            let user = std::mem::take(&mut self.client_shell(id).user);
+            for object in user.objects {
+                self.release(id, Thing::Object(object));
+            }
+            for actor in user.actors {
+                self.release(id, Thing::Actor(actor));
+            }
+        }
+    }
+}

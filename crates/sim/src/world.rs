@@ -1,0 +1,283 @@
+//! The world: time, what is to happen, and who is there.
+
+use crate::client::ClientShell;
+use crate::controller::ControllerShell;
+use crate::executor::{Executors, Turn};
+use crate::nemesis::Nemesis;
+use crate::net::{ConnectionId, Network};
+use crate::oracle::Oracle;
+use crate::process::{Clock, Input, Process, ProcessId, Role};
+use crate::worker::WorkerShell;
+use marline_core::random::Random;
+use marline_core::worker::ExecutorId;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+/// How long faults go on, and how long everything may take to end after them.
+const FAULTS: Duration = Duration::from_secs(90);
+const CALM: Duration = Duration::from_secs(400);
+/// More steps than this are a loop.
+const MAX_STEPS: u64 = 400_000;
+
+/// What is to happen.
+#[derive(Debug)]
+pub enum Happening {
+    /// Something reaches a process.
+    Arrive { to: ProcessId, input: Input },
+    /// An executor does what it does next.
+    Executor { worker: ProcessId, executor: ExecutorId, turn: Turn },
+    /// The watchdogs of a worker's executors look at the lease.
+    Watchdog { worker: ProcessId },
+    /// The nemesis strikes.
+    Strike,
+    /// A process is to go on.
+    Thaw(ProcessId),
+    /// A cut ends.
+    Heal(ProcessId, ProcessId),
+    /// A killed process starts again, as a new one.
+    Restart(Restart),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum Restart {
+    Controller,
+    Worker,
+    Client,
+}
+
+/// What a run did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Events that were handled.
+    pub steps: u64,
+    /// Tasks and calls that ended well.
+    pub finished: u64,
+    /// Tasks and calls that ended with an error.
+    pub failed: u64,
+    /// Faults that the nemesis caused.
+    pub faults: u64,
+}
+
+#[derive(Debug)]
+pub struct World {
+    pub now: u64,
+    turn: u64,
+    queue: BTreeMap<(u64, u64), Happening>,
+    pub random: Random,
+    pub processes: Vec<Process>,
+    pub net: Network,
+    pub executors: Executors,
+    pub oracle: Oracle,
+    pub nemesis: Nemesis,
+    /// Whether the nemesis strikes and users have ideas.
+    pub faults: bool,
+    pub controller: ProcessId,
+    pub report: Report,
+    pub trace: bool,
+}
+
+/// Runs the world of one seed to its end. Panics if a promise is broken.
+pub fn run(seed: u64, trace: bool) -> Report {
+    let mut world = World::new(seed, trace);
+    world.live();
+    world.report
+}
+
+impl World {
+    fn new(seed: u64, trace: bool) -> World {
+        let mut random = Random::new(seed);
+        let nemesis = Nemesis::new(&mut random);
+        let mut world = World {
+            now: 0,
+            turn: 0,
+            queue: BTreeMap::new(),
+            net: Network::new(nemesis.usual_delay),
+            random,
+            processes: Vec::new(),
+            executors: Executors::default(),
+            oracle: Oracle::default(),
+            nemesis,
+            faults: true,
+            controller: ProcessId(0),
+            report: Report::default(),
+            trace,
+        };
+        world.restart(Restart::Controller);
+        for _ in 0..2 + world.random.below(3) {
+            world.restart(Restart::Worker);
+        }
+        for _ in 0..1 + world.random.below(3) {
+            world.restart(Restart::Client);
+        }
+        world.schedule_in(Duration::from_secs(1), Happening::Strike);
+        world
+    }
+
+    fn live(&mut self) {
+        let end_of_faults = FAULTS.as_nanos() as u64;
+        self.run_until(end_of_faults);
+        self.calm_down();
+        self.run_until(end_of_faults + CALM.as_nanos() as u64);
+        self.check_all_ended();
+        self.say_goodbye();
+        self.run_until(end_of_faults + 2 * CALM.as_nanos() as u64);
+        self.check_nothing_left();
+    }
+
+    fn run_until(&mut self, end: u64) {
+        while let Some(entry) = self.queue.first_entry() {
+            let (at, _) = *entry.key();
+            if at > end {
+                break;
+            }
+            let happening = entry.remove();
+            self.now = at;
+            self.report.steps += 1;
+            assert!(self.report.steps < MAX_STEPS, "the world does not come to rest");
+            if self.trace {
+                eprintln!("{:>12.6} {happening:?}", at as f64 / 1e9);
+            }
+            self.happen(happening);
+        }
+        self.now = end;
+    }
+
+    fn happen(&mut self, happening: Happening) {
+        match happening {
+            Happening::Arrive { to, input } => self.arrive(to, input),
+            Happening::Executor { worker, executor, turn } => {
+                self.executor_acts(worker, executor, turn)
+            }
+            Happening::Watchdog { worker } => self.watchdog(worker),
+            Happening::Strike => self.strike(),
+            Happening::Thaw(process) => self.thaw(process),
+            Happening::Heal(from, to) => self.heal(from, to),
+            Happening::Restart(what) => self.restart(what),
+        }
+    }
+
+    pub fn schedule(&mut self, at: u64, happening: Happening) {
+        self.turn += 1;
+        self.queue.insert((at.max(self.now), self.turn), happening);
+    }
+
+    pub fn schedule_in(&mut self, wait: Duration, happening: Happening) {
+        self.schedule(self.now + wait.as_nanos() as u64, happening);
+    }
+
+    /// Has `input` reach a process after at most `wait`.
+    pub fn soon(&mut self, to: ProcessId, wait: Duration, input: Input) {
+        let wait = self.random.up_to(wait);
+        self.schedule_in(wait, Happening::Arrive { to, input });
+    }
+
+    fn arrive(&mut self, to: ProcessId, input: Input) {
+        let process = &mut self.processes[to.0];
+        if !process.alive {
+            if let Input::Frame { connection, .. } = input {
+                self.arrived_nowhere(connection);
+            }
+            return;
+        }
+        if process.frozen {
+            return process.backlog.push_back(input);
+        }
+        if matches!(input, Input::Wake) && process.wake.is_none_or(|wake| wake > self.now) {
+            return;
+        }
+        match process.role {
+            Role::Controller(_) => self.controller_input(to, input),
+            Role::Worker(_) => self.worker_input(to, input),
+            Role::Client(_) => self.client_input(to, input),
+        }
+        self.set_wake(to);
+    }
+
+    fn set_wake(&mut self, id: ProcessId) {
+        let process = &mut self.processes[id.0];
+        let next = match &process.role {
+            Role::Controller(shell) => shell.machine.next_wake(),
+            Role::Worker(shell) => shell.machine.next_wake(),
+            Role::Client(shell) => shell.machine.next_wake(),
+        };
+        let at = next.map(|time| process.clock.when(time).max(self.now));
+        if at != process.wake || at == Some(self.now) {
+            process.wake = at;
+            if let Some(at) = at {
+                self.schedule(at, Happening::Arrive { to: id, input: Input::Wake });
+            }
+        }
+    }
+
+    pub fn restart(&mut self, what: Restart) {
+        let id = ProcessId(self.processes.len());
+        let clock = Clock::new(&mut self.random);
+        let role = match what {
+            Restart::Controller => {
+                self.controller = id;
+                Role::Controller(Box::new(ControllerShell::new(id.0 as u64)))
+            }
+            Restart::Worker => {
+                Role::Worker(Box::new(WorkerShell::new(id, self.faults, &mut self.random)))
+            }
+            Restart::Client => Role::Client(Box::new(ClientShell::new(id))),
+        };
+        self.processes.push(Process {
+            role,
+            alive: true,
+            frozen: false,
+            backlog: VecDeque::new(),
+            clock,
+            wake: None,
+        });
+        if !matches!(what, Restart::Controller) {
+            self.soon(id, Duration::from_millis(100), Input::Join { request: 1 });
+        }
+        if matches!(what, Restart::Client) {
+            self.soon(id, Duration::from_secs(1), Input::Idea);
+        }
+    }
+
+    pub fn thaw(&mut self, id: ProcessId) {
+        let process = &mut self.processes[id.0];
+        if !process.frozen {
+            return;
+        }
+        process.frozen = false;
+        for input in std::mem::take(&mut process.backlog) {
+            self.schedule(self.now, Happening::Arrive { to: id, input });
+        }
+        self.processes[id.0].wake = None;
+        self.set_wake(id);
+    }
+
+    /// All processes of a kind that are alive.
+    pub fn living(&self, kind: impl Fn(&Role) -> bool) -> Vec<ProcessId> {
+        let living = self.processes.iter().enumerate().filter(|(_, p)| p.alive && kind(&p.role));
+        living.map(|(index, _)| ProcessId(index)).collect()
+    }
+
+    /// The faults stop: what is cut heals, what is frozen goes on, what is missing starts.
+    fn calm_down(&mut self) {
+        self.faults = false;
+        self.heal_all();
+        self.net.delay = Duration::from_millis(1);
+        for id in 0..self.processes.len() {
+            self.thaw(ProcessId(id));
+        }
+        if !self.processes[self.controller.0].alive {
+            self.restart(Restart::Controller);
+        }
+        // Two fresh workers, of the sort that provides everything.
+        for _ in 0..2 {
+            self.restart(Restart::Worker);
+        }
+        self.nemesis.pending_restarts = 0;
+    }
+
+    pub fn connections_of(&self, id: ProcessId) -> Vec<ConnectionId> {
+        let mine =
+            self.net.connections.iter().filter(|(_, connection)| connection.ends.contains(&id));
+        mine.map(|(connection, _)| *connection).collect()
+    }
+}

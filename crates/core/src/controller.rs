@@ -12,6 +12,8 @@
 //! [`schedule`](crate::schedule). `query.rs` only reads.
 
 mod actor;
+mod attempt;
+mod call;
 mod check;
 mod client;
 mod credit;

@@ -13,6 +13,8 @@
 //! and simulations call it after every event.
 
 #![forbid(unsafe_code)]
+// One plain function per event: its arguments are the event's fields.
+#![allow(clippy::too_many_arguments)]
 
 pub mod error;
 pub mod id;

@@ -21,14 +21,14 @@ pub enum Bug {
     WaitingTaskNeverWoken,
     /// The holder counts its lease from when it heard that it was heard.
     LeaseFromWrongEnd,
-    /// A link delivers a message that it has seen.
+    /// A link transmits what its peer has seen, and delivers what it has seen.
     MessageDeliveredTwice,
     /// A host does not ask whether a caller's session lives.
     UnwatchedCaller,
     /// Calls that may have run are sent again though nobody allowed it.
     CallRepeated,
-    /// A worker past its lease goes on.
-    FencedWorkerGoesOn,
+    /// A call goes to a new instance while an earlier one to the old is unsettled.
+    CallOvertakes,
 }
 
 impl Bug {
@@ -45,7 +45,7 @@ impl Bug {
         Bug::MessageDeliveredTwice,
         Bug::UnwatchedCaller,
         Bug::CallRepeated,
-        Bug::FencedWorkerGoesOn,
+        Bug::CallOvertakes,
     ];
 }
 

@@ -11,6 +11,7 @@
 //! in `actor.rs`, callers in `host.rs`, executors in `executor.rs`.
 
 mod actor;
+mod call;
 mod check;
 mod effect;
 mod event;

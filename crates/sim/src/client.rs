@@ -79,6 +79,7 @@ impl World {
                 self.client_event(id, Event::PingReceived { session, ping })
             }
             Frame::Fence { session } => self.fenced(id, session),
+            Frame::NotMe { host } => self.drop_host(id, host, Vec::new()),
             Frame::Packet(packet) => {
                 let upstream =
                     self.client_shell(id).upstream.end.as_ref().and_then(|end| end.connection);
@@ -137,7 +138,12 @@ impl World {
             host.end.link.connected(connection.0, &mut out),
             "connections are numbered upwards"
         );
-        self.transmit(connection, id, process, Frame::Attach { session: mine });
+        self.transmit(
+            connection,
+            id,
+            process,
+            Frame::Attach { session: mine, host: Some(session) },
+        );
         self.host_outputs(id, session, out);
     }
 

@@ -6,7 +6,7 @@ use crate::world::World;
 use marline_core::controller::{Config, Controller, Effect, Event};
 use marline_core::id::{ControllerEpoch, Session};
 use marline_core::lease::Terms;
-use marline_core::link::Output;
+use marline_core::link::{Output, Packet};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -96,7 +96,7 @@ impl World {
                 self.controller_event(id, Event::SessionOpened { id: session, request, role });
                 self.controller_shell(id).asking = None;
             }
-            Frame::Attach { session } => {
+            Frame::Attach { session, .. } => {
                 let shell = self.controller_shell(id);
                 let Some(end) = shell.links.get_mut(&session) else {
                     return self.transmit(connection, id, from, Frame::Fence { session });
@@ -112,7 +112,9 @@ impl World {
             Frame::Packet(packet) => {
                 let shell = self.controller_shell(id);
                 let Some((session, _)) = shell.carries.get(&connection).copied() else { return };
-                let Some(end) = shell.links.get_mut(&session) else { return };
+                let Some(end) = shell.links.get_mut(&session) else {
+                    return self.stale_packet(id, session, packet);
+                };
                 let mut out = Vec::new();
                 end.link.received(connection.0, packet, &mut out);
                 end.link.check_invariants();
@@ -127,10 +129,24 @@ impl World {
                 self.controller_event(id, Event::PongReceived { session, pong });
             }
             Frame::Close { session } => self.controller_event(id, Event::SessionClosed { session }),
-            Frame::Opened { .. } | Frame::Ping { .. } | Frame::Fence { .. } => {
+            Frame::Opened { .. }
+            | Frame::Ping { .. }
+            | Frame::Fence { .. }
+            | Frame::NotMe { .. } => {
                 panic!("not for a controller: {frame:?}")
             }
         }
+    }
+
+    /// Something was on its way from a session that is over: it reaches the machine, late as it is.
+    fn stale_packet(&mut self, id: ProcessId, session: Session, packet: Packet<Message>) {
+        let Packet::Data { message, .. } = packet else { return };
+        let event = match message {
+            Message::FromClient(message) => Event::ClientSaid { session, message },
+            Message::FromWorker(message) => Event::WorkerSaid { session, message },
+            message => panic!("not for a controller: {message:?}"),
+        };
+        self.controller_event(id, event);
     }
 
     fn controller_outputs(&mut self, id: ProcessId, session: Session, out: Vec<Output<Message>>) {
@@ -184,7 +200,7 @@ impl World {
                 let shell = self.controller_shell(id);
                 if let Some(end) = shell.links.remove(&session)
                     && let Some(connection) = end.connection
-                    && let Some((_, to)) = shell.carries.remove(&connection)
+                    && let Some((_, to)) = shell.carries.get(&connection).copied()
                 {
                     self.transmit(connection, id, to, Frame::Fence { session });
                 }

@@ -34,9 +34,14 @@ pub enum Frame {
         session: Session,
         terms: Terms,
     },
-    /// The first on a connection: whose link it carries.
+    /// The first on a connection: whose link it carries, and to which session of the other end.
     Attach {
         session: Session,
+        host: Option<Session>,
+    },
+    /// The answer, if the other end has another session now.
+    NotMe {
+        host: Session,
     },
     /// Part of a link.
     Packet(Packet<Message>),

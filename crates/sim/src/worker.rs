@@ -128,7 +128,7 @@ impl World {
         end.connection = Some(connection);
         let mut out = Vec::new();
         assert!(end.link.connected(connection.0, &mut out), "connections are numbered upwards");
-        self.transmit(connection, id, controller, Frame::Attach { session });
+        self.transmit(connection, id, controller, Frame::Attach { session, host: None });
         self.upstream_outputs(id, out);
     }
 
@@ -282,10 +282,11 @@ impl World {
                 self.worker_event(id, Event::PingReceived { session, ping })
             }
             Frame::Fence { session } => self.fenced(id, session),
-            Frame::Attach { session } => {
+            Frame::Attach { session, host } => {
+                let host = host.expect("callers say whom they call");
                 let shell = self.worker_shell(id);
-                let Some(mine) = shell.upstream.session else {
-                    return self.break_connection(connection);
+                let Some(mine) = shell.upstream.session.filter(|mine| *mine == host) else {
+                    return self.transmit(connection, id, from, Frame::NotMe { host });
                 };
                 let end = shell.callers.entry(session).or_insert_with(|| End::new(mine.epoch.0));
                 let mut out = Vec::new();
@@ -315,7 +316,7 @@ impl World {
                 }
                 self.caller_outputs(id, session, out);
             }
-            Frame::Open { .. } | Frame::Pong { .. } | Frame::Close { .. } => {
+            Frame::Open { .. } | Frame::Pong { .. } | Frame::Close { .. } | Frame::NotMe { .. } => {
                 panic!("not for a worker: {frame:?}")
             }
         }

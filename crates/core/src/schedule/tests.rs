@@ -202,7 +202,7 @@ fn short_tasks_get_a_backlog_and_an_idle_worker_takes_from_it() {
     let taken = loop {
         match schedule.step().expect("unstarted work is taken back") {
             Step::Place { worker, grant: Some(_), .. } if worker == idle => placed += 1,
-            step => break step,
+            step @ (Step::Place { .. } | Step::TakeBack { .. }) => break step,
         }
     };
     assert_eq!(placed, 4);

@@ -9,8 +9,7 @@ use std::time::Duration;
 
 impl Worker {
     pub(super) fn lease_is_over(&self, now: Time) -> bool {
-        let over = self.lease.as_ref().is_some_and(|lease| lease.is_over(now));
-        over && !crate::planted!(FencedWorkerGoesOn)
+        self.lease.as_ref().is_some_and(|lease| lease.is_over(now))
     }
 
     pub(super) fn joined(

@@ -1,0 +1,172 @@
+//! Calls that go through the controller: tasks with a method as their target.
+//!
+//! They are numbered when their arguments are there, sent in that order, and when an instance is lost
+//! those that may be repeated go to the next one in their old order.
+
+use super::actor::{Actor, Life};
+use super::task::{Place, State};
+use super::{Controller, Effect};
+use crate::error::{Error, Ran};
+use crate::id::{ActorEpoch, ActorId, Session, TaskId};
+use crate::message::{CallReport, End, ToWorker};
+use crate::spec::{Budget, Target, TaskSpec};
+use crate::time::Time;
+use std::collections::BTreeMap;
+
+impl Controller {
+    pub(super) fn retry_budget(&self, spec: &TaskSpec) -> Budget {
+        match spec.target {
+            Target::Function(_) => spec.options.max_retries,
+            Target::Method { actor, .. } => {
+                let allowed =
+                    self.actors.get(&actor).map(|actor| actor.spec.options.max_task_retries);
+                allowed.unwrap_or(Budget::Times(0)).min(spec.options.max_retries)
+            }
+        }
+    }
+
+    /// A call has its arguments: it gets its number, and goes when the actor is ready.
+    pub(super) fn call_is_ready(
+        &mut self,
+        now: Time,
+        id: ActorId,
+        call: TaskId,
+        effects: &mut Vec<Effect>,
+    ) {
+        let refused = match self.actors.get_mut(&id) {
+            None => Some(Error::not_found(format!("no actor {id} is here"))),
+            Some(Actor { life: Life::Dead { error, .. }, .. }) => Some(error.clone().ran(Ran::No)),
+            Some(actor) => {
+                let limit = actor.spec.options.max_pending_calls as usize;
+                let pending = actor.calls.len() + actor.sent.len();
+                (pending >= limit).then(|| {
+                    Error::exhausted(format!("{pending} calls wait for actor {id}, the limit is {limit} (max_pending_calls)"))
+                })
+            }
+        };
+        if let Some(error) = refused {
+            return self.end_task(now, call, Err(error), effects);
+        }
+        let actor = self.actors.get_mut(&id).expect("it takes calls");
+        actor.next_number += 1;
+        actor.last_used = now;
+        let number = actor.next_number;
+        actor.calls.insert(number, call);
+        self.tasks.get_mut(&call).expect("a ready call exists").state =
+            State::AwaitingActor { number };
+        self.send_calls(id, effects);
+    }
+
+    /// Sends the calls that wait, if the actor is ready.
+    pub(super) fn send_calls(&mut self, id: ActorId, effects: &mut Vec<Effect>) {
+        let actor = self.actors.get_mut(&id).expect("it takes calls");
+        let Life::Ready { worker, .. } = actor.life else { return };
+        if actor.stalled {
+            return;
+        }
+        let epoch = actor.epoch;
+        let calls = std::mem::take(&mut actor.calls);
+        actor.sent.extend(calls.iter().map(|(number, call)| (*number, *call)));
+        let record = self.workers.get_mut(&worker).expect("a ready actor has a worker");
+        let to = record.session;
+        record.attempts.extend(calls.values());
+        for (number, call) in calls {
+            let task = self.tasks.get_mut(&call).expect("a call that waits exists");
+            task.attempt = task.attempt.next();
+            let place = Place::Mailbox { epoch, number };
+            task.state = State::Placed { worker, place, running: false };
+            let (spec, attempt) = (task.spec.clone(), task.attempt);
+            let values = self.values_of(&spec.needs);
+            effects.push(Effect::ToWorker {
+                to,
+                message: ToWorker::Execute { spec, attempt, epoch, values },
+            });
+        }
+    }
+
+    /// A call that waits is not wanted any more.
+    pub(super) fn call_left(&mut self, call: TaskId, number: u64) {
+        if let Some(actor) = self.actor_of(call) {
+            actor.calls.remove(&number);
+        }
+    }
+
+    /// A call is not with the instance any more.
+    pub(super) fn call_unsent(&mut self, call: TaskId, number: u64) {
+        if let Some(actor) = self.actor_of(call) {
+            actor.sent.remove(&number);
+        }
+    }
+
+    pub(super) fn actor_of(&mut self, call: TaskId) -> Option<&mut Actor> {
+        let Target::Method { actor, .. } = self.tasks[&call].spec.target else { return None };
+        self.actors.get_mut(&actor)
+    }
+
+    /// A call never reached the instance: it waits for the next, in its old order.
+    pub(super) fn call_refused(
+        &mut self,
+        now: Time,
+        call: TaskId,
+        epoch: ActorEpoch,
+        number: u64,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Target::Method { actor: id, .. } = self.tasks[&call].spec.target else { return };
+        if !self.is_living(id) {
+            return self.call_is_ready(now, id, call, effects);
+        }
+        self.tasks.get_mut(&call).expect("it was refused").state = State::AwaitingActor { number };
+        let actor = self.actors.get_mut(&id).expect("it lives");
+        actor.calls.insert(number, call);
+        actor.stalled |= actor.epoch == epoch;
+        self.send_calls(id, effects);
+    }
+
+    /// An instance is over: what was with it may have run. What may run again waits for the next
+    /// instance in its old order; the rest fails. If the actor is dead, so do those that wait.
+    pub(super) fn calls_lost(
+        &mut self,
+        now: Time,
+        id: ActorId,
+        error: &Error,
+        effects: &mut Vec<Effect>,
+    ) {
+        let dead = !self.is_living(id);
+        let actor = self.actors.get_mut(&id).expect("it lost its instance");
+        let sent = std::mem::take(&mut actor.sent);
+        let waiting = if dead { std::mem::take(&mut actor.calls) } else { BTreeMap::new() };
+        for (number, call) in sent {
+            let budget = self.retry_budget(&self.tasks[&call].spec);
+            let task = self.tasks.get_mut(&call).expect("what is sent exists");
+            if let State::Placed { worker, .. } = &task.state
+                && let Some(record) = self.workers.get_mut(worker)
+            {
+                record.attempts.remove(&call);
+            }
+            task.state = State::AwaitingActor { number };
+            self.counters.lost += 1;
+            if !dead && !task.cancelled && budget.allows(task.spent) {
+                task.spent += 1;
+                self.actors.get_mut(&id).expect("it lives").calls.insert(number, call);
+            } else if task.cancelled {
+                self.settle_attempt(now, call, End::Cancelled, effects);
+            } else {
+                self.end_task(now, call, Err(error.clone().ran(Ran::Maybe)), effects);
+            }
+        }
+        for (_, call) in waiting {
+            self.end_task(now, call, Err(error.clone().ran(Ran::No)), effects);
+        }
+    }
+
+    /// Calls went direct and ended; the record gets them.
+    pub(super) fn calls_ended(&mut self, now: Time, worker: Session, reports: Vec<CallReport>) {
+        for report in reports {
+            if let Some(actor) = self.actors.get_mut(&report.instance.actor) {
+                actor.last_used = now;
+            }
+            self.history.push_call(now, worker.id, report);
+        }
+    }
+}

@@ -17,6 +17,8 @@ mod event;
 mod hold;
 mod session;
 mod task;
+#[cfg(test)]
+mod tests;
 
 pub use effect::Effect;
 pub use event::Event;

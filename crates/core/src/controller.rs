@@ -195,8 +195,8 @@ impl Controller {
     /// Something happened.
     pub fn handle(&mut self, now: Time, event: Event, effects: &mut Vec<Effect>) {
         match event {
-            Event::SessionOpened { id, request, role } => {
-                self.open_session(now, id, request, role, effects);
+            Event::SessionOpened { id, request, local, role } => {
+                self.open_session(now, id, request, local, role, effects);
             }
             Event::SessionClosed { session } => {
                 if self.speaks(session, effects) {

@@ -19,6 +19,8 @@ pub struct Terms {
     pub ping_interval: Duration,
 }
 
+const CENTURY: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
 impl Default for Terms {
     fn default() -> Terms {
         Terms { lease: Duration::from_secs(30), ping_interval: Duration::from_secs(10) }
@@ -26,6 +28,9 @@ impl Default for Terms {
 }
 
 impl Terms {
+    /// Those of a session in the controller's own process: nothing runs out for a hundred years.
+    pub const FOREVER: Terms = Terms { lease: CENTURY, ping_interval: CENTURY };
+
     /// What the holder keeps back: a tenth.
     pub fn margin(&self) -> Duration {
         self.lease / 10

@@ -19,6 +19,8 @@ mod executor;
 mod host;
 mod session;
 mod task;
+#[cfg(test)]
+mod tests;
 
 pub use effect::Effect;
 pub use event::{CallEnd, Event};

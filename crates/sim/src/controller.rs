@@ -93,7 +93,10 @@ impl World {
         match frame {
             Frame::Open { id: session, request, role } => {
                 self.controller_shell(id).asking = Some((from, request));
-                self.controller_event(id, Event::SessionOpened { id: session, request, role });
+                self.controller_event(
+                    id,
+                    Event::SessionOpened { id: session, request, local: false, role },
+                );
                 self.controller_shell(id).asking = None;
             }
             Frame::Attach { session, .. } => {

@@ -44,6 +44,9 @@ pub enum Event {
         /// How often it has asked, this time included. An earlier request that arrives late is ignored:
         /// the process has gone on since.
         request: u64,
+        /// Whether it lives in the controller's own process: then it cannot be lost alone, and has no
+        /// lease to run out.
+        local: bool,
         /// What as.
         role: Role,
     },

@@ -49,6 +49,7 @@ impl Controller {
         now: Time,
         id: SessionId,
         request: u64,
+        local: bool,
         role: Role,
         effects: &mut Vec<Effect>,
     ) {
@@ -75,7 +76,9 @@ impl Controller {
             submitted: 0,
         };
         self.sessions.insert(id, member);
-        self.timers.insert((next_ping, Timer::Check(id, session.epoch)));
+        if !local {
+            self.timers.insert((next_ping, Timer::Check(id, session.epoch)));
+        }
         effects.push(Effect::Opened(session));
         match role {
             Role::Client => self.promise(id, effects),

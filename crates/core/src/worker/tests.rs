@@ -1,0 +1,508 @@
+//! Stories of a worker: what happens to it, and what it then asks for.
+
+use super::*;
+use crate::account::Grant;
+use crate::error::{Error, ErrorKind, Failure, Ran};
+use crate::id::{ActorEpoch, Attempt, ObjectId, SessionEpoch, SessionId, Thing};
+use crate::lease::Terms;
+use crate::message::{End, FromHost, FromWorker, Instance, Refusal, ToHost, ToWorker};
+use crate::payload::{Payload, Value};
+use crate::resources::Resources;
+use crate::spec::{ActorOptions, ActorSpec, Target, TaskOptions, TaskSpec};
+use std::sync::Arc;
+
+const SECOND: Duration = Duration::from_secs(1);
+const SESSION: Session = session(1);
+const CALLER: Session = session(2);
+const ACTOR: Instance = Instance { actor: ActorId::from_u128(7), epoch: ActorEpoch(1) };
+
+/// A worker that joined at time 0, the time, and what it asked for that no test has looked at yet.
+struct Rig {
+    worker: Worker,
+    now: Time,
+    effects: Vec<Effect>,
+}
+
+impl Rig {
+    fn new() -> Rig {
+        Rig::with(Config::default())
+    }
+
+    fn with(config: Config) -> Rig {
+        let (now, effects) = (Time::ZERO, Vec::new());
+        let mut rig = Rig { worker: Worker::new(config), now, effects };
+        rig.happens(Event::Joined { session: SESSION, terms: Terms::default(), asked_at: now });
+        assert_eq!(rig.take(), [tell(FromWorker::Joined)]);
+        rig
+    }
+
+    /// Something happens; the worker's state must add up after it.
+    fn happens(&mut self, event: Event) {
+        self.worker.handle(self.now, event, &mut self.effects);
+        self.worker.check_invariants();
+    }
+
+    fn controller_says(&mut self, message: ToWorker) {
+        self.happens(Event::ControllerSaid { session: SESSION, message });
+    }
+
+    fn caller_says(&mut self, message: ToHost) {
+        self.happens(Event::CallerSaid { session: CALLER, message });
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.now = self.now + time;
+        self.happens(Event::TimePassed);
+    }
+
+    /// What was asked for since the last look.
+    fn take(&mut self) -> Vec<Effect> {
+        std::mem::take(&mut self.effects)
+    }
+
+    fn assign(&mut self, spec: TaskSpec, grant: Option<Grant>) {
+        let (spec, attempt, shape) = (Arc::new(spec), Attempt(1), ShapeId(0));
+        self.controller_says(ToWorker::Assign { spec, attempt, values: Vec::new(), shape, grant });
+    }
+
+    /// A task is assigned with a grant and starts in a new executor, which is this one.
+    fn start(&mut self, spec: TaskSpec) -> ExecutorId {
+        let id = spec.id;
+        self.assign(spec.clone(), Some(one_cpu()));
+        let [Effect::Spawn { executor, .. }] = self.take()[..] else {
+            panic!("an executor starts")
+        };
+        self.happens(Event::ExecutorReady { executor });
+        assert_eq!(self.take(), [started(id), run(executor, spec)]);
+        executor
+    }
+
+    /// [`ACTOR`] is made in a new executor, which is this one.
+    fn host(&mut self, options: ActorOptions) -> ExecutorId {
+        let spec = Arc::new(actor(options));
+        let (epoch, values, grant) = (ACTOR.epoch, Vec::new(), Grant::default());
+        self.controller_says(ToWorker::Instantiate { spec, epoch, values, grant });
+        let [Effect::Spawn { executor, .. }] = self.take()[..] else {
+            panic!("an executor starts")
+        };
+        self.happens(Event::ExecutorReady { executor });
+        let [Effect::Construct { .. }] = self.take()[..] else { panic!("the constructor runs") };
+        self.happens(Event::Constructed { executor, result: Ok(()) });
+        assert_eq!(self.take(), [tell(FromWorker::ActorReady { instance: ACTOR })]);
+        executor
+    }
+
+    /// [`CALLER`] calls [`ACTOR`], as its call of this number.
+    fn call(&mut self, spec: TaskSpec, number: u64) {
+        let (spec, attempt, epoch) = (Arc::new(spec), Attempt(1), ACTOR.epoch);
+        self.caller_says(ToHost::Call { spec, attempt, epoch, number, values: Vec::new() });
+    }
+
+    /// The controller's word that [`CALLER`] lives, asked for at its first call.
+    fn trust_caller(&mut self) {
+        assert_eq!(self.take(), [tell(FromWorker::Watch { session: CALLER })]);
+        self.controller_says(ToWorker::Watched { session: CALLER, alive: true });
+    }
+
+    fn ends(&mut self, executor: ExecutorId, task: u128, outcome: Result<Vec<Value>, Error>) {
+        let end = CallEnd { outcome, kept: Vec::new() };
+        self.happens(Event::RunEnded { executor, task: task_id(task), end });
+    }
+
+    fn call_ends(&mut self, executor: ExecutorId, call: u128, value: Value) {
+        let end = CallEnd { outcome: Ok(vec![value]), kept: Vec::new() };
+        self.happens(Event::CallFinished { executor, call: task_id(call), end });
+    }
+
+    fn dies(&mut self, executor: ExecutorId) {
+        self.happens(Event::ExecutorDied { executor, error: crashed() });
+    }
+}
+
+const fn session(number: u128) -> Session {
+    Session { id: SessionId::from_u128(number), epoch: SessionEpoch(1) }
+}
+
+fn task_id(number: u128) -> TaskId {
+    TaskId::from_u128(number)
+}
+
+fn tried(number: u128) -> Try {
+    Try { task: task_id(number), attempt: Attempt(1) }
+}
+
+fn one_cpu() -> Grant {
+    Grant { resources: Resources::one_cpu(), gpus: Vec::new() }
+}
+
+fn value() -> Value {
+    Payload::raw("done").into()
+}
+
+fn task(number: u128) -> TaskSpec {
+    TaskSpec {
+        id: task_id(number),
+        target: Target::Function("add".into()),
+        args: Payload::default(),
+        needs: Vec::new(),
+        holds: Vec::new(),
+        returns: 1,
+        options: Arc::default(),
+    }
+}
+
+fn hurried(number: u128, timeout: Duration) -> TaskSpec {
+    let options = TaskOptions { timeout: Some(timeout), ..TaskOptions::default() };
+    TaskSpec { options: Arc::new(options), ..task(number) }
+}
+
+fn method(number: u128) -> TaskSpec {
+    TaskSpec { target: Target::Method { actor: ACTOR.actor, method: "get".into() }, ..task(number) }
+}
+
+fn actor(options: ActorOptions) -> ActorSpec {
+    ActorSpec {
+        id: ACTOR.actor,
+        class: "Counter".into(),
+        args: Payload::default(),
+        needs: Vec::new(),
+        holds: Vec::new(),
+        name: None,
+        namespace: "".into(),
+        options: Arc::new(options),
+    }
+}
+
+fn raised() -> Error {
+    Error::failed("it was not meant to be", Failure::default())
+}
+
+fn crashed() -> Error {
+    Error::unavailable(Ran::Maybe, "its executor died: killed by signal 9")
+}
+
+// Effects, as tests expect them.
+
+fn tell(message: FromWorker) -> Effect {
+    Effect::ToController(message)
+}
+
+fn started(task: TaskId) -> Effect {
+    tell(FromWorker::Started { attempt: Try { task, attempt: Attempt(1) } })
+}
+
+fn ended(task: u128, end: End, ran_for: Duration) -> Effect {
+    let (attempt, kept, next) = (tried(task), Vec::new(), None);
+    tell(FromWorker::Ended { attempt, end, kept, ran_for, next })
+}
+
+fn refused(task: u128, reason: Refusal) -> Effect {
+    tell(FromWorker::Refused { attempt: tried(task), reason })
+}
+
+fn run(executor: ExecutorId, spec: TaskSpec) -> Effect {
+    let (spec, attempt, values, grant) = (Arc::new(spec), Attempt(1), Vec::new(), one_cpu());
+    Effect::Run { executor, spec, attempt, values, grant }
+}
+
+fn calls(executor: ExecutorId, spec: TaskSpec) -> Effect {
+    let (spec, attempt, values) = (Arc::new(spec), Attempt(1), Vec::new());
+    Effect::Call { executor, spec, attempt, values }
+}
+
+fn answer(message: FromHost) -> Effect {
+    Effect::ToCaller { to: CALLER, message }
+}
+
+fn answered(call: u128, value: Value) -> Effect {
+    answer(FromHost::CallEnded { attempt: tried(call), outcome: Ok(vec![value]) })
+}
+
+// The session.
+
+#[test]
+fn a_lease_that_is_over_kills_every_executor_and_forgets_everything() {
+    let mut rig = Rig::new();
+    let runs = rig.start(task(1));
+    rig.assign(task(2), None);
+    let hosts = rig.host(ActorOptions::default());
+    rig.call(method(3), 0);
+    rig.trust_caller();
+    rig.take();
+
+    // Thirty seconds, less a tenth, from when the session was asked for.
+    rig.pass(27 * SECOND);
+    let kills = [runs, hosts].map(|executor| Effect::Kill { executor });
+    let rest = [Effect::FenceCaller(CALLER), Effect::Stopped(SESSION)];
+    assert_eq!(rig.take(), kills.into_iter().chain(rest).collect::<Vec<_>>());
+    assert_eq!((rig.worker.session(), rig.worker.load()), (None, (0, 0)));
+
+    rig.ends(runs, 1, Ok(vec![value()])); // Its last words, and an order that was under way.
+    rig.assign(task(4), Some(one_cpu()));
+    assert_eq!(rig.take(), []);
+}
+
+// Tasks.
+
+#[test]
+fn an_executor_is_used_again_for_the_next_task() {
+    let mut rig = Rig::new();
+    let executor = rig.start(task(1));
+    rig.pass(SECOND);
+    rig.ends(executor, 1, Ok(vec![value()]));
+    assert_eq!(rig.take(), [ended(1, End::Finished(vec![value()]), SECOND)]);
+    rig.assign(task(2), Some(one_cpu()));
+    assert_eq!(rig.take(), [started(task_id(2)), run(executor, task(2))]);
+}
+
+#[test]
+fn the_backlog_takes_over_the_grant() {
+    let mut rig = Rig::new();
+    let executor = rig.start(task(1));
+    rig.assign(task(2), None);
+    rig.assign(task(3), None);
+    assert_eq!(rig.take(), [], "both wait");
+
+    rig.ends(executor, 1, Err(raised()));
+    let (attempt, end, kept) = (tried(1), End::Failed(raised()), Vec::new());
+    let (ran_for, next) = (Duration::ZERO, Some(tried(2)));
+    let over = tell(FromWorker::Ended { attempt, end, kept, ran_for, next });
+    assert_eq!(rig.take(), [over, started(task_id(2)), run(executor, task(2))]);
+
+    // What has not started can be taken back; what has, cannot.
+    rig.controller_says(ToWorker::TakeBack(tried(2)));
+    rig.controller_says(ToWorker::TakeBack(tried(3)));
+    assert_eq!(rig.take(), [refused(3, Refusal::TakenBack)]);
+}
+
+#[test]
+fn the_backlog_goes_back_when_nobody_can_leave_it_a_grant() {
+    let mut rig = Rig::new();
+    let executor = rig.start(task(1));
+    rig.assign(task(2), None);
+    rig.happens(Event::Blocked { executor });
+    let blocked = tell(FromWorker::Blocked { attempt: tried(1) });
+    assert_eq!(rig.take(), [blocked, refused(2, Refusal::TakenBack)]);
+
+    rig.assign(task(3), None); // It was under way; the one it was to follow waits itself.
+    assert_eq!(rig.take(), [refused(3, Refusal::TakenBack)]);
+    rig.happens(Event::Resumed { executor });
+    rig.assign(task(4), None);
+    assert_eq!(rig.take(), [tell(FromWorker::Resumed { attempt: tried(1) })]);
+}
+
+#[test]
+fn too_many_may_not_wait_for_others_at_a_time() {
+    let mut rig = Rig::with(Config { max_blocked_executors: 1, ..Config::default() });
+    let (first, second) = (rig.start(task(1)), rig.start(task(2)));
+    rig.happens(Event::Blocked { executor: first });
+    assert_eq!(rig.take(), [tell(FromWorker::Blocked { attempt: tried(1) })]);
+    rig.happens(Event::Blocked { executor: second });
+    assert_eq!(rig.take(), [Effect::RefuseBlock { executor: second }]);
+}
+
+#[test]
+fn a_cancel_that_is_ignored_ends_in_a_kill_after_the_grace() {
+    let mut rig = Rig::new();
+    let executor = rig.start(task(1));
+    rig.controller_says(ToWorker::CancelAttempt { attempt: tried(1), force: false });
+    assert_eq!(rig.take(), [Effect::Interrupt { executor, task: task_id(1) }]);
+    rig.pass(4 * SECOND);
+    assert_eq!(rig.take(), []);
+    rig.pass(SECOND);
+    assert_eq!(rig.take(), [Effect::Kill { executor }]);
+
+    rig.ends(executor, 1, Ok(vec![value()])); // Who was told to die is not heard.
+    assert_eq!(rig.take(), []);
+    rig.dies(executor);
+    assert_eq!(rig.take(), [ended(1, End::Cancelled, 5 * SECOND)]);
+}
+
+#[test]
+fn a_cancel_in_the_backlog_or_before_the_start_needs_no_kill() {
+    let mut rig = Rig::new();
+    rig.assign(task(1), Some(one_cpu()));
+    rig.assign(task(2), None);
+    let [Effect::Spawn { executor, .. }] = rig.take()[..] else { panic!("an executor starts") };
+    for number in [2, 1] {
+        rig.controller_says(ToWorker::CancelAttempt { attempt: tried(number), force: true });
+        assert_eq!(rig.take(), [ended(number, End::Cancelled, Duration::ZERO)]);
+    }
+    rig.happens(Event::ExecutorReady { executor });
+    rig.assign(task(3), Some(one_cpu()));
+    assert_eq!(rig.take(), [started(task_id(3)), run(executor, task(3))], "it has another use");
+}
+
+#[test]
+fn an_attempt_past_its_timeout_is_interrupted_and_fails() {
+    let mut rig = Rig::new();
+    let executor = rig.start(hurried(1, 2 * SECOND));
+    rig.pass(2 * SECOND);
+    assert_eq!(rig.take(), [Effect::Interrupt { executor, task: task_id(1) }]);
+    rig.ends(executor, 1, Err(raised()));
+    let [Effect::ToController(FromWorker::Ended { end: End::Failed(error), .. })] = &rig.take()[..]
+    else {
+        panic!("it failed")
+    };
+    assert_eq!((error.kind(), error.may_have_run()), (ErrorKind::Timeout, true));
+    assert!(error.message().contains("its timeout of 2s"), "{error}");
+}
+
+#[test]
+fn a_dead_executor_is_a_lost_attempt_and_one_that_cannot_start_a_refused_one() {
+    let mut rig = Rig::new();
+    let executor = rig.start(task(1));
+    rig.dies(executor);
+    assert_eq!(rig.take(), [ended(1, End::Lost(crashed()), Duration::ZERO)]);
+
+    rig.assign(task(2), Some(one_cpu()));
+    let [Effect::Spawn { executor, .. }] = rig.take()[..] else { panic!("an executor starts") };
+    rig.happens(Event::ExecutorRefused { executor });
+    assert_eq!(rig.take(), [refused(2, Refusal::Full)]);
+}
+
+// Actors and callers.
+
+#[test]
+fn calls_reach_an_actor_one_at_a_time_and_in_order() {
+    let mut rig = Rig::new();
+    let executor = rig.host(ActorOptions::default());
+    rig.call(method(12), 0);
+    rig.trust_caller();
+    rig.call(method(11), 1);
+    assert_eq!(rig.take(), [calls(executor, method(12))]);
+    rig.call_ends(executor, 12, value());
+    assert_eq!(rig.take(), [answered(12, value()), calls(executor, method(11))]);
+
+    // Calls that went direct are reported to the controller in batches.
+    rig.call_ends(executor, 11, value());
+    assert_eq!(rig.take(), [answered(11, value())]);
+    rig.pass(SECOND);
+    let [Effect::ToController(FromWorker::CallsEnded(reports))] = &rig.take()[..] else {
+        panic!("calls are reported")
+    };
+    let calls: Vec<TaskId> = reports.iter().map(|report| report.task).collect();
+    assert_eq!(calls, [task_id(12), task_id(11)]);
+}
+
+#[test]
+fn a_caller_is_parked_until_it_is_known_to_live_and_fenced_if_it_does_not() {
+    let mut rig = Rig::new();
+    let executor = rig.host(ActorOptions::default());
+    rig.call(method(1), 0);
+    rig.call(method(2), 1);
+    assert_eq!(rig.take(), [tell(FromWorker::Watch { session: CALLER })], "asked once");
+    rig.controller_says(ToWorker::Watched { session: CALLER, alive: false });
+    assert_eq!(rig.take(), [Effect::FenceCaller(CALLER)]);
+    assert_eq!(rig.worker.counters().fenced, 2);
+
+    rig.call(method(3), 0);
+    rig.trust_caller();
+    assert_eq!(rig.take(), [calls(executor, method(3))]);
+}
+
+#[test]
+fn the_calls_of_a_caller_go_with_its_session() {
+    let mut rig = Rig::new();
+    let executor = rig.host(ActorOptions::default());
+    rig.call(method(1), 0);
+    rig.trust_caller();
+    rig.call(method(2), 1);
+    rig.take();
+
+    rig.controller_says(ToWorker::SessionEnded { session: CALLER });
+    let interrupt = Effect::Interrupt { executor, task: task_id(1) };
+    assert_eq!(rig.take(), [Effect::FenceCaller(CALLER), interrupt]);
+    rig.call_ends(executor, 1, value());
+    assert_eq!(rig.take(), [], "nobody wants the answer, and the second call never ran");
+}
+
+#[test]
+fn an_answer_that_names_things_leaves_when_they_are_held_for_its_caller() {
+    let mut rig = Rig::new();
+    let executor = rig.host(ActorOptions::default());
+    rig.call(method(1), 0);
+    rig.trust_caller();
+    rig.take();
+    let contains = vec![Thing::Object(ObjectId::of(task_id(90), 0))];
+    let named = Value { contains: contains.clone(), ..value() };
+    rig.call_ends(executor, 1, named.clone());
+    let (call, to, kept) = (tried(1), CALLER, Vec::new());
+    let entrust = FromWorker::Entrust { call, to, contains, instance: ACTOR, kept };
+    assert_eq!(rig.take(), [tell(entrust)]);
+    rig.controller_says(ToWorker::Entrusted { call });
+    assert_eq!(rig.take(), [answered(1, named)]);
+}
+
+#[test]
+fn when_an_actor_dies_its_running_call_is_lost_and_those_that_wait_are_refused() {
+    let mut rig = Rig::new();
+    let executor = rig.host(ActorOptions::default());
+    rig.call(method(1), 0);
+    rig.trust_caller();
+    rig.call(method(2), 1);
+    rig.take();
+    rig.dies(executor);
+    let lost = answer(FromHost::CallLost { attempt: tried(1), error: crashed() });
+    let reason = Refusal::NotHere;
+    let waited = answer(FromHost::CallRefused { attempt: tried(2), reason });
+    let died = tell(FromWorker::ActorDied { instance: ACTOR, error: crashed() });
+    assert_eq!(rig.take(), [lost, waited, died]);
+
+    rig.call(method(3), 2);
+    assert_eq!(rig.take(), [answer(FromHost::CallRefused { attempt: tried(3), reason })]);
+}
+
+#[test]
+fn an_actor_that_nobody_calls_ends_after_its_idle_time() {
+    let mut rig = Rig::new();
+    let idle_ttl = Some(10 * SECOND);
+    let executor = rig.host(ActorOptions { idle_ttl, ..ActorOptions::default() });
+    rig.pass(8 * SECOND);
+    rig.call(method(1), 0);
+    rig.trust_caller();
+    rig.call_ends(executor, 1, value());
+    rig.take();
+    rig.pass(2 * SECOND);
+    assert!(!rig.take().contains(&Effect::Kill { executor }), "it was called two seconds ago");
+    rig.pass(8 * SECOND);
+    assert_eq!(rig.take(), [Effect::Kill { executor }]);
+    rig.dies(executor);
+    assert_eq!(rig.take(), [tell(FromWorker::ActorDestroyed { instance: ACTOR, idle: true })]);
+}
+
+// Leaving.
+
+#[test]
+fn a_draining_worker_finishes_what_runs_and_leaves() {
+    let mut rig = Rig::new();
+    let runs = rig.start(task(1));
+    rig.assign(task(2), None);
+    let hosts = rig.host(ActorOptions::default());
+    rig.controller_says(ToWorker::Drain { grace: 20 * SECOND });
+    let backlog = refused(2, Refusal::Draining);
+    let kill = |executor| Effect::Kill { executor };
+    assert_eq!(rig.take(), [tell(FromWorker::Draining), backlog, kill(hosts)]);
+    rig.assign(task(3), Some(one_cpu()));
+    assert_eq!(rig.take(), [refused(3, Refusal::Draining)]);
+
+    rig.dies(hosts);
+    assert_eq!(rig.take(), [tell(FromWorker::ActorDestroyed { instance: ACTOR, idle: false })]);
+    rig.ends(runs, 1, Ok(vec![value()]));
+    let over = ended(1, End::Finished(vec![value()]), Duration::ZERO);
+    assert_eq!(rig.take(), [kill(runs), over, tell(FromWorker::Leaving), Effect::Drained]);
+}
+
+#[test]
+fn what_still_runs_when_the_grace_is_over_goes_back_at_no_cost() {
+    let mut rig = Rig::new();
+    let executor = rig.start(task(1));
+    rig.happens(Event::DrainAsked { grace: 20 * SECOND });
+    assert_eq!(rig.take(), [tell(FromWorker::Draining)]);
+    rig.pass(20 * SECOND);
+    let back = refused(1, Refusal::Draining);
+    let leaves = [tell(FromWorker::Leaving), Effect::Drained];
+    assert_eq!(rig.take(), [vec![Effect::Kill { executor }, back], leaves.into()].concat());
+    rig.dies(executor);
+    assert_eq!(rig.take(), []);
+}

@@ -1,0 +1,160 @@
+//! Actors: made once, called many times, one call after another.
+
+use crate::client::{Client, TaskHandle};
+use crate::codec::{Arguments, arguments};
+use marline_runtime::core::error::Error;
+use marline_runtime::core::id::{ActorId, Thing};
+use marline_runtime::core::resources::Resources;
+use marline_runtime::core::spec::{
+    ActorOptions, ActorSpec, Budget, Lifetime, Target, TaskOptions, TaskSpec,
+};
+use marline_runtime::{new_actor_id, new_task_id};
+use serde::de::DeserializeOwned;
+use std::sync::Arc;
+
+/// An actor to be created.
+pub struct ActorBuilder<'a> {
+    client: &'a Client,
+    class: Arc<str>,
+    name: Option<Arc<str>>,
+    namespace: Arc<str>,
+    options: ActorOptions,
+}
+
+impl<'a> ActorBuilder<'a> {
+    pub(crate) fn new(client: &'a Client, class: &str) -> ActorBuilder<'a> {
+        ActorBuilder {
+            client,
+            class: class.into(),
+            name: None,
+            namespace: "default".into(),
+            options: ActorOptions::default(),
+        }
+    }
+
+    /// The name it is found by, in the namespace `default`.
+    pub fn name(mut self, name: &str) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// The namespace its name counts in.
+    pub fn namespace(mut self, namespace: &str) -> Self {
+        self.namespace = namespace.into();
+        self
+    }
+
+    /// If an actor has the name already, that is the one that is meant.
+    pub fn get_if_exists(mut self) -> Self {
+        self.options.get_if_exists = true;
+        self
+    }
+
+    /// It lives until it is deleted, not until its last handle goes.
+    pub fn detached(mut self) -> Self {
+        self.options.lifetime = Lifetime::Detached;
+        self
+    }
+
+    /// How often it may be made again after it was lost (never, unless said otherwise).
+    pub fn max_restarts(mut self, budget: Budget) -> Self {
+        self.options.max_restarts = budget;
+        self
+    }
+
+    /// How often a call that may have run is sent again (never, unless said otherwise).
+    pub fn max_task_retries(mut self, budget: Budget) -> Self {
+        self.options.max_task_retries = budget;
+        self
+    }
+
+    /// What it takes while it lives (nothing, unless said otherwise).
+    pub fn resources(mut self, resources: Resources) -> Self {
+        self.options.resources = resources;
+        self
+    }
+
+    /// All options at once.
+    pub fn options(mut self, options: ActorOptions) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// Creates it. Calls wait until it is ready; a constructor that fails fails them.
+    pub fn create(self, args: impl Arguments) -> Result<ActorHandle, Error> {
+        let client = self.client.clone();
+        let (args, needs) = arguments(&args)?;
+        let spec = ActorSpec {
+            id: new_actor_id(),
+            class: self.class,
+            args,
+            needs,
+            holds: Vec::new(),
+            name: self.name,
+            namespace: self.namespace,
+            options: Arc::new(self.options),
+        };
+        let actor = client.inner.create_actor(Arc::new(spec))?.wait()??;
+        Ok(ActorHandle::new(client, actor))
+    }
+}
+
+/// A handle to an actor. The actor lives at least as long as one of them, and its calls.
+pub struct ActorHandle {
+    client: Client,
+    id: ActorId,
+    options: Arc<TaskOptions>,
+}
+
+impl ActorHandle {
+    pub(crate) fn new(client: Client, id: ActorId) -> ActorHandle {
+        let options = TaskOptions { max_retries: Budget::Unlimited, ..TaskOptions::default() };
+        ActorHandle { client, id, options: Arc::new(options) }
+    }
+
+    /// The actor's id.
+    pub fn id(&self) -> ActorId {
+        self.id
+    }
+
+    /// Calls a method. Calls through handles of one client run in the order in which they were made.
+    pub fn call<T: DeserializeOwned>(
+        &self,
+        method: &str,
+        args: impl Arguments,
+    ) -> Result<TaskHandle<T>, Error> {
+        let (args, needs) = arguments(&args)?;
+        let values = needs.iter().map(|object| self.client.inner.get(*object)?.wait()?);
+        let values = values.collect::<Result<Vec<_>, Error>>()?;
+        let spec = TaskSpec {
+            id: new_task_id(),
+            target: Target::Method { actor: self.id, method: method.into() },
+            args,
+            needs,
+            holds: Vec::new(),
+            returns: 1,
+            options: self.options.clone(),
+        };
+        let id = spec.id;
+        let pending = self.client.inner.call(Arc::new(spec), values, None)?;
+        Ok(TaskHandle::new(self.client.clone(), id, pending))
+    }
+
+    /// Ends the actor for good.
+    pub fn delete(&self) -> Result<(), Error> {
+        self.client.inner.delete_actor(self.id)
+    }
+}
+
+impl Clone for ActorHandle {
+    fn clone(&self) -> Self {
+        self.client.inner.retain(Thing::Actor(self.id));
+        ActorHandle { client: self.client.clone(), id: self.id, options: self.options.clone() }
+    }
+}
+
+impl Drop for ActorHandle {
+    fn drop(&mut self) {
+        self.client.inner.release(Thing::Actor(self.id));
+    }
+}

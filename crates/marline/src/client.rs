@@ -1,0 +1,225 @@
+//! What a program that submits work uses: tasks, their handles, values.
+
+use crate::actor::{ActorBuilder, ActorHandle};
+use crate::codec::{Arguments, arguments, decode, encode};
+use marline_runtime::core::error::Error;
+use marline_runtime::core::id::{ActorId, ObjectId, TaskId, Thing};
+use marline_runtime::core::payload::Outcome;
+use marline_runtime::core::resources::Resources;
+use marline_runtime::core::spec::{Budget, RetryOn, Target, TaskOptions, TaskSpec};
+use marline_runtime::{Pending, new_task_id};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+/// A client of a cluster. Cheap to clone.
+#[derive(Clone)]
+pub struct Client {
+    pub(crate) inner: marline_runtime::Client,
+}
+
+impl Client {
+    pub(crate) fn new(inner: marline_runtime::Client) -> Client {
+        Client { inner }
+    }
+
+    /// A task that calls the function of this name.
+    pub fn task(&self, name: &str) -> TaskBuilder<'_> {
+        TaskBuilder { client: self, name: name.into(), options: TaskOptions::default() }
+    }
+
+    /// An actor of the class of this name.
+    pub fn actor(&self, class: &str) -> ActorBuilder<'_> {
+        ActorBuilder::new(self, class)
+    }
+
+    /// The actor that has this name.
+    pub fn get_actor(&self, namespace: &str, name: &str) -> Result<ActorHandle, Error> {
+        let actor: ActorId = self.inner.find_actor(namespace, name)?.wait()??;
+        Ok(ActorHandle::new(self.clone(), actor))
+    }
+
+    /// Puts a value where tasks can use it by reference.
+    ///
+    /// ```
+    /// use marline::{Cluster, Program};
+    ///
+    /// let program = Program::new().task("len", |words: Vec<String>| words.len());
+    /// let cluster = Cluster::local(program)?;
+    /// let client = cluster.client();
+    /// let words = client.put(&vec!["a".to_owned(), "b".to_owned()])?;
+    /// assert_eq!(client.task("len").submit::<usize>((&words,))?.wait()?, 2);
+    /// assert_eq!(client.get(&words)?.len(), 2);
+    /// # Ok::<(), marline::Error>(())
+    /// ```
+    pub fn put<T: Serialize>(&self, value: &T) -> Result<ObjectRef<T>, Error> {
+        let id = self.inner.put(encode(value)?.into())?;
+        Ok(ObjectRef { client: self.clone(), id, value: PhantomData })
+    }
+
+    /// Gets the value of a reference, blocking this thread until there is one.
+    pub fn get<T: DeserializeOwned>(&self, object: &ObjectRef<T>) -> Result<T, Error> {
+        decode(&self.inner.get(object.id)?.wait()??.payload)
+    }
+}
+
+/// A task to be submitted.
+pub struct TaskBuilder<'a> {
+    client: &'a Client,
+    name: Arc<str>,
+    options: TaskOptions,
+}
+
+impl TaskBuilder<'_> {
+    /// What it takes while it runs (one CPU, unless said otherwise).
+    pub fn resources(mut self, resources: Resources) -> Self {
+        self.options.resources = resources;
+        self
+    }
+
+    /// How often it may run again after its executor or worker was lost (3, unless said otherwise).
+    pub fn max_retries(mut self, budget: Budget) -> Self {
+        self.options.max_retries = budget;
+        self
+    }
+
+    /// Which failures of its own code count as a loss (none, unless said otherwise).
+    pub fn retry_on(mut self, retry_on: RetryOn) -> Self {
+        self.options.retry_on = retry_on;
+        self
+    }
+
+    /// How long one attempt may take.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.options.timeout = Some(timeout);
+        self
+    }
+
+    /// All options at once.
+    pub fn options(mut self, options: TaskOptions) -> Self {
+        self.options = options;
+        self
+    }
+
+    fn spec(self, args: &impl Arguments) -> Result<Arc<TaskSpec>, Error> {
+        let (args, needs) = arguments(args)?;
+        Ok(Arc::new(TaskSpec {
+            id: new_task_id(),
+            target: Target::Function(self.name),
+            args,
+            needs,
+            holds: Vec::new(),
+            returns: 1,
+            options: Arc::new(self.options),
+        }))
+    }
+
+    /// Submits it, blocking this thread as long as the cluster takes no more tasks.
+    pub fn submit<T: DeserializeOwned>(self, args: impl Arguments) -> Result<TaskHandle<T>, Error> {
+        let client = self.client.clone();
+        let spec = self.spec(&args)?;
+        let pending = client.inner.submit(spec.clone())?;
+        Ok(TaskHandle::new(client, spec.id, pending))
+    }
+
+    /// Submits it if the cluster takes it at once; `Exhausted`, naming the limit, if it does not.
+    pub fn try_submit<T: DeserializeOwned>(
+        self,
+        args: impl Arguments,
+    ) -> Result<TaskHandle<T>, Error> {
+        let client = self.client.clone();
+        let spec = self.spec(&args)?;
+        let pending = client.inner.try_submit(spec.clone())?;
+        Ok(TaskHandle::new(client, spec.id, pending))
+    }
+}
+
+/// A task that was submitted: await it, or [`wait`](TaskHandle::wait) for it. Dropping it does not stop
+/// the task.
+pub struct TaskHandle<T> {
+    id: TaskId,
+    pending: Pending<Outcome>,
+    object: ObjectRef<T>,
+}
+
+impl<T: DeserializeOwned> TaskHandle<T> {
+    pub(crate) fn new(client: Client, id: TaskId, pending: Pending<Outcome>) -> TaskHandle<T> {
+        let object = ObjectRef { client, id: ObjectId::of(id, 0), value: PhantomData };
+        TaskHandle { id, pending, object }
+    }
+
+    /// The task's id.
+    pub fn id(&self) -> TaskId {
+        self.id
+    }
+
+    /// Whether it has ended.
+    pub fn is_done(&self) -> bool {
+        self.pending.is_ready()
+    }
+
+    /// Blocks this thread until it has ended.
+    pub fn wait(self) -> Result<T, Error> {
+        decode_outcome(self.pending.wait()?)
+    }
+
+    /// Blocks this thread until it has ended, or the time is over: then it can be waited for again.
+    pub fn wait_timeout(&mut self, timeout: Duration) -> Result<T, Error> {
+        decode_outcome(self.pending.wait_timeout(timeout)?)
+    }
+
+    /// Asks it to stop; whoever waits for it gets `Cancelled`.
+    pub fn cancel(&self) {
+        self.object.client.inner.cancel(self.id, false);
+    }
+
+    /// Its result as an argument for other tasks, which then wait for it.
+    pub fn result(&self) -> ObjectRef<T> {
+        self.object.clone()
+    }
+}
+
+impl<T: DeserializeOwned> Future for TaskHandle<T> {
+    type Output = Result<T, Error>;
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let pending = Pin::new(&mut self.get_mut().pending);
+        Poll::Ready(decode_outcome(ready!(pending.poll(cx))?))
+    }
+}
+
+fn decode_outcome<T: DeserializeOwned>(outcome: Outcome) -> Result<T, Error> {
+    let values = outcome?;
+    let value = values.first().ok_or_else(|| Error::internal("a result without a value"))?;
+    decode(&value.payload)
+}
+
+/// A reference to a value: an argument for tasks, which get the value itself.
+pub struct ObjectRef<T> {
+    client: Client,
+    id: ObjectId,
+    value: PhantomData<fn() -> T>,
+}
+
+impl<T> ObjectRef<T> {
+    /// The object's id.
+    pub fn id(&self) -> ObjectId {
+        self.id
+    }
+}
+
+impl<T> Clone for ObjectRef<T> {
+    fn clone(&self) -> Self {
+        self.client.inner.retain(Thing::Object(self.id));
+        ObjectRef { client: self.client.clone(), id: self.id, value: PhantomData }
+    }
+}
+
+impl<T> Drop for ObjectRef<T> {
+    fn drop(&mut self) {
+        self.client.inner.release(Thing::Object(self.id));
+    }
+}

@@ -1,0 +1,195 @@
+//! Arguments and results as MessagePack: an array of arguments, each value as `serde` has it, structs
+//! as maps with names. A reference as an argument is an extension that stands for its value.
+
+use crate::client::ObjectRef;
+use marline_runtime::core::Error;
+use marline_runtime::core::id::ObjectId;
+use marline_runtime::core::payload::{Encoding, Payload, Value};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// The extension type that stands for the value of a reference; its data is the reference's index.
+const REFERENCE: i8 = 1;
+
+/// Arguments being encoded.
+#[derive(Default)]
+pub struct Encoder {
+    bytes: Vec<u8>,
+    count: u32,
+    pub(crate) needs: Vec<ObjectId>,
+}
+
+impl Encoder {
+    fn value<T: Serialize>(&mut self, value: &T) -> Result<(), Error> {
+        self.count += 1;
+        write(&mut self.bytes, value)
+    }
+
+    fn reference(&mut self, object: ObjectId) {
+        self.count += 1;
+        let index = self.needs.len() as u32;
+        self.needs.push(object);
+        rmp::encode::write_ext_meta(&mut self.bytes, 4, REFERENCE)
+            .expect("memory takes everything");
+        self.bytes.extend(index.to_be_bytes());
+    }
+
+    pub(crate) fn finish(self) -> (Payload, Vec<ObjectId>) {
+        let mut whole = Vec::with_capacity(self.bytes.len() + 5);
+        rmp::encode::write_array_len(&mut whole, self.count).expect("memory takes everything");
+        whole.extend(self.bytes);
+        (Payload::message_pack(whole), self.needs)
+    }
+}
+
+fn write<T: Serialize>(bytes: &mut Vec<u8>, value: &T) -> Result<(), Error> {
+    let mut serializer = rmp_serde::Serializer::new(bytes).with_struct_map();
+    value.serialize(&mut serializer).map_err(|error| {
+        Error::invalid(format!("{} cannot be encoded: {error}", std::any::type_name::<T>()))
+    })
+}
+
+/// A result, encoded.
+pub(crate) fn encode<T: Serialize>(value: &T) -> Result<Payload, Error> {
+    let mut bytes = Vec::new();
+    write(&mut bytes, value)?;
+    Ok(Payload::message_pack(bytes))
+}
+
+/// A result, decoded.
+pub(crate) fn decode<T: DeserializeOwned>(payload: &Payload) -> Result<T, Error> {
+    check_encoding(payload)?;
+    rmp_serde::from_slice(&payload.inline).map_err(|error| {
+        Error::invalid(format!("the value is not a {}: {error}", std::any::type_name::<T>()))
+    })
+}
+
+fn check_encoding(payload: &Payload) -> Result<(), Error> {
+    match payload.encoding {
+        Encoding::MessagePack => Ok(()),
+        Encoding::Pickle5 | Encoding::Raw => {
+            let message =
+                format!("the value is {:?}: only plain data crosses languages", payload.encoding);
+            Err(Error::unsupported(message))
+        }
+    }
+}
+
+/// Arguments, decoded one by one.
+pub(crate) struct Decoder<'a> {
+    bytes: &'a [u8],
+    values: &'a [Value],
+    left: u32,
+    given: u32,
+}
+
+impl<'a> Decoder<'a> {
+    pub fn new(payload: &'a Payload, values: &'a [Value]) -> Result<Decoder<'a>, Error> {
+        check_encoding(payload)?;
+        let mut bytes = &payload.inline[..];
+        let given = rmp::decode::read_array_len(&mut bytes)
+            .map_err(|_| Error::invalid("the arguments are not an array"))?;
+        Ok(Decoder { bytes, values, left: given, given })
+    }
+
+    pub fn next<T: DeserializeOwned>(&mut self) -> Result<T, Error> {
+        let number = self.given - self.left + 1;
+        self.left = self.left.checked_sub(1).ok_or_else(|| {
+            Error::invalid(format!("{} arguments were given, more are needed", self.given))
+        })?;
+        let wrong = |error: rmp_serde::decode::Error| {
+            Error::invalid(format!(
+                "argument {number} is not a {}: {error}",
+                std::any::type_name::<T>()
+            ))
+        };
+        if let Some(index) = self.reference() {
+            let value = self.values.get(index as usize);
+            let value = value.ok_or_else(|| Error::invalid("a reference without its value"))?;
+            check_encoding(&value.payload)?;
+            return rmp_serde::from_slice(&value.payload.inline).map_err(wrong);
+        }
+        T::deserialize(&mut rmp_serde::Deserializer::new(&mut self.bytes)).map_err(wrong)
+    }
+
+    /// If a reference is next, takes it and says which.
+    fn reference(&mut self) -> Option<u32> {
+        let mut rest = self.bytes;
+        let meta = rmp::decode::read_ext_meta(&mut rest).ok()?;
+        if meta.typeid != REFERENCE || meta.size != 4 || rest.len() < 4 {
+            return None;
+        }
+        let (index, rest) = rest.split_at(4);
+        self.bytes = rest;
+        Some(u32::from_be_bytes(index.try_into().expect("four bytes")))
+    }
+
+    pub fn finish(self) -> Result<(), Error> {
+        if self.left == 0 {
+            return Ok(());
+        }
+        let wanted = self.given - self.left;
+        Err(Error::invalid(format!("{} arguments were given, {wanted} are taken", self.given)))
+    }
+}
+
+/// One argument: a value, or a reference to one.
+pub trait Argument {
+    #[doc(hidden)]
+    fn encode(&self, encoder: &mut Encoder) -> Result<(), Error>;
+}
+
+impl<T: Serialize> Argument for T {
+    fn encode(&self, encoder: &mut Encoder) -> Result<(), Error> {
+        encoder.value(self)
+    }
+}
+
+impl<T> Argument for ObjectRef<T> {
+    fn encode(&self, encoder: &mut Encoder) -> Result<(), Error> {
+        encoder.reference(self.id());
+        Ok(())
+    }
+}
+
+impl<T> Argument for &ObjectRef<T> {
+    fn encode(&self, encoder: &mut Encoder) -> Result<(), Error> {
+        encoder.reference(self.id());
+        Ok(())
+    }
+}
+
+/// The arguments of a call: a tuple of values and [references](ObjectRef).
+pub trait Arguments {
+    #[doc(hidden)]
+    fn encode(&self, encoder: &mut Encoder) -> Result<(), Error>;
+}
+
+macro_rules! arguments {
+    ($($name:ident)*) => {
+        impl<$($name: Argument),*> Arguments for ($($name,)*) {
+            #[allow(non_snake_case, unused_variables)]
+            fn encode(&self, encoder: &mut Encoder) -> Result<(), Error> {
+                let ($($name,)*) = self;
+                $($name.encode(encoder)?;)*
+                Ok(())
+            }
+        }
+    };
+}
+
+arguments! {}
+arguments! { A }
+arguments! { A B }
+arguments! { A B C }
+arguments! { A B C D }
+arguments! { A B C D E }
+arguments! { A B C D E F }
+arguments! { A B C D E F G }
+arguments! { A B C D E F G H }
+
+pub(crate) fn arguments(args: &impl Arguments) -> Result<(Payload, Vec<ObjectId>), Error> {
+    let mut encoder = Encoder::default();
+    args.encode(&mut encoder)?;
+    Ok(encoder.finish())
+}

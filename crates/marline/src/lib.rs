@@ -1,0 +1,54 @@
+//! Marline: tasks and actors, from one process to many machines.
+//!
+//! ```
+//! use marline::{Cluster, Program};
+//!
+//! struct Counter(i64);
+//! impl Counter {
+//!     fn add(&mut self, n: i64) -> i64 {
+//!         self.0 += n;
+//!         self.0
+//!     }
+//! }
+//!
+//! let program = Program::new()
+//!     .task("square", |x: i64| x * x)
+//!     .actor("Counter", Counter, |counter| counter.method("add", Counter::add));
+//! let cluster = Cluster::local(program)?;
+//! let client = cluster.client();
+//!
+//! let squares: Vec<_> = (0..10_i64)
+//!     .map(|x| client.task("square").submit::<i64>((x,)))
+//!     .collect::<Result<_, _>>()?;
+//! let sum: i64 = squares.into_iter().map(|square| square.wait()).sum::<Result<_, _>>()?;
+//! assert_eq!(sum, 285);
+//!
+//! let counter = client.actor("Counter").create((100_i64,))?;
+//! assert_eq!(counter.call::<i64>("add", (7_i64,))?.wait()?, 107);
+//! # Ok::<(), marline::Error>(())
+//! ```
+//!
+//! Functions and actors are registered by name in a [`Program`]; arguments and results are plain data
+//! (anything that `serde` knows), so that other languages can call them.
+
+#![forbid(unsafe_code)]
+
+mod actor;
+mod client;
+mod cluster;
+mod codec;
+mod function;
+mod program;
+
+pub use actor::{ActorBuilder, ActorHandle};
+pub use client::{Client, ObjectRef, TaskBuilder, TaskHandle};
+pub use cluster::{Cluster, ClusterBuilder};
+pub use codec::Arguments;
+pub use function::{Constructor, Function, Method};
+pub use marline_channel as channel;
+pub use marline_runtime::core::controller::{Counters, WorkerStatus};
+pub use marline_runtime::core::error::{Error, ErrorKind};
+pub use marline_runtime::core::resources::{Amount, Resources};
+pub use marline_runtime::core::spec::{ActorOptions, Budget, Lifetime, RetryOn, TaskOptions};
+pub use marline_runtime::{Context, context};
+pub use program::{Class, Program};

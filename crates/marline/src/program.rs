@@ -1,0 +1,158 @@
+//! A program: the functions and actors that a worker provides, registered by name.
+
+use crate::function::{Constructor, Function, Method, fallible, plain};
+use marline_runtime::core::Error;
+use marline_runtime::core::payload::Payload;
+use marline_runtime::{Instance, Invocation, Reply};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::sync::{Arc, Mutex, PoisonError};
+
+type Code = Box<dyn Fn(&Invocation) -> Result<Payload, Error> + Send + Sync>;
+type Make = Box<dyn Fn(&Invocation) -> Result<Arc<dyn Instance>, Error> + Send + Sync>;
+
+/// Functions and actors by name. See the [crate](crate) for an example.
+#[derive(Default)]
+pub struct Program {
+    tasks: BTreeMap<String, Code>,
+    actors: BTreeMap<String, Make>,
+}
+
+impl Program {
+    /// A program that provides nothing yet.
+    pub fn new() -> Program {
+        Program::default()
+    }
+
+    /// Provides a function under a name.
+    pub fn task<Args, F>(mut self, name: &str, function: F) -> Program
+    where
+        F: Function<Args>,
+        F::Output: Serialize,
+    {
+        let code = move |invocation: &Invocation| function.invoke(invocation).and_then(plain);
+        self.tasks.insert(name.into(), Box::new(code));
+        self
+    }
+
+    /// Provides a function that may fail: its error's words and type reach whoever waits.
+    ///
+    /// ```
+    /// use marline::{Cluster, ErrorKind, Program};
+    ///
+    /// let program = Program::new().try_task("parse", |text: String| text.parse::<i64>());
+    /// let cluster = Cluster::local(program)?;
+    /// let parsed = cluster.client().task("parse").submit::<i64>(("seven",))?.wait();
+    /// assert_eq!(parsed.unwrap_err().kind(), ErrorKind::Failed);
+    /// # Ok::<(), marline::Error>(())
+    /// ```
+    pub fn try_task<Args, F, T, E>(mut self, name: &str, function: F) -> Program
+    where
+        F: Function<Args, Output = Result<T, E>>,
+        T: Serialize,
+        E: Display,
+    {
+        let code = move |invocation: &Invocation| function.invoke(invocation).and_then(fallible);
+        self.tasks.insert(name.into(), Box::new(code));
+        self
+    }
+
+    /// Provides an actor under a name: how it is made, and its methods.
+    pub fn actor<T, Args, C>(
+        mut self,
+        name: &str,
+        constructor: C,
+        methods: impl FnOnce(Class<T>) -> Class<T>,
+    ) -> Program
+    where
+        T: Send + 'static,
+        C: Constructor<T, Args>,
+    {
+        let class = Arc::new(methods(Class { methods: BTreeMap::new() }));
+        let make = move |invocation: &Invocation| {
+            let actor = Mutex::new(constructor.invoke(invocation)?);
+            Ok(Arc::new(Made { actor, class: class.clone() }) as Arc<dyn Instance>)
+        };
+        self.actors.insert(name.into(), Box::new(make));
+        self
+    }
+}
+
+type Call<T> = Box<dyn Fn(&mut T, &Invocation) -> Result<Payload, Error> + Send + Sync>;
+
+/// The methods of an actor.
+pub struct Class<T> {
+    methods: BTreeMap<String, Call<T>>,
+}
+
+impl<T: 'static> Class<T> {
+    /// Provides a method under a name.
+    pub fn method<Args, M>(mut self, name: &str, method: M) -> Class<T>
+    where
+        M: Method<T, Args>,
+        M::Output: Serialize,
+    {
+        let call = move |actor: &mut T, invocation: &Invocation| {
+            method.invoke(actor, invocation).and_then(plain)
+        };
+        self.methods.insert(name.into(), Box::new(call));
+        self
+    }
+
+    /// Provides a method that may fail.
+    pub fn try_method<Args, M, R, E>(mut self, name: &str, method: M) -> Class<T>
+    where
+        M: Method<T, Args, Output = Result<R, E>>,
+        R: Serialize,
+        E: Display,
+    {
+        let call = move |actor: &mut T, invocation: &Invocation| {
+            method.invoke(actor, invocation).and_then(fallible)
+        };
+        self.methods.insert(name.into(), Box::new(call));
+        self
+    }
+}
+
+struct Made<T> {
+    actor: Mutex<T>,
+    class: Arc<Class<T>>,
+}
+
+impl<T: Send + 'static> Instance for Made<T> {
+    fn call(&self, invocation: &Invocation) -> Result<Reply, Error> {
+        let method = self.class.methods.get(&*invocation.name).ok_or_else(|| {
+            let known: Vec<&str> = self.class.methods.keys().map(String::as_str).collect();
+            Error::not_found(format!("no method {:?}: this actor has {known:?}", &*invocation.name))
+        })?;
+        // A method that panicked leaves the actor as it is: its next caller finds out.
+        let mut actor = self.actor.lock().unwrap_or_else(PoisonError::into_inner);
+        method(&mut actor, invocation).map(reply)
+    }
+}
+
+fn reply(payload: Payload) -> Reply {
+    Reply { values: vec![payload.into()], kept: Vec::new() }
+}
+
+impl marline_runtime::Program for Program {
+    fn provides(&self) -> Vec<String> {
+        let actors = self.actors.keys().map(|name| format!("actor:{name}"));
+        self.tasks.keys().cloned().chain(actors).collect()
+    }
+
+    fn run(&self, invocation: &Invocation) -> Result<Reply, Error> {
+        let code = self.tasks.get(&*invocation.name).ok_or_else(|| {
+            Error::not_found(format!("no function {:?} in this program", &*invocation.name))
+        })?;
+        code(invocation).map(reply)
+    }
+
+    fn construct(&self, invocation: &Invocation) -> Result<Arc<dyn Instance>, Error> {
+        let make = self.actors.get(&*invocation.name).ok_or_else(|| {
+            Error::not_found(format!("no actor {:?} in this program", &*invocation.name))
+        })?;
+        make(invocation)
+    }
+}

@@ -1,0 +1,231 @@
+//! What a program that submits work holds: tasks, values, actors, and waiting for them.
+
+use crate::node::Node;
+use marline_channel::oneshot;
+use marline_core::error::{Error, ErrorKind, Ran};
+use marline_core::id::{ActorId, ObjectId, TaskId, Thing};
+use marline_core::payload::{Outcome, Value};
+use marline_core::spec::{ActorSpec, TaskSpec};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{self, Poll};
+use std::time::Duration;
+
+/// A client of a cluster. Cheap to clone; its session ends with the last clone.
+#[derive(Clone)]
+pub struct Client {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    node: Arc<Node>,
+    index: usize,
+    /// Whether the node lives for this client alone, and ends with it.
+    _owner: Option<Arc<dyn std::any::Any + Send + Sync>>,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.node.leave_client(self.index);
+    }
+}
+
+/// Something that was asked for and has not come: await it, or [`wait`](Pending::wait) for it.
+pub struct Pending<T> {
+    receiver: oneshot::Receiver<T>,
+}
+
+impl<T> Pending<T> {
+    /// Blocks this thread until it comes.
+    pub fn wait(mut self) -> Result<T, Error> {
+        self.receiver.recv().wait().map_err(|_| gone())
+    }
+
+    /// Blocks this thread until it comes, or the time is over; then it can be waited for again.
+    pub fn wait_timeout(&mut self, timeout: Duration) -> Result<T, Error> {
+        self.receiver.recv().timeout(timeout).wait().map_err(|error| match error.kind() {
+            marline_channel::ErrorKind::Timeout => {
+                Error::timeout(format!("nothing came within {timeout:?}; it may still come"))
+            }
+            _ => gone(),
+        })
+    }
+
+    /// Whether it has come.
+    pub fn is_ready(&self) -> bool {
+        self.receiver.is_settled()
+    }
+}
+
+impl<T> Future for Pending<T> {
+    type Output = Result<T, Error>;
+    fn poll(mut self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.receiver).poll(cx).map_err(|_| gone())
+    }
+}
+
+fn gone() -> Error {
+    Error::unavailable(Ran::Maybe, "the cluster was shut down while this was waited for")
+}
+
+impl Client {
+    pub(crate) fn new(
+        node: Arc<Node>,
+        owner: Option<Arc<dyn std::any::Any + Send + Sync>>,
+    ) -> Client {
+        let index = node.host_client();
+        Client { shared: Arc::new(Shared { node, index, _owner: owner }) }
+    }
+
+    /// Submits a task, if there is room; `Exhausted`, naming the limit, if there is none.
+    pub fn try_submit(&self, spec: Arc<TaskSpec>) -> Result<Pending<Outcome>, Error> {
+        let (waiter, receiver) = oneshot();
+        self.shared.node.enter(|state, _| {
+            let mut effects = Vec::new();
+            let seat = state.client(self.shared.index);
+            let task = spec.id;
+            seat.machine.submit(spec, &mut effects)?;
+            seat.tasks.insert(task, waiter);
+            state.client_effects(self.shared.index, effects);
+            Ok(Pending { receiver })
+        })
+    }
+
+    /// Submits a task, blocking this thread until there is room.
+    pub fn submit(&self, spec: Arc<TaskSpec>) -> Result<Pending<Outcome>, Error> {
+        loop {
+            let mut room = self.room();
+            match self.try_submit(spec.clone()) {
+                Err(error) if error.kind() == ErrorKind::Exhausted => {
+                    room.changed().wait().map_err(|_| gone())?;
+                }
+                result => return result,
+            }
+        }
+    }
+
+    /// Submits a task, waiting until there is room.
+    pub async fn submit_async(&self, spec: Arc<TaskSpec>) -> Result<Pending<Outcome>, Error> {
+        loop {
+            let mut room = self.room();
+            match self.try_submit(spec.clone()) {
+                Err(error) if error.kind() == ErrorKind::Exhausted => {
+                    room.changed().await.map_err(|_| gone())?;
+                }
+                result => return result,
+            }
+        }
+    }
+
+    fn room(&self) -> marline_channel::watch::Receiver<u64> {
+        self.shared.node.enter(|state, _| state.client(self.shared.index).room.subscribe())
+    }
+
+    /// Stops a task or a call; by force, if it does not stop by itself.
+    pub fn cancel(&self, task: TaskId, force: bool) {
+        self.with(|machine, effects| machine.cancel(task, force, effects));
+    }
+
+    /// Puts a value; it is held until it is [released](Client::release).
+    pub fn put(&self, value: Value) -> Result<ObjectId, Error> {
+        let object = ObjectId::of(crate::new_task_id(), 0);
+        self.with(|machine, effects| machine.put(object, value, effects))?;
+        Ok(object)
+    }
+
+    /// Gets the value of an object that this client holds.
+    pub fn get(&self, object: ObjectId) -> Result<Pending<Result<Value, Error>>, Error> {
+        let (waiter, receiver) = oneshot();
+        self.shared.node.enter(|state, _| {
+            let mut effects = Vec::new();
+            let seat = state.client(self.shared.index);
+            seat.machine.fetch(object, &mut effects)?;
+            seat.objects.entry(object).or_default().push(waiter);
+            state.client_effects(self.shared.index, effects);
+            Ok(Pending { receiver })
+        })
+    }
+
+    /// There is one more handle to a thing.
+    pub fn retain(&self, thing: Thing) {
+        self.with(|machine, effects| machine.retain(thing, effects));
+    }
+
+    /// There is one handle less to a thing.
+    pub fn release(&self, thing: Thing) {
+        self.with(|machine, effects| machine.release(thing, effects));
+    }
+
+    /// Creates an actor, or finds the one that has its name.
+    pub fn create_actor(
+        &self,
+        spec: Arc<ActorSpec>,
+    ) -> Result<Pending<Result<ActorId, Error>>, Error> {
+        let (waiter, receiver) = oneshot();
+        self.shared.node.enter(|state, _| {
+            let mut effects = Vec::new();
+            let seat = state.client(self.shared.index);
+            let id = spec.id;
+            seat.machine.create_actor(spec, &mut effects)?;
+            seat.creating.insert(id, waiter);
+            state.client_effects(self.shared.index, effects);
+            Ok(Pending { receiver })
+        })
+    }
+
+    /// Finds an actor by its name.
+    pub fn find_actor(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Pending<Result<ActorId, Error>>, Error> {
+        let (waiter, receiver) = oneshot();
+        self.shared.node.enter(|state, _| {
+            let mut effects = Vec::new();
+            let seat = state.client(self.shared.index);
+            seat.next_request += 1;
+            let request = seat.next_request;
+            seat.machine.find_actor(request, namespace.into(), name.into(), &mut effects)?;
+            seat.finding.insert(request, waiter);
+            state.client_effects(self.shared.index, effects);
+            Ok(Pending { receiver })
+        })
+    }
+
+    /// Ends an actor for good.
+    pub fn delete_actor(&self, actor: ActorId) -> Result<(), Error> {
+        self.with(|machine, effects| machine.delete_actor(actor, effects))
+    }
+
+    /// Calls an actor; the values of the objects that the call needs go along.
+    pub fn call(
+        &self,
+        spec: Arc<TaskSpec>,
+        values: Vec<Value>,
+        deadline: Option<Duration>,
+    ) -> Result<Pending<Outcome>, Error> {
+        let (waiter, receiver) = oneshot();
+        self.shared.node.enter(|state, now| {
+            let mut effects = Vec::new();
+            let seat = state.client(self.shared.index);
+            let call = spec.id;
+            let deadline = deadline.map(|deadline| now + deadline);
+            seat.machine.call(spec, values, deadline, &mut effects)?;
+            seat.tasks.insert(call, waiter);
+            state.client_effects(self.shared.index, effects);
+            Ok(Pending { receiver })
+        })
+    }
+
+    fn with<R>(
+        &self,
+        ask: impl FnOnce(&mut marline_core::client::Client, &mut Vec<marline_core::client::Effect>) -> R,
+    ) -> R {
+        self.shared.node.enter(|state, _| {
+            let mut effects = Vec::new();
+            let result = ask(&mut state.client(self.shared.index).machine, &mut effects);
+            state.client_effects(self.shared.index, effects);
+            result
+        })
+    }
+}

@@ -1,0 +1,68 @@
+//! A whole cluster in one process: for tests, for programs that need no more, and as the start of
+//! everything larger.
+
+use crate::client::Client;
+use crate::executor::Program;
+use crate::node::Node;
+use marline_core::controller::{self, Counters, WorkerInfo, WorkerStatus};
+use marline_core::resources::Resources;
+use marline_core::schedule::Provided;
+use marline_core::worker;
+use std::sync::Arc;
+
+/// A controller and workers in this process, with executors on threads. Ends when it is dropped.
+pub struct Cluster {
+    node: Arc<Node>,
+}
+
+impl Cluster {
+    /// Starts a controller and `workers` workers that each offer `resources` and run `program`.
+    pub fn local(workers: usize, resources: Resources, program: Arc<dyn Program>) -> Cluster {
+        let node = Node::new();
+        node.host_controller(controller::Config::default());
+        let cluster = Cluster { node };
+        for _ in 0..workers {
+            cluster.add_worker(resources.clone(), program.clone());
+        }
+        cluster
+    }
+
+    /// Starts another worker.
+    pub fn add_worker(&self, resources: Resources, program: Arc<dyn Program>) {
+        let names = program.provides().into_iter().map(Arc::from).collect();
+        let info = WorkerInfo {
+            address: Some("here".into()),
+            hostname: "localhost".into(),
+            pid: std::process::id(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            resources,
+            provides: Arc::new(Provided { names, preemptible: false }),
+        };
+        self.node.host_worker(program, info, worker::Config::default());
+    }
+
+    /// A client of this cluster.
+    pub fn client(&self) -> Client {
+        Client::new(self.node.clone(), None)
+    }
+
+    /// What happened so far.
+    pub fn counters(&self) -> Counters {
+        self.node
+            .enter(|state, _| state.controller().map(controller::Controller::counters))
+            .unwrap_or_default()
+    }
+
+    /// The workers, and what is free there.
+    pub fn workers(&self) -> Vec<WorkerStatus> {
+        self.node
+            .enter(|state, _| state.controller().map(controller::Controller::list_workers))
+            .unwrap_or_default()
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.node.close();
+    }
+}

@@ -1,0 +1,37 @@
+//! Processes, threads and sockets around the decisions of [`marline_core`].
+//!
+//! A [`Node`](node) hosts the machines of one process, any of controller, worker and client, under one
+//! lock, and runs what happens to completion: a message between two machines of the process is a
+//! function call, not a socket. So an embedded submission decides, on the caller's own thread, which
+//! executor runs it; the executor's thread decides who hears of its end.
+//!
+//! Nothing here decides: an `if` about a task, an actor or a session belongs in `marline-core`.
+
+#![forbid(unsafe_code)]
+
+mod client;
+mod clock;
+mod cluster;
+mod executor;
+mod node;
+
+pub use client::{Client, Pending};
+pub use cluster::Cluster;
+pub use executor::{Context, Instance, Invocation, Program, Reply, context};
+pub use marline_core as core;
+
+use marline_core::id::{ActorId, SessionId, TaskId};
+
+/// A new id for a task or a call, that no other process makes.
+pub fn new_task_id() -> TaskId {
+    TaskId::from_u128(uuid::Uuid::now_v7().as_u128())
+}
+
+/// A new id for an actor.
+pub fn new_actor_id() -> ActorId {
+    ActorId::from_u128(uuid::Uuid::now_v7().as_u128())
+}
+
+fn new_session_id() -> SessionId {
+    SessionId::from_u128(uuid::Uuid::now_v7().as_u128())
+}

@@ -1,0 +1,195 @@
+//! A node: the machines of one process, under one lock, and what happens between them run to
+//! completion.
+//!
+//! Whoever brings an event (a user's call, an executor's end, a timer) takes the lock, hands the event
+//! to its machine, and does what the machines say until they say nothing more. Messages between
+//! machines of this process are queued in `todo` and handled in order before the lock is released.
+//!
+//! What must happen outside the lock (waking those who wait for a result) is collected and done after
+//! it is released. Commands to executors are sent under the lock, so that their order is the order
+//! in which they were decided; sending never blocks.
+
+mod controller;
+mod seats;
+mod timer;
+
+use crate::clock::Clock;
+use crate::executor::Program;
+use marline_channel::oneshot;
+use marline_core::Error;
+use marline_core::client;
+use marline_core::controller::{self as controller_machine, Controller};
+use marline_core::id::{ActorId, Session};
+use marline_core::map::Map;
+use marline_core::payload::{Outcome, Value};
+use marline_core::time::Time;
+use marline_core::worker;
+use seats::{ClientSeat, WorkerSeat};
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
+
+/// See the [module](self).
+pub(crate) struct Node {
+    state: Mutex<State>,
+    clock: Clock,
+    /// Told when the next wake-up is earlier than the timer thread thinks, and when it is to end.
+    alarm: Condvar,
+    me: Weak<Node>,
+}
+
+/// What a node hosts.
+#[derive(Default)]
+pub(crate) struct State {
+    controller: Option<Controller>,
+    workers: Vec<WorkerSeat>,
+    clients: Vec<Option<ClientSeat>>,
+    /// Where each session of this process sits.
+    seats: Map<Session, Seat>,
+    /// Who asks to join at the moment.
+    joining: Option<Seat>,
+    todo: VecDeque<Todo>,
+    /// Done when the lock is released.
+    outside: Vec<Outside>,
+    /// When the timer thread wakes.
+    alarm_at: Option<Time>,
+    closed: bool,
+}
+
+/// A place at a node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Seat {
+    Worker(usize),
+    Client(usize),
+}
+
+/// What is to be handled before the lock is released.
+enum Todo {
+    Controller(controller_machine::Event),
+    Worker(usize, worker::Event),
+    Client(usize, client::Event),
+}
+
+/// What is done when the lock is released.
+enum Outside {
+    Ended(oneshot::Sender<Outcome>, Outcome),
+    Actor(oneshot::Sender<Result<ActorId, Error>>, Result<ActorId, Error>),
+    Object(oneshot::Sender<Result<Value, Error>>, Result<Value, Error>),
+}
+
+impl Outside {
+    fn carry_out(self) {
+        // Whoever waited may have given up: then nobody is told.
+        match self {
+            Outside::Ended(waiter, outcome) => drop(waiter.send(outcome)),
+            Outside::Actor(waiter, actor) => drop(waiter.send(actor)),
+            Outside::Object(waiter, value) => drop(waiter.send(value)),
+        }
+    }
+}
+
+impl Node {
+    /// A node that hosts nothing yet.
+    pub fn new() -> Arc<Node> {
+        let node = Arc::new_cyclic(|me| Node {
+            state: Mutex::new(State::default()),
+            clock: Clock::new(),
+            alarm: Condvar::new(),
+            me: me.clone(),
+        });
+        timer::start(&node);
+        node
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no user code runs under a node's lock")
+    }
+
+    /// Does something with the state, and everything that follows from it.
+    pub(crate) fn enter<R>(&self, what: impl FnOnce(&mut State, Time) -> R) -> R {
+        let now = self.clock.now();
+        let mut state = self.lock();
+        let result = what(&mut state, now);
+        self.run_to_completion(&mut state, now);
+        let outside = std::mem::take(&mut state.outside);
+        if let Some(next) = state.next_wake()
+            && state.alarm_at.is_none_or(|at| next < at)
+        {
+            state.alarm_at = Some(next);
+            self.alarm.notify_one();
+        }
+        drop(state);
+        for outside in outside {
+            outside.carry_out();
+        }
+        result
+    }
+
+    fn run_to_completion(&self, state: &mut State, now: Time) {
+        while let Some(todo) = state.todo.pop_front() {
+            match todo {
+                Todo::Controller(event) => state.controller_event(now, event),
+                Todo::Worker(index, event) => state.worker_event(&self.me, now, index, event),
+                Todo::Client(index, event) => state.client_event(now, index, event),
+            }
+        }
+    }
+
+    /// Starts a controller here.
+    pub fn host_controller(&self, config: controller_machine::Config) {
+        self.enter(|state, _| state.controller = Some(Controller::new(config)));
+    }
+
+    /// Starts a worker here, which runs the program on threads.
+    pub fn host_worker(
+        &self,
+        program: Arc<dyn Program>,
+        offer: controller_machine::WorkerInfo,
+        config: worker::Config,
+    ) {
+        self.enter(|state, _| state.join_worker(program, offer, config));
+    }
+
+    /// Starts a client here; says which.
+    pub fn host_client(&self) -> usize {
+        self.enter(|state, _| state.join_client())
+    }
+
+    /// Ends a client's session.
+    pub fn leave_client(&self, index: usize) {
+        self.enter(|state, _| state.leave_client(index));
+    }
+
+    /// An executor said something.
+    pub(crate) fn executor_said(&self, worker: usize, event: worker::Event) {
+        self.enter(|state, _| state.todo.push_back(Todo::Worker(worker, event)));
+    }
+
+    /// Ends everything here: executors stop when they are idle, whoever waits is told.
+    pub fn close(&self) {
+        self.enter(|state, _| state.close());
+        self.alarm.notify_all();
+    }
+}
+
+impl State {
+    /// When something is due.
+    fn next_wake(&self) -> Option<Time> {
+        let controller = self.controller.as_ref().and_then(Controller::next_wake);
+        let workers = self.workers.iter().filter_map(|seat| seat.machine.next_wake());
+        let clients = self.clients.iter().flatten().filter_map(|seat| seat.machine.next_wake());
+        workers.chain(clients).chain(controller).min()
+    }
+
+    /// Has every machine look at the clock.
+    fn time_passed(&mut self) {
+        if self.controller.is_some() {
+            self.todo.push_back(Todo::Controller(controller_machine::Event::TimePassed));
+        }
+        for index in 0..self.workers.len() {
+            self.todo.push_back(Todo::Worker(index, worker::Event::TimePassed));
+        }
+        for index in 0..self.clients.len() {
+            self.todo.push_back(Todo::Client(index, client::Event::TimePassed));
+        }
+    }
+}

@@ -30,6 +30,7 @@ use crate::message::{ToClient, Try};
 use crate::time::Time;
 use call::{ActorView, Call};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Timer {
@@ -60,8 +61,8 @@ pub struct Client {
     numbered: Map<ActorId, (ActorEpoch, u64)>,
     /// Calls that were given up while a worker had them: its answer may still name things.
     abandoned: Map<Try, Session>,
-    /// Workers that were spoken to.
-    hosts: Set<Session>,
+    /// Workers that were spoken to, and where they listen.
+    hosts: Map<Session, Arc<str>>,
     /// How many handles there are to each thing.
     handles: Map<Thing, u32>,
     /// How many calls and fetches that have not ended need each thing.
@@ -96,7 +97,7 @@ impl Client {
                 }
             }
             Event::HostSaid { host, message } => {
-                if self.hosts.contains(&host) {
+                if self.hosts.contains_key(&host) {
                     self.host_said(host, message, effects);
                 }
             }
@@ -124,7 +125,7 @@ impl Client {
             ToClient::ActorFound { request, actor } => self.actor_found(request, actor, effects),
             ToClient::ActorChanged { actor, place } => self.actor_changed(actor, place, effects),
             ToClient::SessionEnded { session } => {
-                if self.hosts.contains(&session) {
+                if self.hosts.contains_key(&session) {
                     effects.push(Effect::CloseHost { host: session });
                 }
             }

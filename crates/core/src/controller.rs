@@ -257,7 +257,7 @@ impl Controller {
                 Timer::Check(id, epoch) => self.check_session(now, id, epoch, effects),
                 Timer::Retry(task, attempt) => self.retry(now, task, attempt, effects),
                 Timer::Restart(actor, epoch) => self.restart_is_due(actor, epoch),
-                Timer::Reopen(id, epoch) => self.reopen(id, epoch),
+                Timer::Reopen(id, epoch) => self.reopen(now, id, epoch),
                 Timer::Forget => self.forget_results(now, effects),
             }
         }

@@ -97,6 +97,8 @@ struct Worker {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Occupancy {
     slots: u32,
+    /// Slots whose tasks wait for other work: they will not be left to anybody soon.
+    lent: u32,
     backlog: u32,
 }
 
@@ -276,7 +278,8 @@ impl Schedule {
     }
 
     /// The work of a grant waits for other work: its CPUs are free for now.
-    pub fn lend_cpu(&mut self, slot: WorkerSlot, grant: &Grant) {
+    pub fn lend_cpu(&mut self, slot: WorkerSlot, shape: ShapeId, grant: &Grant) {
+        self.occupy(slot, shape, |occupancy| occupancy.lent += 1);
         self.unlist(slot);
         self.worker_mut(slot).account.lend_cpu(grant);
         self.list(slot);
@@ -284,7 +287,8 @@ impl Schedule {
     }
 
     /// It goes on.
-    pub fn reclaim_cpu(&mut self, slot: WorkerSlot, grant: &Grant) {
+    pub fn reclaim_cpu(&mut self, slot: WorkerSlot, shape: ShapeId, grant: &Grant) {
+        self.occupy(slot, shape, |occupancy| occupancy.lent -= 1);
         self.unlist(slot);
         self.worker_mut(slot).account.reclaim_cpu(grant);
         self.list(slot);
@@ -335,8 +339,8 @@ impl Schedule {
         }
         let shortest = pools.iter().filter_map(|pool| self.pools[*pool].shortest_backlog(id));
         let (backlog, slot) = shortest.min()?;
-        let slots = self.worker(slot).shapes[&id].slots;
-        if backlog >= depth * slots {
+        let here = self.worker(slot).shapes[&id];
+        if backlog >= depth * (here.slots - here.lent) {
             return None;
         }
         Some(self.place_in_backlog(id, slot))
@@ -450,8 +454,11 @@ impl Schedule {
     /// Why work of this demand does not run now, if nothing could ever run it here.
     pub fn why_infeasible(&self, key: &ShapeKey) -> Option<String> {
         let mut best: Option<&Account> = None;
+        let mut only_preemptible = false;
         for worker in self.workers.iter().flatten().filter(|worker| worker.open) {
-            if self.pools[worker.pool].provides.serves(key) {
+            let provides = &self.pools[worker.pool].provides;
+            only_preemptible |= provides.provides(&key.requires);
+            if provides.serves(key) {
                 if worker.account.could_ever_fit(&key.resources) {
                     return None;
                 }
@@ -461,8 +468,18 @@ impl Schedule {
             }
         }
         Some(match best {
-            None if self.workers.iter().flatten().all(|worker| !worker.open) => {
+            None if self.workers.iter().flatten().next().is_none() => {
                 "no worker is here: start one with `marline worker`".into()
+            }
+            None if self.workers.iter().flatten().all(|worker| !worker.open) => {
+                "no worker takes work now: those here are joining, suspected, paused or draining"
+                    .into()
+            }
+            None if only_preemptible => {
+                format!(
+                    "only preemptible workers provide {:?}, and it must not run on one",
+                    &*key.requires
+                )
             }
             None => format!("no worker provides {:?}", &*key.requires),
             Some(best) => format!(

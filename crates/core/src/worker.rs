@@ -81,8 +81,10 @@ pub struct Counters {
 enum Timer {
     /// The lease is over.
     Lease,
-    /// An attempt took too long, or did not stop by itself.
-    Attempt(TaskId),
+    /// An attempt takes too long.
+    Timeout(Try),
+    /// An attempt did not stop by itself.
+    Grace(Try),
     /// A call took too long.
     Call(ActorId, TaskId),
     /// An actor may have been idle for too long.

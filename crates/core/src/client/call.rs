@@ -153,6 +153,7 @@ impl Client {
             ));
         };
         let id = spec.id;
+        self.must_be_new(id)?;
         let view = self.view(actor, effects);
         view.next_order += 1;
         let order = view.next_order;
@@ -218,7 +219,7 @@ impl Client {
             if call.state != State::Waiting {
                 continue;
             }
-            if self.hosts.insert(host) {
+            if self.hosts.insert(host, address.clone()).is_none() {
                 effects.push(Effect::ToController(FromClient::Watch { session: host }));
             }
             call.attempt = call.attempt.next();
@@ -412,21 +413,13 @@ impl Client {
                 self.end_call(id, Err(error), effects);
             }
             State::Sent { host, .. } => {
-                let Some(address) = self.address_of(id) else { return };
+                let address = self.hosts[&host].clone();
                 let message = ToHost::CancelCall { call: id, force };
                 effects.push(Effect::ToHost { host, address, message });
             }
             State::Relayed => {
                 effects.push(Effect::ToController(FromClient::Cancel { task: id, force }))
             }
-        }
-    }
-
-    /// Where the instance that has a call listens, if that is still its actor's place.
-    fn address_of(&self, id: TaskId) -> Option<Arc<str>> {
-        match &self.actors[&self.calls[&id].actor].place {
-            ActorPlace::Ready { address, .. } => address.clone(),
-            ActorPlace::Nowhere | ActorPlace::Dead(_) => None,
         }
     }
 

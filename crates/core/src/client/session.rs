@@ -72,7 +72,7 @@ impl Client {
         for request in std::mem::take(&mut self.finding) {
             effects.push(Effect::ActorFound { request, actor: Err(gone(Ran::No)) });
         }
-        let mut hosts: Vec<Session> = self.hosts.drain().collect();
+        let mut hosts: Vec<Session> = self.hosts.drain().map(|(host, _)| host).collect();
         hosts.sort_unstable();
         effects.extend(hosts.into_iter().map(|host| Effect::CloseHost { host }));
         effects.push(Effect::Stopped(session));

@@ -14,6 +14,7 @@ impl Client {
     pub fn submit(&mut self, spec: Arc<TaskSpec>, effects: &mut Vec<Effect>) -> Result<(), Error> {
         self.must_be_joined()?;
         spec.validate()?;
+        self.must_be_new(spec.id)?;
         if self.submitted >= self.promised {
             return Err(Error::exhausted(
                 "the controller takes no more tasks now (max_pending_tasks): submit again when some ended",
@@ -21,6 +22,16 @@ impl Client {
         }
         self.submitted += 1;
         self.send_task(spec, effects);
+        Ok(())
+    }
+
+    /// Says so if this client waits for a task or call of this id already.
+    pub(super) fn must_be_new(&self, id: TaskId) -> Result<(), Error> {
+        if self.tasks.contains(&id) || self.calls.contains_key(&id) {
+            return Err(Error::already_exists(format!(
+                "{id} was submitted, and has not ended: make a new id"
+            )));
+        }
         Ok(())
     }
 

@@ -1,1 +1,408 @@
+//! Stories of a client: what its user wants, what happens to it, and what it then asks for.
 
+use super::*;
+use crate::error::{Error, ErrorKind, Ran};
+use crate::id::{Attempt, SessionEpoch, SessionId};
+use crate::lease::Terms;
+use crate::message::{ActorPlace, FromClient, FromHost, Refusal, ToHost};
+use crate::payload::{Outcome, Payload, Value};
+use crate::spec::{ActorOptions, Budget, Target, TaskSpec};
+use std::sync::Arc;
+use std::time::Duration;
+
+const SECOND: Duration = Duration::from_secs(1);
+const SESSION: Session = session(1);
+const HOST: Session = session(2);
+const NEXT_HOST: Session = session(3);
+const ACTOR: ActorId = ActorId::from_u128(7);
+
+/// A client that joined at time 0 and found [`ACTOR`], the time, and what it asked for that no test
+/// has looked at yet.
+struct Rig {
+    client: Client,
+    now: Time,
+    effects: Vec<Effect>,
+}
+
+impl Rig {
+    fn new() -> Rig {
+        let (now, effects) = (Time::ZERO, Vec::new());
+        let mut rig = Rig { client: Client::new(), now, effects };
+        rig.happens(Event::Joined { session: SESSION, terms: Terms::default(), asked_at: now });
+        rig.wants(|client, effects| client.find_actor(1, "".into(), "it".into(), effects)).unwrap();
+        rig.controller_says(ToClient::ActorFound { request: 1, actor: Ok(ACTOR) });
+        rig.actor_is(ActorPlace::Nowhere);
+        rig.take();
+        rig
+    }
+
+    /// Something happens; the client's state must add up after it.
+    fn happens(&mut self, event: Event) {
+        self.client.handle(self.now, event, &mut self.effects);
+        self.client.check_invariants();
+    }
+
+    /// The user wants something.
+    fn wants<R>(&mut self, wish: impl FnOnce(&mut Client, &mut Vec<Effect>) -> R) -> R {
+        let answer = wish(&mut self.client, &mut self.effects);
+        self.client.check_invariants();
+        answer
+    }
+
+    fn controller_says(&mut self, message: ToClient) {
+        self.happens(Event::ControllerSaid { session: SESSION, message });
+    }
+
+    fn host_says(&mut self, message: FromHost) {
+        self.happens(Event::HostSaid { host: HOST, message });
+    }
+
+    fn actor_is(&mut self, place: ActorPlace) {
+        self.controller_says(ToClient::ActorChanged { actor: ACTOR, place });
+    }
+
+    /// An instance is ready there, and lets lost calls be repeated so often.
+    fn actor_is_ready(&mut self, epoch: u64, host: Session, retries: u32) {
+        let max_task_retries = Budget::Times(retries);
+        let options = Arc::new(ActorOptions { max_task_retries, ..ActorOptions::default() });
+        let (epoch, address) = (ActorEpoch(epoch), Some("there".into()));
+        self.actor_is(ActorPlace::Ready { epoch, host, address, options });
+    }
+
+    fn call(&mut self, number: u128) {
+        self.call_by(number, None);
+    }
+
+    fn call_by(&mut self, number: u128, deadline: Option<Time>) {
+        let spec = Arc::new(method(number));
+        self.wants(|client, effects| client.call(spec, Vec::new(), deadline, effects)).unwrap();
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.now = self.now + time;
+        self.happens(Event::TimePassed);
+    }
+
+    /// The controller says that the host's session is over; these calls never left.
+    fn host_is_over(&mut self, unsent: Vec<Try>) {
+        self.controller_says(ToClient::SessionEnded { session: HOST });
+        assert_eq!(self.take(), [Effect::CloseHost { host: HOST }]);
+        self.happens(Event::HostClosed { host: HOST, unsent });
+    }
+
+    /// What was asked for since the last look.
+    fn take(&mut self) -> Vec<Effect> {
+        std::mem::take(&mut self.effects)
+    }
+
+    /// The one task or call that ended since the last look, with its error; nothing else happened.
+    fn fails(&mut self, number: u128) -> Error {
+        let effects = self.take();
+        let [Effect::Ended { task, outcome: Err(error) }] = &effects[..] else {
+            panic!("one failure, not {effects:?}")
+        };
+        assert_eq!(*task, task_id(number));
+        error.clone()
+    }
+}
+
+const fn session(number: u128) -> Session {
+    Session { id: SessionId::from_u128(number), epoch: SessionEpoch(1) }
+}
+
+fn task_id(number: u128) -> TaskId {
+    TaskId::from_u128(number)
+}
+
+fn task(number: u128) -> TaskSpec {
+    TaskSpec {
+        id: task_id(number),
+        target: Target::Function("add".into()),
+        args: Payload::default(),
+        needs: Vec::new(),
+        holds: Vec::new(),
+        returns: 1,
+        options: Arc::default(),
+    }
+}
+
+fn method(number: u128) -> TaskSpec {
+    TaskSpec { target: Target::Method { actor: ACTOR, method: "get".into() }, ..task(number) }
+}
+
+fn tried(number: u128, attempt: u64) -> Try {
+    Try { task: task_id(number), attempt: Attempt(attempt) }
+}
+
+fn done() -> Outcome {
+    let value: Value = Payload::raw("done").into();
+    Ok(vec![value])
+}
+
+fn crashed() -> Error {
+    Error::unavailable(Ran::Maybe, "its executor died: killed by signal 9")
+}
+
+fn call_ended(number: u128, attempt: u64) -> FromHost {
+    FromHost::CallEnded { attempt: tried(number, attempt), outcome: done() }
+}
+
+fn call_refused(number: u128, attempt: u64) -> FromHost {
+    FromHost::CallRefused { attempt: tried(number, attempt), reason: Refusal::NotHere }
+}
+
+fn call_lost(number: u128, attempt: u64) -> FromHost {
+    FromHost::CallLost { attempt: tried(number, attempt), error: crashed() }
+}
+
+// Effects, as tests expect them.
+
+fn tell(message: FromClient) -> Effect {
+    Effect::ToController(message)
+}
+
+fn watch(host: Session) -> Effect {
+    tell(FromClient::Watch { session: host })
+}
+
+/// A call goes to the instance of this epoch, as this one of those that went there.
+fn sends(call: u128, attempt: u64, host: Session, epoch: u64, number: u64) -> Effect {
+    let (spec, attempt, epoch) = (Arc::new(method(call)), Attempt(attempt), ActorEpoch(epoch));
+    let message = ToHost::Call { spec, attempt, epoch, number, values: Vec::new() };
+    Effect::ToHost { host, address: "there".into(), message }
+}
+
+fn ended(number: u128) -> Effect {
+    Effect::Ended { task: task_id(number), outcome: done() }
+}
+
+// Tasks.
+
+#[test]
+fn a_submission_that_no_room_was_promised_for_is_exhausted() {
+    let mut rig = Rig::new();
+    let submit = |rig: &mut Rig, number| {
+        rig.wants(|client, effects| client.submit(Arc::new(task(number)), effects))
+    };
+    let error = submit(&mut rig, 1).unwrap_err();
+    assert_eq!((error.kind(), error.may_have_run()), (ErrorKind::Exhausted, false));
+    assert!(error.message().contains("max_pending_tasks"), "{error}");
+
+    rig.controller_says(ToClient::Credit { total: 1 });
+    submit(&mut rig, 1).unwrap();
+    let sent = tell(FromClient::Submit(Arc::new(task(1))));
+    assert_eq!(rig.take(), [Effect::Room, sent]);
+    assert_eq!(submit(&mut rig, 2).unwrap_err().kind(), ErrorKind::Exhausted);
+    let outcome = done();
+    rig.controller_says(ToClient::TaskEnded { task: task_id(1), outcome: outcome.clone() });
+    rig.controller_says(ToClient::TaskEnded { task: task_id(1), outcome });
+    assert_eq!(rig.take(), [ended(1)], "a task ends once");
+}
+
+// Calls.
+
+#[test]
+fn calls_wait_for_the_actor_and_are_numbered_per_instance() {
+    let mut rig = Rig::new();
+    rig.call(12);
+    rig.call(11);
+    assert_eq!(rig.take(), []);
+    rig.actor_is_ready(1, HOST, 0);
+    let first = sends(12, 1, HOST, 1, 0);
+    assert_eq!(rig.take(), [watch(HOST), first, sends(11, 1, HOST, 1, 1)]);
+    rig.host_says(call_ended(12, 1));
+    rig.host_says(call_ended(11, 1));
+    assert_eq!(rig.take(), [ended(12), ended(11)]);
+
+    rig.actor_is_ready(2, HOST, 0);
+    rig.call(13);
+    assert_eq!(rig.take(), [sends(13, 1, HOST, 2, 0)]);
+}
+
+#[test]
+fn a_refused_call_goes_to_the_next_instance_though_no_retry_is_allowed() {
+    let mut rig = Rig::new();
+    rig.actor_is_ready(1, HOST, 0);
+    rig.call(1);
+    rig.take();
+    rig.host_says(call_refused(1, 1));
+    assert_eq!(rig.take(), [], "the instance that refused gets no more");
+    rig.actor_is_ready(2, NEXT_HOST, 0);
+    assert_eq!(rig.take(), [watch(NEXT_HOST), sends(1, 2, NEXT_HOST, 2, 0)]);
+}
+
+#[test]
+fn a_lost_call_is_sent_again_only_if_that_is_allowed() {
+    let mut rig = Rig::new();
+    rig.actor_is_ready(1, HOST, 0);
+    rig.call(1);
+    rig.take();
+    rig.host_says(call_lost(1, 1));
+    assert_eq!(rig.fails(1), crashed());
+
+    rig.actor_is_ready(2, HOST, 1);
+    rig.call(2);
+    assert_eq!(rig.take(), [sends(2, 1, HOST, 2, 0)]);
+    rig.host_says(call_lost(2, 1));
+    assert_eq!(rig.take(), []);
+    rig.actor_is_ready(3, HOST, 1);
+    assert_eq!(rig.take(), [sends(2, 2, HOST, 3, 0)]);
+    rig.host_says(call_lost(2, 2));
+    assert!(rig.fails(2).may_have_run(), "its one retry is spent");
+}
+
+#[test]
+fn no_call_overtakes_an_earlier_one_across_a_restart() {
+    let mut rig = Rig::new();
+    rig.actor_is_ready(1, HOST, 1);
+    rig.call(1);
+    rig.call(2);
+    rig.take();
+    // There is another instance already, but nobody has said yet what became of the calls to the first.
+    rig.actor_is_ready(2, NEXT_HOST, 1);
+    rig.call(3);
+    assert_eq!(rig.take(), []);
+    rig.host_says(call_lost(1, 1));
+    assert_eq!(rig.take(), []);
+    rig.host_says(call_refused(2, 1));
+    let again = [(1, 2, 0), (2, 2, 1), (3, 1, 2)]
+        .map(|(call, attempt, number)| sends(call, attempt, NEXT_HOST, 2, number));
+    assert_eq!(rig.take(), [vec![watch(NEXT_HOST)], again.into()].concat());
+
+    rig.host_says(call_ended(1, 1)); // A late word about an attempt that was given up.
+    assert_eq!(rig.take(), []);
+}
+
+#[test]
+fn when_a_host_is_gone_what_never_left_waits_and_the_rest_may_have_run() {
+    let mut rig = Rig::new();
+    rig.actor_is_ready(1, HOST, 0);
+    rig.call(1);
+    rig.call(2);
+    rig.take();
+    rig.host_is_over(vec![tried(2, 1)]);
+    let mut effects = rig.take();
+    assert_eq!(effects.remove(0), tell(FromClient::Accept { call: tried(1, 1) }));
+    let [Effect::Ended { task, outcome: Err(error) }] = &effects[..] else {
+        panic!("one call ends, not {effects:?}")
+    };
+    assert_eq!((*task, error.kind()), (task_id(1), ErrorKind::Unavailable));
+    assert!(error.may_have_run());
+
+    rig.actor_is_ready(2, NEXT_HOST, 0);
+    assert_eq!(rig.take(), [watch(NEXT_HOST), sends(2, 2, NEXT_HOST, 2, 0)]);
+}
+
+#[test]
+fn a_dead_actor_fails_the_calls_that_wait_and_they_did_not_run() {
+    let mut rig = Rig::new();
+    rig.call(1);
+    rig.actor_is(ActorPlace::Dead(Error::gone("it was deleted").ran(Ran::Maybe)));
+    let error = rig.fails(1);
+    assert_eq!((error.kind(), error.may_have_run()), (ErrorKind::Gone, false));
+    rig.call(2);
+    assert!(!rig.fails(2).may_have_run());
+}
+
+#[test]
+fn a_call_that_was_sent_is_settled_by_its_host_even_if_its_actor_is_dead() {
+    let mut rig = Rig::new();
+    rig.actor_is_ready(1, HOST, 0);
+    rig.call(1);
+    rig.take();
+    rig.actor_is(ActorPlace::Dead(Error::gone("it was deleted")));
+    assert_eq!(rig.take(), []);
+    rig.host_says(call_ended(1, 1));
+    assert_eq!(rig.take(), [ended(1)]);
+}
+
+#[test]
+fn a_deadline_ends_a_call_and_says_whether_it_may_have_run() {
+    let mut rig = Rig::new();
+    let deadline = Some(rig.now + SECOND);
+    rig.call_by(1, deadline);
+    rig.pass(SECOND);
+    let error = rig.fails(1);
+    assert_eq!((error.kind(), error.may_have_run()), (ErrorKind::Timeout, false));
+
+    rig.actor_is_ready(1, HOST, 0);
+    let deadline = Some(rig.now + SECOND);
+    rig.call_by(2, deadline);
+    assert_eq!(rig.take(), [watch(HOST), sends(2, 1, HOST, 1, 0)], "the first was never numbered");
+    rig.pass(SECOND);
+    let cancel = ToHost::CancelCall { call: task_id(2), force: false };
+    let cancel = Effect::ToHost { host: HOST, address: "there".into(), message: cancel };
+    assert_eq!(rig.effects.remove(0), cancel);
+    let error = rig.fails(2);
+    assert_eq!((error.kind(), error.may_have_run()), (ErrorKind::Timeout, true));
+    rig.host_says(call_ended(2, 1));
+    assert_eq!(rig.take(), [], "a call ends once");
+}
+
+#[test]
+fn a_cancelled_call_that_waits_ends_at_once() {
+    let mut rig = Rig::new();
+    rig.call(1);
+    rig.wants(|client, effects| client.cancel(task_id(1), false, effects));
+    let error = rig.fails(1);
+    assert_eq!((error.kind(), error.may_have_run()), (ErrorKind::Cancelled, false));
+    rig.actor_is_ready(1, HOST, 0);
+    assert_eq!(rig.take(), []);
+}
+
+#[test]
+fn calls_to_a_host_that_listens_nowhere_go_through_the_controller() {
+    let mut rig = Rig::new();
+    rig.call(1);
+    let (epoch, options) = (ActorEpoch(1), Arc::default());
+    rig.actor_is(ActorPlace::Ready { epoch, host: HOST, address: None, options });
+    assert_eq!(rig.take(), [tell(FromClient::Submit(Arc::new(method(1))))]);
+    rig.controller_says(ToClient::TaskEnded { task: task_id(1), outcome: done() });
+    assert_eq!(rig.take(), [ended(1)]);
+}
+
+// Handles and the session.
+
+#[test]
+fn a_handle_is_released_only_after_its_calls_ended() {
+    let mut rig = Rig::new();
+    rig.actor_is_ready(1, HOST, 0);
+    rig.call(1);
+    rig.take();
+    rig.wants(|client, effects| client.release(Thing::Actor(ACTOR), effects));
+    assert_eq!(rig.take(), []);
+    rig.host_says(call_ended(1, 1));
+    let release = tell(FromClient::Release { thing: Thing::Actor(ACTOR) });
+    assert_eq!(rig.take(), [ended(1), release]);
+}
+
+#[test]
+fn the_end_of_the_session_ends_everything() {
+    let mut rig = Rig::new();
+    rig.controller_says(ToClient::Credit { total: 9 });
+    rig.wants(|client, effects| client.submit(Arc::new(task(1)), effects)).unwrap();
+    rig.actor_is_ready(1, HOST, 0);
+    rig.call(2);
+    rig.actor_is(ActorPlace::Nowhere);
+    rig.call(3);
+    rig.wants(|client, effects| client.fetch(ObjectId::of(task_id(1), 0), effects)).unwrap();
+    rig.take();
+
+    rig.pass(27 * SECOND); // The lease of thirty seconds, less a tenth.
+    let effects = rig.take();
+    for (effect, (number, ran)) in effects.iter().zip([(1, true), (2, true), (3, false)]) {
+        let Effect::Ended { task, outcome: Err(error) } = effect else { panic!("all fail") };
+        assert_eq!((*task, error.may_have_run()), (task_id(number), ran));
+    }
+    let [Effect::ObjectReady { value: Err(_), .. }, rest @ ..] = &effects[3..] else {
+        panic!("the fetch ends")
+    };
+    assert_eq!(rest, [Effect::CloseHost { host: HOST }, Effect::Stopped(SESSION)]);
+    assert_eq!((rig.client.session(), rig.client.outstanding()), (None, 0));
+
+    rig.controller_says(ToClient::TaskEnded { task: task_id(1), outcome: done() });
+    rig.host_says(call_ended(2, 1));
+    assert_eq!(rig.take(), [], "whoever speaks now is not heard");
+    let submit = rig.wants(|client, effects| client.submit(Arc::new(task(4)), effects));
+    assert_eq!(submit.unwrap_err().kind(), ErrorKind::Unavailable);
+}

@@ -150,6 +150,9 @@ impl Controller {
     ) -> Result<ActorId, Error> {
         let id = spec.id;
         if self.actors.contains_key(&id) {
+            if let Owner::Session(session) = owner {
+                self.holds.hold(Holder::Session(session.id), Thing::Actor(id));
+            }
             return Ok(id);
         }
         spec.validate()?;

@@ -263,7 +263,7 @@ impl Controller {
         match place {
             Place::Slot { shape, grant, lent } => {
                 if lent {
-                    self.schedule.reclaim_cpu(slot, &grant);
+                    self.schedule.reclaim_cpu(slot, shape, &grant);
                 }
                 match heir {
                     Some(heir) => self.inherit(worker, heir, shape, grant),
@@ -328,14 +328,14 @@ impl Controller {
         }
         let slot = self.workers[&worker.id].slot;
         let task = self.tasks.get_mut(&attempt.task).expect("the worker has it");
-        if let State::Placed { place: Place::Slot { grant, lent, .. }, .. } = &mut task.state
+        if let State::Placed { place: Place::Slot { shape, grant, lent }, .. } = &mut task.state
             && *lent != blocked
         {
             *lent = blocked;
             if blocked {
-                self.schedule.lend_cpu(slot, grant);
+                self.schedule.lend_cpu(slot, *shape, grant);
             } else {
-                self.schedule.reclaim_cpu(slot, grant);
+                self.schedule.reclaim_cpu(slot, *shape, grant);
             }
         }
     }

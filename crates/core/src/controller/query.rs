@@ -58,6 +58,8 @@ pub struct TaskStatus {
     pub state: TaskState,
     /// Where it is, or ran last.
     pub worker: Option<SessionId>,
+    /// How many results it gives.
+    pub returns: u32,
     /// How often it was tried.
     pub attempts: Attempt,
     /// When it was taken on.
@@ -144,6 +146,7 @@ impl History {
             actor: Some(report.instance.actor),
             state: if report.error.is_some() { TaskState::Failed } else { TaskState::Finished },
             worker: Some(worker),
+            returns: 1,
             attempts: Attempt(1),
             created: now - report.ran_for,
             started: Some(now - report.ran_for),
@@ -182,6 +185,7 @@ fn status_of(task: &Task) -> TaskStatus {
         },
         state,
         worker,
+        returns: task.spec.returns,
         attempts: task.attempt,
         created: task.created,
         started: task.started,
@@ -247,20 +251,11 @@ impl Controller {
         if let Some(error) = status.error {
             return Ok(Err(error));
         }
-        let mut values = Vec::new();
-        while let Some(value) = self.value(ObjectId::of(id, values.len() as u32)) {
-            values.push(value);
-        }
-        if values.is_empty() && self.object_was_dropped(id) {
-            return Err(Error::not_found(format!(
-                "the results of task {id} are not kept any more"
-            )));
-        }
-        Ok(Ok(values))
-    }
-
-    fn object_was_dropped(&self, id: TaskId) -> bool {
-        !self.objects.contains_key(&ObjectId::of(id, 0))
+        let values = (0..status.returns).map(|index| self.value(ObjectId::of(id, index)));
+        let values = values.collect::<Option<Vec<_>>>();
+        values.map(Ok).ok_or_else(|| {
+            Error::not_found(format!("the results of task {id} are not kept any more"))
+        })
     }
 
     /// The tasks that have not ended, then the latest that have, newest first; at most `limit`.

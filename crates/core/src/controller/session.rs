@@ -170,7 +170,7 @@ impl Controller {
     /// Somebody asks whether a session lives, and if so to be told when it ends.
     pub(super) fn watch(&mut self, watcher: Session, session: Session) -> bool {
         let alive = self.is_alive(session);
-        if alive {
+        if alive && watcher != session {
             self.sessions.get_mut(&session.id).expect("it lives").watchers.insert(watcher.id);
             self.sessions.get_mut(&watcher.id).expect("it speaks").watching.insert(session.id);
         }

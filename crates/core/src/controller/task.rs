@@ -30,6 +30,8 @@ pub enum Owner {
 pub(super) struct Task {
     pub spec: Arc<TaskSpec>,
     pub owner: Owner,
+    /// Other sessions that submitted it too, and want to be told.
+    pub also: Vec<Session>,
     pub state: State,
     /// The current attempt, or the last; 0 before the first.
     pub attempt: Attempt,
@@ -98,26 +100,43 @@ impl Controller {
         spec: Arc<TaskSpec>,
         effects: &mut Vec<Effect>,
     ) {
+        let id = spec.id;
+        if self.was_submitted(&spec) {
+            return self.submitted_again(session, &spec, effects);
+        }
         // Calls are bounded by what their actor lets wait.
         let is_call = matches!(spec.target, Target::Method { .. });
         let promised = is_call || self.use_promise(session.id);
         let room = if promised { Ok(()) } else { self.check_room() };
         let owner = Owner::Session(session);
-        if !self.tasks.contains_key(&spec.id) && self.was_submitted(&spec) {
-            // It ended before: this session is told how.
-            let outcome = self.task_result(spec.id).and_then(|outcome| outcome);
-            let message = ToClient::TaskEnded { task: spec.id, outcome };
-            return effects.push(Effect::ToClient { to: session, message });
-        }
         if let Err(error) = room.and_then(|()| self.submit(now, owner, spec.clone(), effects)) {
             for object in spec.results() {
                 self.holds.hold(Holder::Session(session.id), Thing::Object(object));
                 self.object_made(now, object, Err(error.clone()), effects);
             }
-            let message = ToClient::TaskEnded { task: spec.id, outcome: Err(error) };
+            let message = ToClient::TaskEnded { task: id, outcome: Err(error) };
             effects.push(Effect::ToClient { to: session, message });
         }
         self.promise(session.id, effects);
+    }
+
+    /// A task that is known is submitted by a session: that session holds its results too, and is told
+    /// how it ends, or ended.
+    fn submitted_again(&mut self, session: Session, spec: &TaskSpec, effects: &mut Vec<Effect>) {
+        if matches!(spec.target, Target::Function(_)) {
+            self.use_promise(session.id);
+            self.promise(session.id, effects);
+        }
+        self.hold_all(Holder::Session(session.id), spec.results().map(Thing::Object));
+        if let Some(task) = self.tasks.get_mut(&spec.id) {
+            if task.owner != Owner::Session(session) && !task.also.contains(&session) {
+                task.also.push(session);
+            }
+            return;
+        }
+        let outcome = self.task_result(spec.id).and_then(|outcome| outcome);
+        let message = ToClient::TaskEnded { task: spec.id, outcome };
+        effects.push(Effect::ToClient { to: session, message });
     }
 
     pub(super) fn check_size(&self, what: &str, bytes: usize) -> Result<(), Error> {
@@ -148,6 +167,7 @@ impl Controller {
         let task = Task {
             spec: spec.clone(),
             owner,
+            also: Vec::new(),
             state: State::Waiting { missing: *waits.as_ref().unwrap_or(&0) },
             attempt: Attempt(0),
             spent: 0,
@@ -304,15 +324,22 @@ impl Controller {
         };
         *count += 1;
         self.history.push(now, &task, state, outcome.as_ref().err());
-        match task.owner {
-            Owner::Session(session) => {
-                if self.is_alive(session) {
-                    self.sessions.get_mut(&session.id).expect("it lives").tasks.remove(&id);
-                    let message = ToClient::TaskEnded { task: id, outcome: outcome.clone() };
-                    effects.push(Effect::ToClient { to: session, message });
-                }
+        if let Owner::Session(owner) = task.owner {
+            if self.is_alive(owner) {
+                self.sessions.get_mut(&owner.id).expect("it lives").tasks.remove(&id);
             }
-            Owner::Cluster => effects.push(Effect::Ended(id)),
+        } else {
+            effects.push(Effect::Ended(id));
+        }
+        let owner = match task.owner {
+            Owner::Session(owner) => Some(owner),
+            Owner::Cluster => None,
+        };
+        for to in owner.into_iter().chain(task.also) {
+            if self.is_alive(to) {
+                let message = ToClient::TaskEnded { task: id, outcome: outcome.clone() };
+                effects.push(Effect::ToClient { to, message });
+            }
         }
         for object in task.spec.results() {
             let value = outcome.as_ref().map(|values| values[object.index as usize].clone());

@@ -20,8 +20,8 @@ pub(super) struct Worker {
     pub slot: WorkerSlot,
     pub state: WorkerState,
     pub joined: Time,
-    /// No work for now: it could not start an executor.
-    paused: bool,
+    /// No work until then: it could not start an executor.
+    paused_until: Option<Time>,
     /// Tasks that are with it.
     pub attempts: Set<TaskId>,
     /// Those of them that have no grant yet, in order.
@@ -63,7 +63,7 @@ impl Controller {
             slot,
             state: WorkerState::Joining,
             joined: now,
-            paused: false,
+            paused_until: None,
             attempts: Set::default(),
             backlog: Map::default(),
             actors: Map::default(),
@@ -131,7 +131,10 @@ impl Controller {
     /// New work may be placed with a worker if it is healthy and could start what it was given.
     fn set_open(&mut self, id: SessionId) {
         let worker = &self.workers[&id];
-        self.schedule.open(worker.slot, worker.state == WorkerState::Healthy && !worker.paused);
+        self.schedule.open(
+            worker.slot,
+            worker.state == WorkerState::Healthy && worker.paused_until.is_none(),
+        );
     }
 
     /// It has not answered for a while: no new work.
@@ -158,19 +161,22 @@ impl Controller {
     /// It could not start an executor: no new work for a while.
     pub(super) fn pause(&mut self, now: Time, id: SessionId) {
         let worker = self.workers.get_mut(&id).expect("it speaks");
-        worker.paused = true;
+        let until = now + self.config.full_pause;
+        worker.paused_until = Some(until);
         let epoch = worker.session.epoch;
         self.set_open(id);
-        self.timers.insert((now + self.config.full_pause, Timer::Reopen(id, epoch)));
+        self.timers.insert((until, Timer::Reopen(id, epoch)));
     }
 
-    pub(super) fn reopen(&mut self, id: SessionId, epoch: SessionEpoch) {
+    pub(super) fn reopen(&mut self, now: Time, id: SessionId, epoch: SessionEpoch) {
         let Some(worker) = self.workers.get_mut(&id).filter(|worker| worker.session.epoch == epoch)
         else {
             return;
         };
-        worker.paused = false;
-        self.set_open(id);
+        if worker.paused_until.is_some_and(|until| until <= now) {
+            worker.paused_until = None;
+            self.set_open(id);
+        }
     }
 
     /// It says that it is about to leave.

@@ -114,7 +114,8 @@ impl Worker {
             self.timers.pop_first();
             match timer {
                 Timer::Lease => {} // `handle` looks at the lease before anything else.
-                Timer::Attempt(task) => self.attempt_is_late(now, task, effects),
+                Timer::Timeout(attempt) => self.attempt_is_late(now, attempt, effects),
+                Timer::Grace(attempt) => self.attempt_did_not_stop(attempt, effects),
                 Timer::Call(actor, call) => self.call_is_late(now, actor, call, effects),
                 Timer::Idle(actor) => self.look_whether_idle(now, actor, effects),
                 Timer::Report => self.report(effects),

@@ -121,7 +121,7 @@ impl Worker {
         let values = std::mem::take(&mut local.values);
         effects.push(Effect::Run { executor, spec: local.spec.clone(), attempt, values, grant });
         if let Some(timeout) = local.spec.options.timeout {
-            self.timers.insert((now + timeout, Timer::Attempt(id)));
+            self.timers.insert((now + timeout, Timer::Timeout(Try { task: id, attempt })));
         }
     }
 
@@ -316,23 +316,36 @@ impl Worker {
                     self.kill(executor, effects);
                 } else {
                     effects.push(Effect::Interrupt { executor, task: id });
-                    self.timers.insert((now + self.config.cancel_grace, Timer::Attempt(id)));
+                    let attempt = Try { task: id, attempt: self.attempts[&id].attempt };
+                    self.timers.insert((now + self.config.cancel_grace, Timer::Grace(attempt)));
                 }
             }
         }
     }
 
-    /// An attempt's timeout, or the grace after it was asked to stop, is over.
-    pub(super) fn attempt_is_late(&mut self, now: Time, id: TaskId, effects: &mut Vec<Effect>) {
-        let Some(local) = self.attempts.get_mut(&id) else { return };
-        let State::Running { since, .. } = local.state else { return };
-        if local.stop.is_some() {
-            return self.stop_attempt(now, id, true, effects);
-        }
-        // The timer may be that of an earlier attempt.
-        if local.spec.options.timeout.is_some_and(|timeout| now >= since + timeout) {
+    /// The attempt, if it runs.
+    fn runs(&mut self, attempt: Try) -> Option<&mut Local> {
+        let local = self.attempts.get_mut(&attempt.task)?;
+        let runs = matches!(local.state, State::Running { .. });
+        (local.attempt == attempt.attempt && runs).then_some(local)
+    }
+
+    /// An attempt's timeout is over.
+    pub(super) fn attempt_is_late(&mut self, now: Time, attempt: Try, effects: &mut Vec<Effect>) {
+        if let Some(local) = self.runs(attempt)
+            && local.stop.is_none()
+        {
             local.stop = Some(Stop::TimedOut);
-            self.stop_attempt(now, id, false, effects);
+            self.stop_attempt(now, attempt.task, false, effects);
+        }
+    }
+
+    /// The grace after an attempt was asked to stop is over.
+    pub(super) fn attempt_did_not_stop(&mut self, attempt: Try, effects: &mut Vec<Effect>) {
+        if let Some(local) = self.runs(attempt)
+            && let State::Running { executor, .. } = local.state
+        {
+            self.kill(executor, effects);
         }
     }
 

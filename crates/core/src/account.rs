@@ -23,13 +23,16 @@ pub struct Account {
     custom: BTreeMap<Arc<str>, Amount>,
 }
 
+/// The most GPUs a worker can have; more are not counted.
+pub const MAX_GPUS: i64 = 4096;
+
 impl Account {
     /// All of `capacity` is free.
     pub fn new(capacity: Resources) -> Account {
         Account {
             cpu: capacity.cpu,
             memory: i64::try_from(capacity.memory).unwrap_or(i64::MAX),
-            gpus: vec![Amount::ONE; (capacity.gpu.0 / Amount::ONE.0) as usize],
+            gpus: vec![Amount::ONE; (capacity.gpu.0 / Amount::ONE.0).clamp(0, MAX_GPUS) as usize],
             custom: capacity.custom().map(|(name, amount)| (name.clone(), amount)).collect(),
             capacity,
         }

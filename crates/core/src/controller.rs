@@ -33,14 +33,15 @@ pub use event::{Event, Role, WorkerInfo};
 pub use query::{ActorStatus, TaskState, TaskStatus, WorkerState, WorkerStatus};
 pub use task::Owner;
 
+use crate::error::Error;
 use crate::hold::Holds;
 use crate::id::{
-    ActorEpoch, ActorId, Attempt, ControllerEpoch, ObjectId, SessionEpoch, SessionId, TaskId,
+    ActorEpoch, ActorId, Attempt, ControllerEpoch, ObjectId, SessionEpoch, SessionId, TaskId, Thing,
 };
 use crate::lease::Terms;
 use crate::map::Map;
 use crate::random::Random;
-use crate::schedule::Schedule;
+use crate::schedule::{Schedule, Work};
 use crate::time::Time;
 use actor::Actor;
 use object::Object;
@@ -155,6 +156,10 @@ pub struct Controller {
     kept_results: VecDeque<(Time, ObjectId)>,
     actors: Map<ActorId, Actor>,
     dead_actors: VecDeque<ActorId>,
+    /// Things that nobody holds any more, and work whose values came or never will, to be seen to before
+    /// an event is done with. Lists, so that a long chain does not take a deep stack.
+    freed: Vec<Thing>,
+    woken: VecDeque<(Work, Result<(), Error>)>,
     names: BTreeMap<(Arc<str>, Arc<str>), ActorId>,
     timers: BTreeSet<(Time, Timer)>,
     /// Submissions that were promised room and have not come.
@@ -184,6 +189,8 @@ impl Controller {
             kept_results: VecDeque::new(),
             actors: Map::default(),
             dead_actors: VecDeque::new(),
+            freed: Vec::new(),
+            woken: VecDeque::new(),
             names: BTreeMap::new(),
             timers: BTreeSet::new(),
             promised: 0,
@@ -258,7 +265,7 @@ impl Controller {
                 Timer::Retry(task, attempt) => self.retry(now, task, attempt, effects),
                 Timer::Restart(actor, epoch) => self.restart_is_due(actor, epoch),
                 Timer::Reopen(id, epoch) => self.reopen(now, id, epoch),
-                Timer::Forget => self.forget_results(now, effects),
+                Timer::Forget => self.forget_results(now),
             }
         }
     }

@@ -3,6 +3,7 @@
 
 use crate::payload::Payload;
 use std::fmt;
+use std::sync::Arc;
 
 /// What went wrong; each kind is one thing that a caller may do differently.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -98,7 +99,7 @@ pub struct Failure {
 /// An error of Marline: kind, whether the work may have run, words, and what lies behind it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Error {
-    details: Box<Details>,
+    details: Arc<Details>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -108,6 +109,8 @@ struct Details {
     message: String,
     failure: Option<Failure>,
     cause: Option<Error>,
+    /// Whether it is another's failure, seen by one that depended on it.
+    passed_on: bool,
 }
 
 macro_rules! constructors {
@@ -141,7 +144,14 @@ impl Error {
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
         let message = message.into();
         Error {
-            details: Box::new(Details { kind, ran: Ran::No, message, failure: None, cause: None }),
+            details: Arc::new(Details {
+                kind,
+                ran: Ran::No,
+                message,
+                failure: None,
+                cause: None,
+                passed_on: false,
+            }),
         }
     }
 
@@ -152,20 +162,62 @@ impl Error {
 
     /// User code failed; `message` is what it said.
     pub fn failed(message: impl Into<String>, failure: Failure) -> Error {
-        let mut error = Error::new(ErrorKind::Failed, message).ran(Ran::Maybe);
-        error.details.failure = Some(failure);
-        error
+        Error::new(ErrorKind::Failed, message).ran(Ran::Maybe).with_failure(failure)
     }
 
     /// The same, with whether the work may have run.
     pub fn ran(mut self, ran: Ran) -> Error {
-        self.details.ran = ran;
+        Arc::make_mut(&mut self.details).ran = ran;
+        self
+    }
+
+    /// The same, with what user code said.
+    pub fn with_failure(mut self, failure: Failure) -> Error {
+        Arc::make_mut(&mut self.details).failure = Some(failure);
         self
     }
 
     /// The same, caused by another.
     pub fn caused_by(mut self, cause: Error) -> Error {
-        self.details.cause = Some(cause);
+        Arc::make_mut(&mut self.details).cause = Some(cause);
+        self
+    }
+
+    /// This failure, as seen by something that depended on what failed. However long the chain, the
+    /// cause is what failed first.
+    pub fn passed_on(&self) -> Error {
+        if self.details.passed_on {
+            return self.clone();
+        }
+        let message = format!("a task that this one depends on failed: {}", self.message());
+        let mut error = Error::new(self.kind(), message).caused_by(self.clone());
+        Arc::make_mut(&mut error.details).passed_on = true;
+        error
+    }
+
+    /// Roughly how many bytes it takes.
+    pub fn bytes(&self) -> usize {
+        let failure = self.failure().map_or(0, |failure| {
+            failure.class.len()
+                + failure.traceback.len()
+                + failure.payload.as_ref().map_or(0, Payload::len)
+        });
+        self.message().len() + failure
+    }
+
+    /// The same, cut to [`MAX_ERROR_BYTES`]: words and traceback lose their middle, a payload that is
+    /// too large goes.
+    pub fn bounded(mut self) -> Error {
+        if self.bytes() > MAX_ERROR_BYTES {
+            let details = Arc::make_mut(&mut self.details);
+            details.message = cut(&details.message, MAX_ERROR_BYTES / 4);
+            if let Some(failure) = &mut details.failure {
+                failure.class = cut(&failure.class, 1024);
+                failure.traceback = cut(&failure.traceback, MAX_ERROR_BYTES / 4);
+                let fits = |payload: &Payload| payload.len() <= MAX_ERROR_BYTES / 4;
+                failure.payload = failure.payload.take().filter(fits);
+            }
+        }
         self
     }
 
@@ -193,6 +245,24 @@ impl Error {
     pub fn cause(&self) -> Option<&Error> {
         self.details.cause.as_ref()
     }
+}
+
+/// The most that an error of user code may take; it is kept in the record of what ended.
+pub const MAX_ERROR_BYTES: usize = 256 << 10;
+
+/// Cuts the middle out of a text that is too long.
+fn cut(text: &str, most: usize) -> String {
+    if text.len() <= most {
+        return text.to_owned();
+    }
+    let boundary = |mut at: usize| {
+        while !text.is_char_boundary(at) {
+            at += 1;
+        }
+        at
+    };
+    let (head, tail) = (boundary(most / 2), boundary(text.len() - most / 2));
+    format!("{} … ({} bytes left out) … {}", &text[..head], tail - head, &text[tail..])
 }
 
 impl fmt::Display for Error {

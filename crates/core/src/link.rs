@@ -178,6 +178,9 @@ impl<M: Clone> Link<M> {
                     return self.fail("data before hello", out);
                 }
                 self.release(seen, out);
+                if !self.is_up() {
+                    return; // What it acknowledged broke the rules.
+                }
                 if sequence == self.seen + 1 {
                     self.seen = sequence;
                     out.push(Output::Deliver(message));

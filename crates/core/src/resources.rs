@@ -93,6 +93,21 @@ impl Resources {
         self
     }
 
+    /// The larger amount of each resource.
+    pub fn max(&self, other: &Resources) -> Resources {
+        let mut custom = self.custom.as_deref().cloned().unwrap_or_default();
+        for (name, amount) in other.custom() {
+            let entry = custom.entry(name.clone()).or_default();
+            *entry = (*entry).max(amount);
+        }
+        Resources {
+            cpu: self.cpu.max(other.cpu),
+            gpu: self.gpu.max(other.gpu),
+            memory: self.memory.max(other.memory),
+            custom: (!custom.is_empty()).then(|| Arc::new(custom)),
+        }
+    }
+
     /// What is asked for by name, without what is asked for in the amount of 0.
     pub fn custom(&self) -> impl Iterator<Item = (&Arc<str>, Amount)> {
         self.custom
@@ -113,6 +128,11 @@ impl Resources {
         let mut custom = self.custom.iter().flat_map(|map| map.values());
         if self.cpu.0 < 0 || self.gpu.0 < 0 || custom.any(|amount| amount.0 < 0) {
             return Err(Error::invalid("a resource cannot be asked for in a negative amount"));
+        }
+        let most = Amount(1_000_000_000 * Amount::ONE.0);
+        let mut custom = self.custom.iter().flat_map(|map| map.values());
+        if self.cpu > most || self.gpu > most || custom.any(|amount| *amount > most) {
+            return Err(Error::invalid("a resource cannot be had in an amount above 1e9"));
         }
         Ok(())
     }

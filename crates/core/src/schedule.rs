@@ -102,6 +102,14 @@ struct Occupancy {
     backlog: u32,
 }
 
+impl Occupancy {
+    /// Its backlog, if there is one or could be: a worker whose slots all wait for other work leaves
+    /// nothing to anybody soon.
+    fn listed(&self) -> Option<u32> {
+        (self.slots > self.lent || self.backlog > 0).then_some(self.backlog)
+    }
+}
+
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub struct Schedule {
@@ -226,6 +234,11 @@ impl Schedule {
     pub fn leave(&mut self, ticket: Ticket) {
         self.queued -= 1;
         self.left.insert(ticket);
+        let shape = self.shape_mut(ticket.shape);
+        shape.left += 1;
+        if shape.left * 2 > shape.queue.len() {
+            self.sweep(ticket.shape);
+        }
         self.trim(ticket.shape);
         self.retire(ticket.shape);
     }
@@ -292,6 +305,7 @@ impl Schedule {
         self.unlist(slot);
         self.worker_mut(slot).account.reclaim_cpu(grant);
         self.list(slot);
+        self.refill(shape);
     }
 
     /// What to do next, until there is nothing to do.
@@ -364,9 +378,7 @@ impl Schedule {
         let stealable = self.backlogged.iter().copied().filter(|id| fits(*id));
         for id in stealable {
             let longest = self.pools.iter().filter_map(|pool| pool.longest_backlog(id));
-            if let Some((_, from)) =
-                longest.filter(|(backlog, from)| *backlog > 0 && *from != slot).max()
-            {
+            if let Some((_, from)) = longest.filter(|(backlog, _)| *backlog > 0).max() {
                 return Some(Step::TakeBack { from, shape: id, idle: slot });
             }
         }
@@ -432,10 +444,9 @@ impl Schedule {
             worker.shapes.insert(id, after);
         }
         if worker.open {
-            let listed = |occupancy: Occupancy| {
-                (occupancy != Occupancy::default()).then_some(occupancy.backlog)
-            };
-            self.pools[worker.pool].move_backlog(slot, id, before.and_then(listed), listed(after));
+            let listed = Occupancy::listed;
+            let before = before.as_ref().and_then(listed);
+            self.pools[worker.pool].move_backlog(slot, id, before, listed(&after));
         }
     }
 
@@ -444,7 +455,7 @@ impl Schedule {
             self.workers[slot.0 as usize].as_ref().expect("a worker that is listed exists");
         if worker.open {
             for (id, occupancy) in &worker.shapes {
-                let here = Some(occupancy.backlog);
+                let here = occupancy.listed();
                 let (from, to) = if list { (None, here) } else { (here, None) };
                 self.pools[worker.pool].move_backlog(slot, *id, from, to);
             }
@@ -504,6 +515,16 @@ impl Schedule {
         work
     }
 
+    /// Drops all that left.
+    fn sweep(&mut self, id: ShapeId) {
+        self.unlist_waiting(id);
+        let shape = self.shapes[id.0 as usize].as_mut().expect("a shape with work exists");
+        let left = &mut self.left;
+        shape.queue.retain(|(number, _)| !left.remove(&Ticket { shape: id, number: *number }));
+        shape.left = 0;
+        self.list_waiting(id);
+    }
+
     /// Drops those at the front that left.
     fn trim(&mut self, id: ShapeId) {
         self.unlist_waiting(id);
@@ -517,6 +538,7 @@ impl Schedule {
             if !self.left.remove(&Ticket { shape: id, number: *number }) {
                 break;
             }
+            shape.left -= 1;
             shape.queue.pop_front();
         }
     }

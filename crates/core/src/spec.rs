@@ -1,8 +1,8 @@
 //! What users ask for: tasks, calls and actors, with their options. Made once, shared, never changed.
 
-use crate::error::Error;
+use crate::error::{Error, Ran};
 use crate::id::{ActorId, ObjectId, TaskId, Thing};
-use crate::payload::Payload;
+use crate::payload::{Outcome, Payload, Value};
 use crate::random::Random;
 use crate::resources::Resources;
 use std::sync::Arc;
@@ -14,6 +14,9 @@ pub const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);
 pub const RETRY_DELAY: Duration = Duration::from_millis(100);
 /// The longest name of a function, class, method, actor or namespace, in bytes.
 pub const MAX_NAME_BYTES: usize = 256;
+
+/// The most results that one task gives.
+pub const MAX_RETURNS: u32 = 10_000;
 
 /// How often something may be done again; the smaller first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -162,9 +165,25 @@ impl TaskSpec {
         (0..self.returns).map(move |index| ObjectId::of(id, index))
     }
 
+    /// Its results, if they are as many as were asked for.
+    pub fn check_results(&self, values: Vec<Value>) -> Outcome {
+        if values.len() == self.returns as usize {
+            return Ok(values);
+        }
+        let (name, count) = (self.target.name(), values.len());
+        let message = format!("{name:?} returned {count} values, {} were asked for", self.returns);
+        Err(Error::invalid(message).ran(Ran::Maybe))
+    }
+
     /// Says what is wrong with it.
     pub fn validate(&self) -> Result<(), Error> {
         check_name("function", self.target.name())?;
+        if self.returns > MAX_RETURNS {
+            return Err(Error::too_large(format!(
+                "{} results were asked for, the limit is {MAX_RETURNS} (MAX_RETURNS)",
+                self.returns
+            )));
+        }
         self.options.resources.validate()
     }
 }

@@ -85,8 +85,10 @@ enum Timer {
     Timeout(Try),
     /// An attempt did not stop by itself.
     Grace(Try),
-    /// A call took too long.
+    /// A call takes too long.
     Call(ActorId, TaskId),
+    /// A call did not stop by itself.
+    CallGrace(ActorId, TaskId),
     /// An actor may have been idle for too long.
     Idle(ActorId),
     /// Report calls.

@@ -21,6 +21,10 @@ pub(super) struct ActorView {
     /// Calls that have not ended, in the order in which they were made.
     pub order: BTreeMap<u64, TaskId>,
     next_order: u64,
+    /// Those of them that wait; how many were sent to each instance, and how many the controller has.
+    pub waiting: BTreeMap<u64, TaskId>,
+    sent: BTreeMap<ActorEpoch, u32>,
+    relayed: u32,
 }
 
 /// A call that has not ended.
@@ -129,6 +133,9 @@ impl Client {
                 stalled: None,
                 order: BTreeMap::new(),
                 next_order: 0,
+                waiting: BTreeMap::new(),
+                sent: BTreeMap::new(),
+                relayed: 0,
             }
         })
     }
@@ -158,6 +165,7 @@ impl Client {
         view.next_order += 1;
         let order = view.next_order;
         view.order.insert(order, id);
+        view.waiting.insert(order, id);
         if let Some(deadline) = deadline {
             self.timers.insert((deadline, Timer::Call(id)));
         }
@@ -200,11 +208,7 @@ impl Client {
             return;
         }
         let direct = address.is_some();
-        let unsettled = view.order.values().any(|call| match self.calls[call].state {
-            State::Waiting => false,
-            State::Sent { epoch: sent, .. } => sent != epoch,
-            State::Relayed => direct,
-        });
+        let unsettled = view.sent.keys().any(|sent| *sent != epoch) || direct && view.relayed > 0;
         if unsettled && !crate::planted!(CallOvertakes) {
             return;
         }
@@ -214,11 +218,12 @@ impl Client {
         if numbered.0 != epoch {
             *numbered = (epoch, 0);
         }
-        for call in view.order.values() {
-            let call = self.calls.get_mut(call).expect("an ordered call has not ended");
-            if call.state != State::Waiting {
-                continue;
-            }
+        let waiting = std::mem::take(&mut view.waiting);
+        if !waiting.is_empty() {
+            *view.sent.entry(epoch).or_default() += waiting.len() as u32;
+        }
+        for call in waiting.values() {
+            let call = self.calls.get_mut(call).expect("a call that waits has not ended");
             if self.hosts.insert(host, address.clone()).is_none() {
                 effects.push(Effect::ToController(FromClient::Watch { session: host }));
             }
@@ -234,35 +239,47 @@ impl Client {
     /// There will be no instance any more: calls that wait end.
     fn fail_calls(&mut self, id: ActorId, error: Error, effects: &mut Vec<Effect>) {
         self.numbered.remove(&id);
-        let calls: Vec<TaskId> = self.actors[&id].order.values().copied().collect();
-        for id in calls {
-            let call = &self.calls[&id];
-            if call.state == State::Waiting {
-                let ran = call.may_have_run();
-                self.end_call(id, Err(error.clone().ran(ran)), effects);
-            }
+        let waiting = self.actors[&id].waiting.clone();
+        for call in waiting.into_values() {
+            let ran = self.calls[&call].may_have_run();
+            self.end_call(call, Err(error.clone().ran(ran)), effects);
         }
     }
 
     /// The host listens nowhere: the controller takes the calls to it.
     fn relay_calls(&mut self, id: ActorId, effects: &mut Vec<Effect>) {
-        let calls: Vec<TaskId> = self.actors[&id].order.values().copied().collect();
-        for id in calls {
-            let call = self.calls.get_mut(&id).expect("an ordered call has not ended");
-            if call.state == State::Waiting {
-                call.state = State::Relayed;
-                // The controller counts from here: it is told what is left.
-                let mut spec = call.spec.clone();
-                if call.spent > 0 {
-                    let left = self.actors[&call.actor]
-                        .retries
-                        .min(spec.options.max_retries)
-                        .less(call.spent);
-                    let options = TaskOptions { max_retries: left, ..(*spec.options).clone() };
-                    spec = Arc::new(TaskSpec { options: Arc::new(options), ..(*spec).clone() });
-                }
-                self.send_task(spec, effects);
+        let view = self.actors.get_mut(&id).expect("it is ready");
+        let waiting = std::mem::take(&mut view.waiting);
+        view.relayed += waiting.len() as u32;
+        for id in waiting.into_values() {
+            let call = self.calls.get_mut(&id).expect("a call that waits has not ended");
+            call.state = State::Relayed;
+            // The controller counts from here: it is told what is left.
+            let mut spec = call.spec.clone();
+            if call.spent > 0 {
+                let budget = self.actors[&call.actor].retries.min(spec.options.max_retries);
+                let max_retries = budget.less(call.spent);
+                let options = TaskOptions { max_retries, ..(*spec.options).clone() };
+                spec = Arc::new(TaskSpec { options: Arc::new(options), ..(*spec).clone() });
             }
+            self.send_task(spec, effects);
+        }
+    }
+
+    /// A call is not in this state any more.
+    fn leave_state(&mut self, id: TaskId) {
+        let call = &self.calls[&id];
+        let view = self.actors.get_mut(&call.actor).expect("a call's actor is known");
+        match call.state {
+            State::Waiting => drop(view.waiting.remove(&call.order)),
+            State::Sent { epoch, .. } => {
+                let count = view.sent.get_mut(&epoch).expect("it was sent there");
+                *count -= 1;
+                if *count == 0 {
+                    view.sent.remove(&epoch);
+                }
+            }
+            State::Relayed => view.relayed -= 1,
         }
     }
 
@@ -272,6 +289,9 @@ impl Client {
         place: ActorPlace,
         effects: &mut Vec<Effect>,
     ) {
+        if matches!(place, ActorPlace::Dead(_)) {
+            self.numbered.remove(&id);
+        }
         if !self.is_held(Thing::Actor(id)) {
             return; // Its last handle went meanwhile.
         }
@@ -311,7 +331,9 @@ impl Client {
                     effects.push(Effect::ToController(FromClient::Accept { call: attempt }));
                 }
                 if wanted {
-                    let actor = self.calls[&attempt.task].actor;
+                    let call = &self.calls[&attempt.task];
+                    let actor = call.actor;
+                    let outcome = outcome.and_then(|values| call.spec.check_results(values));
                     self.end_call(attempt.task, outcome, effects);
                     self.send_calls(actor, effects);
                 }
@@ -344,9 +366,12 @@ impl Client {
 
     /// A call certainly did not run: it waits for an instance, unless there will be none.
     fn wait_again(&mut self, id: TaskId, effects: &mut Vec<Effect>) {
+        self.leave_state(id);
         let call = self.calls.get_mut(&id).expect("it was sent");
         call.state = State::Waiting;
-        let actor = call.actor;
+        let (actor, order) = (call.actor, call.order);
+        self.actors.get_mut(&actor).expect("a call's actor is known").waiting.insert(order, id);
+        let call = &self.calls[&id];
         if call.cancelled {
             let error = cancelled(&call.spec).ran(call.may_have_run());
             return self.end_call(id, Err(error), effects);
@@ -462,7 +487,11 @@ impl Client {
 
     /// The one end of a call.
     pub(super) fn end_call(&mut self, id: TaskId, outcome: Outcome, effects: &mut Vec<Effect>) {
+        self.leave_state(id);
         let call = self.calls.remove(&id).expect("a call ends once");
+        if let Some(deadline) = call.deadline {
+            self.timers.remove(&(deadline, Timer::Call(id)));
+        }
         let view = self.actors.get_mut(&call.actor).expect("a call's actor is known");
         view.order.remove(&call.order);
         effects.push(Effect::Ended { task: id, outcome });

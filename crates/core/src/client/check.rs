@@ -7,6 +7,9 @@ impl Client {
     /// Panics, naming what is wrong, if the state does not add up.
     pub fn check_invariants(&self) {
         for (id, view) in &self.actors {
+            let waiting =
+                view.order.iter().filter(|(_, call)| self.calls[call].state == State::Waiting);
+            assert!(waiting.eq(view.waiting.iter()), "calls to {id} that wait");
             let mut waits = false;
             for call in view.order.values() {
                 let call = self

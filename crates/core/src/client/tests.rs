@@ -69,6 +69,10 @@ impl Rig {
         self.actor_is(ActorPlace::Ready { epoch, host, address, options });
     }
 
+    fn submit(&mut self, spec: TaskSpec) -> Result<(), Error> {
+        self.wants(|client, effects| client.submit(Arc::new(spec), effects))
+    }
+
     fn call(&mut self, number: u128) {
         self.call_by(number, None);
     }
@@ -197,6 +201,36 @@ fn a_submission_that_no_room_was_promised_for_is_exhausted() {
     rig.controller_says(ToClient::TaskEnded { task: task_id(1), outcome: outcome.clone() });
     rig.controller_says(ToClient::TaskEnded { task: task_id(1), outcome });
     assert_eq!(rig.take(), [ended(1)], "a task ends once");
+}
+
+#[test]
+fn the_id_of_a_task_or_call_that_has_not_ended_already_exists() {
+    let mut rig = Rig::new();
+    rig.controller_says(ToClient::Credit { total: 2 });
+    rig.submit(task(1)).unwrap();
+    rig.call(2);
+    rig.take();
+    for number in [1, 2] {
+        let submitted = rig.submit(task(number)).unwrap_err();
+        let again = Arc::new(method(number));
+        let called = rig.wants(|client, effects| client.call(again, Vec::new(), None, effects));
+        for error in [submitted, called.unwrap_err()] {
+            assert_eq!((error.kind(), error.may_have_run()), (ErrorKind::AlreadyExists, false));
+        }
+        assert_eq!(rig.take(), []);
+    }
+
+    // Those that were there go on, and neither room nor handles were used up.
+    rig.actor_is_ready(1, HOST, 0);
+    assert_eq!(rig.take(), [watch(HOST), sends(2, 1, HOST, 1, 0)]);
+    rig.host_says(call_ended(2, 1));
+    rig.controller_says(ToClient::TaskEnded { task: task_id(1), outcome: done() });
+    assert_eq!(rig.take(), [ended(2), ended(1)]);
+    for thing in [Thing::Object(ObjectId::of(task_id(1), 0)), Thing::Actor(ACTOR)] {
+        rig.wants(|client, effects| client.release(thing, effects));
+        assert_eq!(rig.take(), [tell(FromClient::Release { thing })]);
+    }
+    rig.submit(task(3)).unwrap();
 }
 
 // Calls.
@@ -348,6 +382,26 @@ fn a_cancelled_call_that_waits_ends_at_once() {
     assert_eq!((error.kind(), error.may_have_run()), (ErrorKind::Cancelled, false));
     rig.actor_is_ready(1, HOST, 0);
     assert_eq!(rig.take(), []);
+}
+
+#[test]
+fn a_cancelled_call_is_stopped_where_it_was_sent_wherever_its_actor_is_now() {
+    let mut rig = Rig::new();
+    rig.actor_is_ready(1, HOST, 0);
+    rig.call(1);
+    rig.take();
+    let (epoch, host, address) = (ActorEpoch(2), NEXT_HOST, Some("elsewhere".into()));
+    let moved = ActorPlace::Ready { epoch, host, address, options: Arc::default() };
+    let dead = ActorPlace::Dead(Error::gone("it was deleted"));
+    for place in [ActorPlace::Nowhere, moved, dead] {
+        rig.actor_is(place);
+        rig.wants(|client, effects| client.cancel(task_id(1), false, effects));
+        let message = ToHost::CancelCall { call: task_id(1), force: false };
+        let cancel = Effect::ToHost { host: HOST, address: "there".into(), message };
+        assert_eq!(rig.take(), [cancel]);
+    }
+    rig.host_says(call_ended(1, 1));
+    assert_eq!(rig.take(), [ended(1)], "it was done before it heard");
 }
 
 #[test]

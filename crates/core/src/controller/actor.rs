@@ -8,7 +8,6 @@
 //! arguments are there, sent in that order, and when an instance is lost those that may be repeated
 //! go to the next one in their old order.
 
-use super::task::fed_by_failure;
 use super::{Controller, Effect, Owner, Timer};
 use crate::account::Grant;
 use crate::error::{Error, Ran};
@@ -65,7 +64,7 @@ pub(super) struct Actor {
     pub created: Time,
     pub last_used: Time,
     /// Sessions that want to know where it is.
-    watchers: Set<Session>,
+    pub watchers: Set<Session>,
     /// Calls that wait, and calls that are with the instance, by number.
     pub calls: BTreeMap<u64, TaskId>,
     pub sent: BTreeMap<u64, TaskId>,
@@ -76,8 +75,8 @@ pub(super) struct Actor {
 
 #[derive(Debug)]
 pub(super) enum Life {
-    /// So many values that its constructor needs are missing.
-    Waiting { missing: u32 },
+    /// Values that its constructor needs are missing.
+    Waiting,
     /// It waits for a worker.
     Queued(Ticket),
     /// It waits for a while because it was lost.
@@ -97,7 +96,7 @@ impl Actor {
             Life::Ready { .. } => ActorState::Ready,
             Life::Instantiating { .. } if self.epoch == ActorEpoch(1) => ActorState::Creating,
             _ if self.epoch == ActorEpoch(0) => ActorState::Creating,
-            Life::Waiting { .. } | Life::Queued(_) | Life::Delayed | Life::Instantiating { .. } => {
+            Life::Waiting | Life::Queued(_) | Life::Delayed | Life::Instantiating { .. } => {
                 ActorState::Restarting
             }
         }
@@ -107,7 +106,7 @@ impl Actor {
     pub fn worker(&self) -> Option<SessionId> {
         match &self.life {
             Life::Instantiating { worker } | Life::Ready { worker, .. } => Some(*worker),
-            Life::Waiting { .. } | Life::Queued(_) | Life::Delayed | Life::Dead { .. } => None,
+            Life::Waiting | Life::Queued(_) | Life::Delayed | Life::Dead { .. } => None,
         }
     }
 
@@ -115,7 +114,7 @@ impl Actor {
     pub fn death(&self) -> Option<&Error> {
         match &self.life {
             Life::Dead { error, .. } => Some(error),
-            Life::Waiting { .. }
+            Life::Waiting
             | Life::Queued(_)
             | Life::Delayed
             | Life::Instantiating { .. }
@@ -127,7 +126,7 @@ impl Actor {
         let options = &self.spec.options;
         Demand {
             requires: required(&self.spec.class),
-            resources: options.placement.clone(),
+            resources: options.placement.max(&options.resources),
             takes: Some(options.resources.clone()),
             preemptible: options.preemptible,
         }
@@ -199,7 +198,7 @@ impl Controller {
         let waits = self.wait_for(Work::Actor(id), &spec.needs);
         self.hold_all(Holder::Actor(id), spec.held());
         let actor = Actor {
-            life: Life::Waiting { missing: *waits.as_ref().unwrap_or(&0) },
+            life: Life::Waiting,
             epoch: ActorEpoch(0),
             restarts: 0,
             crashes: 0,
@@ -224,7 +223,7 @@ impl Controller {
                 "no worker provides the actor {class:?}: register it in a worker's program"
             )))
         } else {
-            waits.as_ref().err().cloned().map(fed_by_failure)
+            waits.as_ref().err().map(Error::passed_on)
         };
         match (failed, waits) {
             (Some(error), _) => self.die(now, id, DeathCause::ConstructorFailed, error, effects),
@@ -234,10 +233,8 @@ impl Controller {
     }
 
     pub(super) fn actor_need_met(&mut self, id: ActorId) {
-        let Some(actor) = self.actors.get_mut(&id) else { return };
-        let Life::Waiting { missing } = &mut actor.life else { return };
-        *missing -= 1;
-        if *missing == 0 {
+        let Some(actor) = self.actors.get(&id) else { return };
+        if matches!(actor.life, Life::Waiting) && self.missing(&actor.spec.needs) == 0 {
             self.queue_actor(id, false);
         }
     }
@@ -246,11 +243,11 @@ impl Controller {
         &mut self,
         now: Time,
         id: ActorId,
-        cause: Error,
+        cause: &Error,
         effects: &mut Vec<Effect>,
     ) {
-        if self.actors.get(&id).is_some_and(|actor| matches!(actor.life, Life::Waiting { .. })) {
-            self.die(now, id, DeathCause::ConstructorFailed, fed_by_failure(cause), effects);
+        if self.actors.get(&id).is_some_and(|actor| matches!(actor.life, Life::Waiting)) {
+            self.die(now, id, DeathCause::ConstructorFailed, cause.passed_on(), effects);
         }
     }
 
@@ -316,20 +313,14 @@ impl Controller {
 
     /// An instance is not at its worker any more; what it was granted goes back, what it kept goes.
     /// Says whether its actor lives and lost its current instance with it.
-    fn instance_over(
-        &mut self,
-        now: Time,
-        worker: Session,
-        instance: Instance,
-        effects: &mut Vec<Effect>,
-    ) -> bool {
+    fn instance_over(&mut self, worker: Session, instance: Instance) -> bool {
         let current = self.is_current(worker, instance);
         if self.is_with(worker, instance) {
             let record = self.workers.get_mut(&worker.id).expect("it speaks");
             let hosted = record.actors.remove(&instance.actor).expect("it has it");
             self.schedule.give_back(record.slot, hosted.shape, &hosted.grant);
             let free = self.holds.release_all(Holder::Instance(instance));
-            self.free(now, free, effects);
+            self.free(free);
         }
         // An actor that kept the last handle to itself ends with its instance.
         current && self.is_living(instance.actor)
@@ -343,7 +334,7 @@ impl Controller {
         error: Error,
         effects: &mut Vec<Effect>,
     ) {
-        let current = self.instance_over(now, worker, instance, effects);
+        let current = self.instance_over(worker, instance);
         if current {
             self.die(now, instance.actor, DeathCause::ConstructorFailed, error, effects);
         }
@@ -357,7 +348,7 @@ impl Controller {
         error: Error,
         effects: &mut Vec<Effect>,
     ) {
-        let current = self.instance_over(now, worker, instance, effects);
+        let current = self.instance_over(worker, instance);
         if current {
             self.restart(now, instance.actor, error, false, effects);
         }
@@ -371,7 +362,7 @@ impl Controller {
         idle: bool,
         effects: &mut Vec<Effect>,
     ) {
-        let current = self.instance_over(now, worker, instance, effects);
+        let current = self.instance_over(worker, instance);
         if current && idle {
             let error = Error::gone(format!("actor {} was idle for too long", instance.actor));
             self.die(now, instance.actor, DeathCause::Idle, error, effects);
@@ -502,13 +493,13 @@ impl Controller {
                     effects.push(Effect::ToWorker { to: record.session, message });
                 }
             }
-            Life::Waiting { .. } | Life::Delayed => {}
+            Life::Waiting | Life::Delayed => {}
             Life::Dead { .. } => panic!("an actor dies once"),
         }
         self.calls_lost(now, id, &error, effects);
         self.tell_watchers(id, effects);
         let free = self.holds.release_all(Holder::Actor(id));
-        self.free(now, free, effects);
+        self.free(free);
         self.dead_actors.push_back(id);
         if self.dead_actors.len() > self.config.history {
             let forgotten = self.dead_actors.pop_front().expect("it has one");
@@ -532,7 +523,7 @@ impl Controller {
                     options: actor.spec.options.clone(),
                 }
             }
-            Life::Waiting { .. } | Life::Queued(_) | Life::Delayed | Life::Instantiating { .. } => {
+            Life::Waiting | Life::Queued(_) | Life::Delayed | Life::Instantiating { .. } => {
                 ActorPlace::Nowhere
             }
         }
@@ -554,6 +545,8 @@ impl Controller {
     pub(super) fn watch_actor(&mut self, session: Session, id: ActorId, effects: &mut Vec<Effect>) {
         if let Some(actor) = self.actors.get_mut(&id) {
             actor.watchers.insert(session);
+            let member = self.sessions.get_mut(&session.id).expect("it speaks");
+            member.watched_actors.insert(id);
         }
         let message = ToClient::ActorChanged { actor: id, place: self.place_of(id) };
         effects.push(Effect::ToClient { to: session, message });

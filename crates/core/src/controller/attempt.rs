@@ -67,11 +67,14 @@ impl Controller {
             .expect("a slot belongs to a worker");
         let backlog = record.backlog.get_mut(&shape).expect("it has a backlog");
         let id = backlog.pop_back().expect("it has a backlog");
+        if backlog.is_empty() {
+            record.backlog.remove(&shape);
+        }
         let to = record.session;
         self.schedule.leave_backlog(from, shape);
         let task = self.tasks.get_mut(&id).expect("what is placed exists");
         let State::Placed { place, .. } = &mut task.state else { panic!("{id} is placed") };
-        *place = Place::Returning { idle };
+        *place = Place::Returning { shape, idle };
         let message = ToWorker::TakeBack(Try { task: id, attempt: task.attempt });
         effects.push(Effect::ToWorker { to, message });
     }
@@ -84,6 +87,30 @@ impl Controller {
         });
         self.counters.stale += u64::from(!current);
         current
+    }
+
+    /// Whether `next` waits at this worker for a grant like the one that `attempt` has.
+    fn may_inherit(&mut self, worker: Session, attempt: Try, next: Try) -> bool {
+        if !self.has(worker, next) {
+            return false;
+        }
+        let place = |id: TaskId| match &self.tasks[&id].state {
+            State::Placed { place, .. } => Some(place),
+            State::Waiting { .. }
+            | State::Delayed
+            | State::Queued(_)
+            | State::AwaitingActor { .. } => None,
+        };
+        let granted = match place(attempt.task) {
+            Some(Place::Slot { shape, .. }) => Some(*shape),
+            Some(Place::Backlog { .. } | Place::Returning { .. } | Place::Mailbox { .. })
+            | None => None,
+        };
+        let waits = match place(next.task) {
+            Some(Place::Backlog { shape } | Place::Returning { shape, .. }) => Some(*shape),
+            Some(Place::Slot { .. } | Place::Mailbox { .. }) | None => None,
+        };
+        granted.is_some() && granted == waits
     }
 
     pub(super) fn attempt_started(&mut self, now: Time, worker: Session, attempt: Try) {
@@ -142,7 +169,7 @@ impl Controller {
             return;
         }
         let id = attempt.task;
-        let next = next.filter(|next| self.has(worker, *next));
+        let next = next.filter(|next| *next != attempt && self.may_inherit(worker, attempt, *next));
         self.note_time(id, ran_for);
         let mailbox = self.unplace(id, next.map(|next| next.task));
         if let Some(next) = next {
@@ -174,7 +201,9 @@ impl Controller {
             _ if task.cancelled => Err(cancelled(&task.spec)),
             End::Cancelled => Err(cancelled(&task.spec)),
             End::Failed(error) => {
-                if task.spec.options.retry_on.covers(&error) && self.may_retry(id) {
+                // What a method says is final: calls are repeated only when they were lost.
+                let function = matches!(task.spec.target, Target::Function(_));
+                if function && task.spec.options.retry_on.covers(&error) && self.may_retry(id) {
                     return self.delay(now, id);
                 }
                 Err(error)
@@ -277,7 +306,7 @@ impl Controller {
                 self.schedule.leave_backlog(slot, shape);
                 None
             }
-            Place::Returning { idle } => {
+            Place::Returning { idle, .. } => {
                 self.schedule.look_again(idle);
                 None
             }

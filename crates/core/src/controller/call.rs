@@ -4,7 +4,7 @@
 //! those that may be repeated go to the next one in their old order.
 
 use super::actor::{Actor, Life};
-use super::task::{Place, State};
+use super::task::{Place, State, Task};
 use super::{Controller, Effect};
 use crate::error::{Error, Ran};
 use crate::id::{ActorEpoch, ActorId, Session, TaskId};
@@ -35,7 +35,7 @@ impl Controller {
     ) {
         let refused = match self.actors.get_mut(&id) {
             None => Some(Error::not_found(format!("no actor {id} is here"))),
-            Some(Actor { life: Life::Dead { error, .. }, .. }) => Some(error.clone().ran(Ran::No)),
+            Some(Actor { life: Life::Dead { error, .. }, .. }) => Some(error.clone()),
             Some(actor) => {
                 let limit = actor.spec.options.max_pending_calls as usize;
                 let pending = actor.calls.len() + actor.sent.len();
@@ -45,7 +45,8 @@ impl Controller {
             }
         };
         if let Some(error) = refused {
-            return self.end_task(now, call, Err(error), effects);
+            let ran = ran_before(&self.tasks[&call]);
+            return self.end_task(now, call, Err(error.ran(ran)), effects);
         }
         let actor = self.actors.get_mut(&id).expect("it takes calls");
         actor.next_number += 1;
@@ -156,7 +157,8 @@ impl Controller {
             }
         }
         for (_, call) in waiting {
-            self.end_task(now, call, Err(error.clone().ran(Ran::No)), effects);
+            let ran = ran_before(&self.tasks[&call]);
+            self.end_task(now, call, Err(error.clone().ran(ran)), effects);
         }
     }
 
@@ -169,4 +171,9 @@ impl Controller {
             self.history.push_call(now, worker.id, report);
         }
     }
+}
+
+/// Whether a call that waits may have run before.
+fn ran_before(task: &Task) -> Ran {
+    if task.spent > 0 { Ran::Maybe } else { Ran::No }
 }

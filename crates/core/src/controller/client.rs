@@ -22,9 +22,9 @@ impl Controller {
             FromClient::Put { object, value } => self.put(now, session, object, value, effects),
             FromClient::Fetch { object } => self.fetch(session, object, effects),
             FromClient::Hold { thing } => self.hold(session, thing),
-            FromClient::Accept { call } => self.accept(now, session, call, effects),
+            FromClient::Accept { call } => self.accept(session, call),
             FromClient::Release { thing } => {
-                self.release(now, Holder::Session(session.id), thing, effects);
+                self.release(Holder::Session(session.id), thing);
             }
             FromClient::CreateActor(spec) => {
                 let requested = spec.id;

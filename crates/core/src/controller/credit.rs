@@ -16,30 +16,43 @@ impl Controller {
         (self.config.max_pending_tasks as u64).saturating_sub(taken)
     }
 
+    /// Says so if no more values can be kept.
+    pub(super) fn check_bytes(&self) -> Result<(), Error> {
+        let limit = self.config.max_result_bytes;
+        if self.object_bytes < limit {
+            return Ok(());
+        }
+        Err(Error::exhausted(format!(
+            "{} bytes of results and values are kept, the limit is {limit} (max_result_bytes): release some first",
+            self.object_bytes
+        )))
+    }
+
     /// Says why a task cannot be taken on now, if it cannot and nobody promised room for it.
     pub(super) fn check_room(&self) -> Result<(), Error> {
+        self.check_bytes()?;
         if self.room() > 0 {
             return Ok(());
         }
-        Err(Error::exhausted(if self.object_bytes >= self.config.max_result_bytes {
-            format!(
-                "{} bytes of results are kept, the limit is {} (max_result_bytes): release some first",
-                self.object_bytes, self.config.max_result_bytes
-            )
-        } else {
-            format!(
-                "{} tasks are pending, the limit is {} (max_pending_tasks): submit again when some ended",
-                self.tasks.len(),
-                self.config.max_pending_tasks
-            )
-        }))
+        Err(Error::exhausted(format!(
+            "{} tasks are pending and {} more were promised room, the limit is {} (max_pending_tasks): \
+             submit again when some ended",
+            self.tasks.len(),
+            self.promised,
+            self.config.max_pending_tasks
+        )))
     }
 
     /// Promises a client what it may have, as far as there is room; the rest later.
     pub(super) fn promise(&mut self, id: SessionId, effects: &mut Vec<Effect>) {
         let room = self.room();
-        let window = self.config.submit_window;
+        let most = self.config.submit_window;
         let Some(member) = self.sessions.get_mut(&id) else { return };
+        // Those who submit much get more room promised, up to the limit; those who are idle little.
+        if member.submitted >= member.window && member.window < most {
+            member.window = (member.window * 2).min(most);
+        }
+        let window = member.window.min(most);
         let open = member.promised - member.submitted;
         // Half a window at a time, so that not every submission is answered.
         if open * 2 > window {

@@ -1,5 +1,6 @@
 //! What happens to a controller.
 
+use crate::error::Error;
 use crate::id::{Session, SessionId};
 use crate::lease::Pong;
 use crate::message::{FromClient, FromWorker};
@@ -32,6 +33,23 @@ pub struct WorkerInfo {
     /// What it can run.
     pub provides: Arc<Provided>,
 }
+
+impl WorkerInfo {
+    /// Says what is wrong with it; to be asked before the worker is let in.
+    pub fn validate(&self) -> Result<(), Error> {
+        self.resources.validate()?;
+        if self.provides.names.len() > MAX_PROVIDED {
+            return Err(Error::too_large(format!(
+                "a worker provides {} names, the limit is {MAX_PROVIDED} (MAX_PROVIDED)",
+                self.provides.names.len()
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// The most functions and classes that one worker provides.
+pub const MAX_PROVIDED: usize = 100_000;
 
 /// What happened, as seen by the controller.
 #[derive(Clone, PartialEq, Eq, Debug)]

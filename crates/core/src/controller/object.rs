@@ -10,6 +10,7 @@ use crate::payload::Value;
 use crate::schedule::Work;
 use crate::spec::Lifetime;
 use crate::time::Time;
+use std::collections::BTreeSet;
 
 /// An object somebody asked for, or that has a value.
 #[derive(Debug, Default)]
@@ -17,26 +18,32 @@ pub(super) struct Object {
     /// Its value, or why it has none; nothing as long as its task has not ended.
     pub value: Option<Result<Value, Error>>,
     /// Work that needs the value.
-    pub waiting: Vec<Work>,
+    pub waiting: BTreeSet<Work>,
     /// Sessions that want to be told.
     watchers: Vec<Session>,
 }
 
 impl Object {
     pub fn bytes(&self) -> usize {
-        self.value
-            .as_ref()
-            .and_then(|value| value.as_ref().ok())
-            .map_or(0, |value| value.payload.len())
+        match &self.value {
+            None => 0,
+            Some(Ok(value)) => value.payload.len() + OBJECT_OVERHEAD,
+            Some(Err(error)) => error.bytes() + OBJECT_OVERHEAD,
+        }
     }
 }
+
+/// What an object takes beyond its payload, roughly.
+const OBJECT_OVERHEAD: usize = 200;
 
 impl Controller {
     /// Whether the thing can be held: an object that has a value or may get one, an actor that is known.
     pub(super) fn exists(&self, thing: Thing) -> bool {
         match thing {
             Thing::Object(object) => {
-                self.objects.contains_key(&object) || self.tasks.contains_key(&object.origin)
+                let task = self.tasks.get(&object.origin);
+                self.objects.contains_key(&object)
+                    || task.is_some_and(|task| object.index < task.spec.returns)
             }
             Thing::Actor(actor) => self.actors.contains_key(&actor),
         }
@@ -63,13 +70,27 @@ impl Controller {
                 Some(Ok(_)) => {}
                 Some(Err(error)) => return Err(error.clone()),
                 None if self.exists(Thing::Object(*object)) => {
-                    self.objects.entry(*object).or_default().waiting.push(work);
+                    self.objects.entry(*object).or_default().waiting.insert(work);
                     missing += 1;
                 }
                 None => {}
             }
         }
         Ok(missing)
+    }
+
+    /// How many of these have no value.
+    pub(super) fn missing(&self, needs: &[ObjectId]) -> u32 {
+        needs.iter().filter(|object| self.value(**object).is_none()).count() as u32
+    }
+
+    /// `work` does not wait for these any more.
+    pub(super) fn stop_waiting(&mut self, work: Work, needs: &[ObjectId]) {
+        for object in needs {
+            if let Some(object) = self.objects.get_mut(object) {
+                object.waiting.remove(&work);
+            }
+        }
     }
 
     /// An object has a value, or never will. It is kept if somebody holds it.
@@ -80,8 +101,13 @@ impl Controller {
         value: Result<Value, Error>,
         effects: &mut Vec<Effect>,
     ) {
+        if self.objects.get(&id).is_some_and(|object| object.value.is_some()) {
+            return; // A value never changes.
+        }
         if !self.holds.is_held(Thing::Object(id)) {
-            self.objects.remove(&id);
+            if let Some(object) = self.objects.remove(&id) {
+                self.tell_gone(id, &object, effects);
+            }
             return;
         }
         self.hold_all(Holder::Object(id), value.iter().flat_map(|value| value.contains.clone()));
@@ -97,48 +123,62 @@ impl Controller {
             }
         }
         if self.holds.holds(Holder::Cluster, Thing::Object(id)) {
-            self.keep_result(now, id, effects);
+            self.keep_result(now, id);
         }
-        for work in waiting {
-            match (work, &value) {
-                (Work::Task(task), Ok(_)) => self.need_met(now, task, effects),
-                (Work::Task(task), Err(error)) => {
-                    self.need_failed(now, task, error.clone(), effects)
+        let came = value.as_ref().map(|_| ()).map_err(Clone::clone);
+        self.woken.extend(waiting.into_iter().map(|work| (work, came.clone())));
+    }
+
+    /// Sees to what nobody holds any more, and to what waited for values.
+    pub(super) fn settle(&mut self, now: Time, effects: &mut Vec<Effect>) {
+        loop {
+            if let Some(thing) = self.freed.pop() {
+                self.thing_freed(now, thing, effects);
+            } else if let Some((work, came)) = self.woken.pop_front() {
+                match (work, came) {
+                    (Work::Task(task), Ok(())) => self.need_met(now, task, effects),
+                    (Work::Task(task), Err(error)) => self.need_failed(now, task, &error, effects),
+                    (Work::Actor(actor), Ok(())) => self.actor_need_met(actor),
+                    (Work::Actor(actor), Err(error)) => {
+                        self.actor_need_failed(now, actor, &error, effects);
+                    }
                 }
-                (Work::Actor(actor), Ok(_)) => self.actor_need_met(actor),
-                (Work::Actor(actor), Err(error)) => {
-                    self.actor_need_failed(now, actor, error.clone(), effects);
-                }
+            } else {
+                return;
             }
         }
     }
 
     /// The cluster keeps a result for a while; the oldest make room.
-    fn keep_result(&mut self, now: Time, id: ObjectId, effects: &mut Vec<Effect>) {
+    fn keep_result(&mut self, now: Time, id: ObjectId) {
         let until = now + self.config.result_ttl;
         if self.kept_results.is_empty() {
             self.timers.insert((until, Timer::Forget));
         }
         self.kept_results.push_back((until, id));
-        while self.object_bytes > self.config.max_result_bytes && self.kept_results.len() > 1 {
-            self.forget_oldest(now, effects);
+        // At most half of the room is for them, so that they never keep anybody from submitting.
+        let mut bytes = self.object_bytes;
+        while bytes > self.config.max_result_bytes / 2 && self.kept_results.len() > 1 {
+            let (_, oldest) = self.kept_results[0];
+            bytes -= self.objects.get(&oldest).map_or(0, Object::bytes);
+            self.forget_oldest();
         }
     }
 
-    fn forget_oldest(&mut self, now: Time, effects: &mut Vec<Effect>) {
+    fn forget_oldest(&mut self) {
         let (_, id) = self.kept_results.pop_front().expect("one is kept");
         if self.holds.release(Holder::Cluster, Thing::Object(id)) {
-            self.free(now, vec![Thing::Object(id)], effects);
+            self.free(vec![Thing::Object(id)]);
         }
     }
 
-    pub(super) fn forget_results(&mut self, now: Time, effects: &mut Vec<Effect>) {
+    pub(super) fn forget_results(&mut self, now: Time) {
         while let Some((until, _)) = self.kept_results.front().copied() {
             if until > now {
                 self.timers.insert((until, Timer::Forget));
                 return;
             }
-            self.forget_oldest(now, effects);
+            self.forget_oldest();
         }
     }
 
@@ -152,9 +192,10 @@ impl Controller {
         effects: &mut Vec<Effect>,
     ) {
         if self.exists(Thing::Object(object)) {
-            return;
+            return self.hold(session, Thing::Object(object));
         }
-        let value = self.check_size("the value's bytes", value.payload.len()).map(|()| value);
+        let size = self.check_size("the value's bytes", value.payload.len());
+        let value = size.and_then(|()| self.check_bytes()).map(|()| value);
         if let Err(error) = &value {
             let message = ToClient::ObjectReady { object, value: Err(error.clone()) };
             effects.push(Effect::ToClient { to: session, message });
@@ -170,7 +211,7 @@ impl Controller {
             None if self.exists(Thing::Object(id)) => {
                 return self.objects.entry(id).or_default().watchers.push(session);
             }
-            None => Err(Error::gone(format!("object {id} is gone or never was"))),
+            None => Err(gone(id)),
         };
         let message = ToClient::ObjectReady { object: id, value };
         effects.push(Effect::ToClient { to: session, message });
@@ -181,46 +222,49 @@ impl Controller {
     }
 
     /// The answer of a call arrived, or never will.
-    pub(super) fn accept(
-        &mut self,
-        now: Time,
-        session: Session,
-        call: Try,
-        effects: &mut Vec<Effect>,
-    ) {
+    pub(super) fn accept(&mut self, session: Session, call: Try) {
         let free = self.holds.release_all(Holder::Message { call, to: session.id });
-        self.free(now, free, effects);
+        self.free(free);
     }
 
-    pub(super) fn release(
-        &mut self,
-        now: Time,
-        holder: Holder,
-        thing: Thing,
-        effects: &mut Vec<Effect>,
-    ) {
+    pub(super) fn release(&mut self, holder: Holder, thing: Thing) {
         if self.holds.release(holder, thing) {
-            self.free(now, vec![thing], effects);
+            self.free(vec![thing]);
         }
     }
 
     /// Nobody holds these any more.
-    pub(super) fn free(&mut self, now: Time, mut free: Vec<Thing>, effects: &mut Vec<Effect>) {
-        while let Some(thing) = free.pop() {
-            if self.holds.is_held(thing) {
-                continue; // Something that went on the way brought it back.
-            }
-            match thing {
-                Thing::Object(id) => {
-                    if let Some(object) = self.objects.remove(&id) {
-                        self.object_bytes -= object.bytes();
-                        free.extend(self.holds.release_all(Holder::Object(id)));
-                    }
-                }
-                Thing::Actor(id) => self.last_handle_gone(now, id, effects),
-            }
+    pub(super) fn free(&mut self, things: Vec<Thing>) {
+        self.freed.extend(things);
+    }
+
+    fn thing_freed(&mut self, now: Time, thing: Thing, effects: &mut Vec<Effect>) {
+        if self.holds.is_held(thing) {
+            return; // Something that went on the way brought it back.
         }
-        self.promise_starved(effects);
+        match thing {
+            Thing::Object(id) => {
+                if let Some(object) = self.objects.remove(&id) {
+                    self.object_bytes -= object.bytes();
+                    self.tell_gone(id, &object, effects);
+                    let contained = self.holds.release_all(Holder::Object(id));
+                    self.free(contained);
+                    self.promise_starved(effects);
+                }
+            }
+            Thing::Actor(id) => self.last_handle_gone(now, id, effects),
+        }
+    }
+
+    /// Those who asked for an object without holding it are told that it is gone.
+    fn tell_gone(&self, id: ObjectId, object: &Object, effects: &mut Vec<Effect>) {
+        for to in object.watchers.iter().filter(|to| self.is_alive(**to)) {
+            let value = Err(gone(id));
+            effects.push(Effect::ToClient {
+                to: *to,
+                message: ToClient::ObjectReady { object: id, value },
+            });
+        }
     }
 
     /// Whether this instance is with this worker.
@@ -269,15 +313,9 @@ impl Controller {
         effects.push(Effect::ToWorker { to: host, message: ToWorker::Entrusted { call } });
     }
 
-    pub(super) fn dropped(
-        &mut self,
-        now: Time,
-        instance: Instance,
-        things: Vec<Thing>,
-        effects: &mut Vec<Effect>,
-    ) {
+    pub(super) fn dropped(&mut self, instance: Instance, things: Vec<Thing>) {
         for thing in things {
-            self.release(now, Holder::Instance(instance), thing, effects);
+            self.release(Holder::Instance(instance), thing);
         }
     }
 
@@ -290,4 +328,8 @@ impl Controller {
             self.die(now, id, DeathCause::OwnerGone, error, effects);
         }
     }
+}
+
+fn gone(id: ObjectId) -> Error {
+    Error::gone(format!("object {id} is gone or never was"))
 }

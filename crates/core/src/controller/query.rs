@@ -124,11 +124,20 @@ pub(super) struct History {
     limit: usize,
     order: VecDeque<TaskId>,
     ended: Map<TaskId, TaskStatus>,
+    /// Calls that went direct: there are many more of them, so they have a list of their own.
+    calls: VecDeque<TaskId>,
+    ended_calls: Map<TaskId, TaskStatus>,
 }
 
 impl History {
     pub fn new(limit: usize) -> History {
-        History { limit, order: VecDeque::new(), ended: Map::default() }
+        History {
+            limit,
+            order: VecDeque::new(),
+            ended: Map::default(),
+            calls: VecDeque::new(),
+            ended_calls: Map::default(),
+        }
     }
 
     pub fn push(&mut self, now: Time, task: &Task, state: TaskState, error: Option<&Error>) {
@@ -140,7 +149,7 @@ impl History {
     }
 
     pub fn push_call(&mut self, now: Time, worker: SessionId, report: CallReport) {
-        self.insert(TaskStatus {
+        let status = TaskStatus {
             id: report.task,
             name: report.method,
             actor: Some(report.instance.actor),
@@ -153,18 +162,33 @@ impl History {
             finished: Some(now),
             error: report.error,
             waits_for: None,
-        });
+        };
+        remember(&mut self.calls, &mut self.ended_calls, status, self.limit);
     }
 
     fn insert(&mut self, status: TaskStatus) {
-        let id = status.id;
-        if self.ended.insert(id, status).is_none() {
-            self.order.push_back(id);
-        }
-        if self.order.len() > self.limit {
-            let forgotten = self.order.pop_front().expect("it has one");
-            self.ended.remove(&forgotten);
-        }
+        remember(&mut self.order, &mut self.ended, status, self.limit);
+    }
+
+    fn get(&self, id: TaskId) -> Option<&TaskStatus> {
+        self.ended.get(&id).or_else(|| self.ended_calls.get(&id))
+    }
+}
+
+/// Keeps a status, and the latest others up to the limit.
+fn remember(
+    order: &mut VecDeque<TaskId>,
+    ended: &mut Map<TaskId, TaskStatus>,
+    status: TaskStatus,
+    limit: usize,
+) {
+    let id = status.id;
+    if ended.insert(id, status).is_none() {
+        order.push_back(id);
+    }
+    if order.len() > limit {
+        let forgotten = order.pop_front().expect("it has one");
+        ended.remove(&forgotten);
     }
 }
 
@@ -199,7 +223,10 @@ impl Controller {
     /// Whether this task was submitted before. A call that went direct and is known to have ended was
     /// not: its caller lost the answer, and may send it again.
     pub(super) fn was_submitted(&self, spec: &TaskSpec) -> bool {
-        let ended = || self.history.ended.contains_key(&spec.id);
+        let ended = || {
+            self.history.ended.contains_key(&spec.id)
+                || self.objects.contains_key(&ObjectId::of(spec.id, 0))
+        };
         self.tasks.contains_key(&spec.id) || matches!(spec.target, Target::Function(_)) && ended()
     }
 
@@ -210,7 +237,7 @@ impl Controller {
             status.waits_for = self.why_waits(task);
             return Ok(status);
         }
-        self.history.ended.get(&id).cloned().ok_or_else(|| {
+        self.history.get(id).cloned().ok_or_else(|| {
             Error::not_found(format!("no task {id} is known: it never was, or ended too long ago"))
         })
     }
@@ -262,7 +289,8 @@ impl Controller {
     pub fn list_tasks(&self, limit: usize) -> Vec<TaskStatus> {
         let mut live: Vec<TaskId> = self.tasks.keys().copied().collect();
         live.sort_unstable_by(|a, b| b.cmp(a));
-        let ended = self.history.order.iter().rev().copied();
+        let calls = self.history.calls.iter().rev();
+        let ended = self.history.order.iter().rev().chain(calls).copied();
         let ids = live.into_iter().chain(ended).take(limit);
         ids.map(|id| self.task_status(id).expect("it is known")).collect()
     }
@@ -318,9 +346,11 @@ impl Controller {
         self.tasks.len()
     }
 
-    /// How many objects are kept, and their bytes.
+    /// How many objects are kept, and the bytes of their payloads.
     pub fn kept(&self) -> (usize, usize) {
-        (self.objects.len(), self.object_bytes)
+        let values =
+            self.objects.values().filter_map(|object| object.value.as_ref()?.as_ref().ok());
+        (self.objects.len(), values.map(|value| value.payload.len()).sum())
     }
 
     /// How many sessions are open.

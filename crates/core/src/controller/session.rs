@@ -2,11 +2,15 @@
 
 use super::{Controller, Effect, EndCause, Role, Timer};
 use crate::hold::Holder;
-use crate::id::{Session, SessionEpoch, SessionId, TaskId};
+use crate::id::{ActorId, Session, SessionEpoch, SessionId, TaskId};
 use crate::lease::{Granted, Pong};
 use crate::map::Set;
 use crate::message::{ToClient, ToWorker};
+use crate::spec::Target;
 use crate::time::Time;
+
+/// How much room a client is promised before it has shown that it needs more.
+const FIRST_WINDOW: u64 = 16;
 
 /// A process that joined.
 #[derive(Debug)]
@@ -23,9 +27,13 @@ pub(super) struct Member {
     pub watching: Set<SessionId>,
     /// Its tasks that have not ended.
     pub tasks: Set<TaskId>,
+    /// Actors of which it wants to know where they are.
+    pub watched_actors: Set<ActorId>,
     /// How many submissions it was promised room for, and how many came.
     pub promised: u64,
     pub submitted: u64,
+    /// How much room it is promised at a time.
+    pub window: u64,
 }
 
 impl Controller {
@@ -72,8 +80,10 @@ impl Controller {
             watchers: Set::default(),
             watching: Set::default(),
             tasks: Set::default(),
+            watched_actors: Set::default(),
             promised: 0,
             submitted: 0,
+            window: FIRST_WINDOW,
         };
         self.sessions.insert(id, member);
         if !local {
@@ -154,16 +164,23 @@ impl Controller {
             let watched = self.sessions.get_mut(watched).expect("it is taken off when it goes");
             watched.watchers.remove(&id);
         }
+        for actor in &member.watched_actors {
+            if let Some(actor) = self.actors.get_mut(actor) {
+                actor.watchers.remove(&member.session);
+            }
+        }
         if member.is_worker {
             self.worker_gone(now, id, &cause, effects);
         }
         let mut tasks: Vec<TaskId> = member.tasks.into_iter().collect();
         tasks.sort_unstable();
         for task in tasks {
-            self.cancel(now, task, true, effects);
+            // A call is asked to stop: its actor may be another's.
+            let force = matches!(self.tasks[&task].spec.target, Target::Function(_));
+            self.cancel(now, task, force, effects);
         }
         let free = self.holds.release_all(Holder::Session(id));
-        self.free(now, free, effects);
+        self.free(free);
         self.promise_starved(effects);
     }
 

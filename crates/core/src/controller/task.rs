@@ -11,9 +11,9 @@ use crate::error::{Error, ErrorKind, Ran};
 use crate::hold::Holder;
 use crate::id::{ActorEpoch, Attempt, Session, SessionId, TaskId, Thing};
 use crate::message::{ShapeId, ToClient, ToWorker, Try};
-use crate::payload::{Outcome, Value};
+use crate::payload::Outcome;
 use crate::schedule::{Demand, Step, Ticket, Work, WorkerSlot};
-use crate::spec::{Target, TaskSpec};
+use crate::spec::{MAX_RETURNS, Target, TaskSpec};
 use crate::time::Time;
 use std::sync::Arc;
 
@@ -65,7 +65,7 @@ pub(super) enum Place {
     /// A place in the backlog.
     Backlog { shape: ShapeId },
     /// It was asked back from the backlog, for this worker.
-    Returning { idle: WorkerSlot },
+    Returning { shape: ShapeId, idle: WorkerSlot },
     /// A place with its actor, as this one of the calls through the controller.
     Mailbox { epoch: ActorEpoch, number: u64 },
 }
@@ -110,7 +110,7 @@ impl Controller {
         let room = if promised { Ok(()) } else { self.check_room() };
         let owner = Owner::Session(session);
         if let Err(error) = room.and_then(|()| self.submit(now, owner, spec.clone(), effects)) {
-            for object in spec.results() {
+            for object in spec.results().take(MAX_RETURNS as usize) {
                 self.holds.hold(Holder::Session(session.id), Thing::Object(object));
                 self.object_made(now, object, Err(error.clone()), effects);
             }
@@ -127,14 +127,18 @@ impl Controller {
             self.use_promise(session.id);
             self.promise(session.id, effects);
         }
-        self.hold_all(Holder::Session(session.id), spec.results().map(Thing::Object));
+        let results = spec.results().take(MAX_RETURNS as usize).map(Thing::Object);
+        self.hold_all(Holder::Session(session.id), results);
         if let Some(task) = self.tasks.get_mut(&spec.id) {
             if task.owner != Owner::Session(session) && !task.also.contains(&session) {
                 task.also.push(session);
             }
             return;
         }
-        let outcome = self.task_result(spec.id).and_then(|outcome| outcome);
+        let outcome = self
+            .task_result(spec.id)
+            .map_err(|error| error.ran(Ran::Maybe))
+            .and_then(|outcome| outcome);
         let message = ToClient::TaskEnded { task: spec.id, outcome };
         effects.push(Effect::ToClient { to: session, message });
     }
@@ -182,7 +186,7 @@ impl Controller {
                 Error::gone(format!("{thing:?}, which the task needs, is gone or never was"));
             self.end_task(now, id, Err(error), effects);
         } else if let Err(cause) = waits {
-            self.end_task(now, id, Err(fed_by_failure(cause)), effects);
+            self.end_task(now, id, Err(cause.passed_on()), effects);
         } else if let Ok(0) = waits {
             self.make_ready(now, id, effects);
         }
@@ -190,10 +194,13 @@ impl Controller {
 
     /// A value that the task needs arrived.
     pub(super) fn need_met(&mut self, now: Time, id: TaskId, effects: &mut Vec<Effect>) {
-        let Some(task) = self.tasks.get_mut(&id) else { return };
-        let State::Waiting { missing } = &mut task.state else { return };
-        *missing -= 1;
-        if *missing == 0 && !crate::planted!(WaitingTaskNeverWoken) {
+        let Some(task) = self.tasks.get(&id) else { return };
+        if !matches!(task.state, State::Waiting { .. }) {
+            return;
+        }
+        let missing = self.missing(&task.spec.needs);
+        self.tasks.get_mut(&id).expect("it waits").state = State::Waiting { missing };
+        if missing == 0 && !crate::planted!(WaitingTaskNeverWoken) {
             self.make_ready(now, id, effects);
         }
     }
@@ -203,11 +210,11 @@ impl Controller {
         &mut self,
         now: Time,
         id: TaskId,
-        cause: Error,
+        cause: &Error,
         effects: &mut Vec<Effect>,
     ) {
         if self.tasks.get(&id).is_some_and(|task| matches!(task.state, State::Waiting { .. })) {
-            self.end_task(now, id, Err(fed_by_failure(cause)), effects);
+            self.end_task(now, id, Err(cause.passed_on()), effects);
         }
     }
 
@@ -247,6 +254,7 @@ impl Controller {
 
     /// Does what the schedule says until it has nothing to say.
     pub(super) fn dispatch(&mut self, now: Time, effects: &mut Vec<Effect>) {
+        self.settle(now, effects);
         while let Some(step) = self.schedule.step() {
             match step {
                 Step::Place { work: Work::Task(id), shape, worker, grant } => {
@@ -310,7 +318,11 @@ impl Controller {
         effects: &mut Vec<Effect>,
     ) {
         let task = self.tasks.remove(&id).expect("a task ends once");
-        let outcome = outcome.and_then(|values| check_results(&task.spec, values));
+        if matches!(task.state, State::Waiting { .. }) {
+            self.stop_waiting(Work::Task(id), &task.spec.needs);
+        }
+        let outcome =
+            outcome.and_then(|values| task.spec.check_results(values)).map_err(Error::bounded);
         let outcome = outcome.and_then(|values| {
             let bytes = values.iter().map(|value| value.payload.len()).sum();
             self.check_size("the results", bytes).map(|()| values)
@@ -347,32 +359,13 @@ impl Controller {
         }
         if !crate::planted!(HoldNotReleased) {
             let free = self.holds.release_all(Holder::Task(id));
-            self.free(now, free, effects);
+            self.free(free);
         }
         self.promise_starved(effects);
     }
 }
 
-fn check_results(spec: &TaskSpec, values: Vec<Value>) -> Outcome {
-    if values.len() == spec.returns as usize {
-        return Ok(values);
-    }
-    Err(Error::invalid(format!(
-        "{:?} returned {} values, {} were asked for",
-        &**spec.target.name(),
-        values.len(),
-        spec.returns
-    ))
-    .ran(Ran::Maybe))
-}
-
 pub(super) fn cancelled(spec: &TaskSpec) -> Error {
     Error::cancelled(format!("task {} ({}) was cancelled", spec.id, spec.target.name()))
         .ran(Ran::Maybe)
-}
-
-/// The error of a task whose input failed: that failure, seen from here.
-pub(super) fn fed_by_failure(cause: Error) -> Error {
-    let message = format!("a task that this one depends on failed: {}", cause.message());
-    Error::new(cause.kind(), message).caused_by(cause)
 }

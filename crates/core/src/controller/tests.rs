@@ -238,6 +238,10 @@ impl Rig {
         assert_eq!(self.effects, [], "effects that nobody expected");
     }
 
+    fn holds(&self, client: Session, thing: Thing) -> bool {
+        self.controller.holds().holds(Holder::Session(client.id), thing)
+    }
+
     fn state_of(&self, task: u128) -> TaskState {
         self.controller.task_status(task_id(task)).expect("it is known").state
     }
@@ -389,6 +393,21 @@ fn a_host_that_watches_a_session_hears_of_its_end_once() {
     rig.nothing_left();
 }
 
+#[test]
+fn a_session_that_watches_itself_ends_without_harm() {
+    let mut rig = Rig::new();
+    let (client, worker) = (rig.client(1), rig.worker(2, 1));
+    rig.client_says(client, FromClient::Watch { session: client });
+    rig.nothing_left(); // It lives, and there is nothing to say.
+    rig.worker_says(worker, FromWorker::Watch { session: worker });
+    let watched = ToWorker::Watched { session: worker, alive: true };
+    assert_eq!(rig.orders(worker), watched);
+    rig.dies(client);
+    rig.dies(worker);
+    assert_eq!(rig.controller.session_count(), 0);
+    rig.nothing_left();
+}
+
 // Workers.
 
 #[test]
@@ -465,6 +484,25 @@ fn refused_work_costs_nothing() {
 }
 
 #[test]
+fn a_worker_that_is_full_twice_is_left_alone_until_the_later_pause_is_over() {
+    let mut rig = Rig::with(Config { full_pause: 4 * SECOND, ..Config::default() });
+    let (client, worker) = (rig.client(1), rig.worker(2, 2));
+    rig.submit(client, task(1));
+    rig.submit(client, task(2));
+    let [first, second] = [1, 2].map(|number| rig.assigns(worker, number));
+    let full = |attempt| FromWorker::Refused { attempt, reason: Refusal::Full };
+    rig.worker_says(worker, full(first));
+    rig.pass(3 * SECOND);
+    rig.worker_says(worker, full(second));
+    rig.pass(4 * SECOND - Duration::from_millis(1));
+    rig.nothing_left(); // The first pause was over at 4, the second is at 7.
+    rig.pass(Duration::from_millis(1));
+    rig.assigns(worker, 2);
+    rig.assigns(worker, 1);
+    rig.nothing_left();
+}
+
+#[test]
 fn a_preempted_task_runs_elsewhere_at_no_cost() {
     let mut rig = Rig::new();
     let (client, leaving) = (rig.client(1), rig.worker(2, 1));
@@ -530,6 +568,113 @@ fn a_task_submitted_twice_runs_once() {
     rig.submit(client, task(1));
     assert_eq!(rig.ends(client, 1), Ok(vec![value("done")]), "it is told again how it ended");
     assert_eq!(rig.controller.counters().submitted, 1);
+    rig.nothing_left();
+}
+
+#[test]
+fn a_live_task_that_another_session_submits_too_answers_both_and_both_hold_its_results() {
+    let mut rig = Rig::new();
+    let (first, second, worker) = (rig.client(1), rig.client(2), rig.worker(3, 1));
+    rig.submit(first, task(1));
+    let attempt = rig.assigns(worker, 1);
+    let result = ObjectId::of(task_id(1), 0);
+    for _ in 0..2 {
+        rig.submit(second, task(1));
+        rig.nothing_left();
+        assert!(rig.holds(second, Thing::Object(result)));
+    }
+
+    rig.finish(worker, attempt);
+    assert_eq!(rig.ends(first, 1), Ok(vec![value("done")]));
+    assert_eq!(rig.ends(second, 1), Ok(vec![value("done")]), "it is told once");
+    rig.dies(first);
+    assert_eq!(rig.controller.kept().0, 1, "the other session holds the result");
+    rig.client_says(second, FromClient::Fetch { object: result });
+    let ready = ToClient::ObjectReady { object: result, value: Ok(value("done")) };
+    assert_eq!(rig.tells(second), ready);
+    rig.client_says(second, FromClient::Release { thing: Thing::Object(result) });
+    assert_eq!(rig.controller.kept(), (0, 0));
+    rig.nothing_left();
+}
+
+#[test]
+fn whoever_submitted_a_task_too_is_told_how_it_ends_when_its_owner_is_gone() {
+    let mut rig = Rig::new();
+    let (owner, other, worker) = (rig.client(1), rig.client(2), rig.worker(3, 2));
+    for client in [owner, other] {
+        (1..=3).for_each(|number| rig.submit(client, task(number)));
+    }
+    let running = [1, 2].map(|number| rig.assigns(worker, number));
+    rig.nothing_left();
+
+    rig.dies(owner);
+    for attempt in running {
+        let cancel = ToWorker::CancelAttempt { attempt, force: true };
+        assert_eq!(rig.orders(worker), cancel);
+    }
+    let queued = rig.ends(other, 3).unwrap_err();
+    assert_eq!(queued.kind(), ErrorKind::Cancelled);
+    rig.end(worker, running[0], End::Cancelled, None);
+    assert_eq!(rig.ends(other, 1).unwrap_err().kind(), ErrorKind::Cancelled);
+    rig.finish(worker, running[1]); // It was done before it heard.
+    assert_eq!(rig.ends(other, 2), Ok(vec![value("done")]));
+    for number in 1..=3 {
+        assert!(rig.holds(other, Thing::Object(ObjectId::of(task_id(number), 0))));
+    }
+    rig.nothing_left();
+}
+
+#[test]
+fn a_task_of_nobody_that_a_session_submits_too_answers_it_and_its_results_outlive_their_ttl() {
+    let mut rig = Rig::new();
+    let (client, worker) = (rig.client(1), rig.worker(2, 1));
+    rig.submit_ownerless(task(1)).unwrap();
+    let attempt = rig.assigns(worker, 1);
+    rig.submit(client, task(1));
+    rig.finish(worker, attempt);
+    assert_eq!(rig.next(), Effect::Ended(task_id(1)));
+    assert_eq!(rig.ends(client, 1), Ok(vec![value("done")]));
+    rig.pass(rig.controller.config().result_ttl);
+    assert_eq!(rig.controller.task_result(task_id(1)), Ok(Ok(vec![value("done")])));
+    rig.nothing_left();
+}
+
+#[test]
+fn an_ended_task_that_another_session_submits_answers_it_at_once_and_its_results_are_held() {
+    let mut rig = Rig::new();
+    let (first, second, worker) = (rig.client(1), rig.client(2), rig.worker(3, 1));
+    rig.submit(first, task(1));
+    let attempt = rig.assigns(worker, 1);
+    rig.finish(worker, attempt);
+    rig.ends(first, 1).unwrap();
+
+    rig.submit(second, task(1));
+    assert_eq!(rig.ends(second, 1), Ok(vec![value("done")]));
+    assert!(rig.holds(second, Thing::Object(ObjectId::of(task_id(1), 0))));
+    rig.dies(first);
+    assert_eq!(rig.controller.task_result(task_id(1)), Ok(Ok(vec![value("done")])));
+    rig.dies(second);
+    assert_eq!(rig.controller.kept(), (0, 0));
+    rig.nothing_left();
+}
+
+#[test]
+fn the_results_of_a_task_are_all_of_them_or_not_found() {
+    let mut rig = Rig::new();
+    let (client, worker) = (rig.client(1), rig.worker(2, 1));
+    for (number, values) in [(1, vec![]), (2, vec![value("one"), value("two")])] {
+        rig.submit(client, TaskSpec { returns: values.len() as u32, ..task(number) });
+        let attempt = rig.assigns(worker, number);
+        rig.end(worker, attempt, End::Finished(values.clone()), None);
+        assert_eq!(rig.ends(client, number), Ok(values.clone()));
+        assert_eq!(rig.controller.task_result(task_id(number)), Ok(Ok(values)));
+    }
+
+    let thing = Thing::Object(ObjectId::of(task_id(2), 1));
+    rig.client_says(client, FromClient::Release { thing });
+    assert_eq!(rig.controller.kept().0, 1, "the first result is still here");
+    let error = rig.controller.task_result(task_id(2)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound);
     rig.nothing_left();
 }
 
@@ -735,6 +880,44 @@ fn what_was_asked_back_too_late_runs_where_it_is() {
 }
 
 #[test]
+fn a_worker_whose_only_slot_is_blocked_gets_no_backlog() {
+    let mut rig = Rig::new();
+    let client = rig.client(1);
+    let gpu = Resources::one_cpu().with_gpus(Amount::ONE);
+    let worker = rig.worker_offering(2, gpu.clone(), false);
+    let options = TaskOptions { resources: gpu, ..TaskOptions::default() };
+    let quickly = Duration::from_micros(100);
+    let done = || End::Finished(vec![value("done")]);
+    rig.submit(client, task_with(1, options.clone()));
+    let first = rig.assigns(worker, 1);
+    rig.end_after(quickly, worker, first, done(), None);
+    rig.ends(client, 1).unwrap();
+    rig.submit(client, task_with(2, options.clone()));
+    rig.submit(client, task_with(3, options.clone()));
+    let second = rig.assigns(worker, 2);
+    let third = rig.backlogs(worker, 3);
+
+    // Its CPU is free now, its GPU is not: what waits for it has to wait here.
+    rig.worker_says(worker, FromWorker::Blocked { attempt: second });
+    rig.nothing_left();
+    rig.worker_says(worker, FromWorker::Refused { attempt: third, reason: Refusal::TakenBack });
+    rig.submit(client, task_with(4, options));
+    rig.nothing_left();
+    rig.submit(client, task(5));
+    let child = rig.assigns(worker, 5);
+    rig.end_after(quickly, worker, child, done(), None);
+    rig.ends(client, 5).unwrap();
+    rig.nothing_left();
+
+    rig.worker_says(worker, FromWorker::Resumed { attempt: second });
+    let third = rig.backlogs(worker, 3);
+    rig.backlogs(worker, 4);
+    rig.end_after(quickly, worker, second, done(), Some(third));
+    rig.ends(client, 2).unwrap();
+    rig.nothing_left();
+}
+
+#[test]
 fn an_unknown_function_is_not_found_unless_no_worker_is_here() {
     let mut rig = Rig::new();
     let client = rig.client(1);
@@ -789,6 +972,28 @@ fn submissions_beyond_the_limit_are_exhausted_and_name_the_limit() {
 }
 
 #[test]
+fn submitting_ended_tasks_again_uses_up_no_credit() {
+    let mut rig = Rig::with(Config { submit_window: 2, ..Config::default() });
+    let (client, worker) = (rig.client(1), rig.worker(2, 1)); // Two are welcome.
+    rig.submit(client, task(1));
+    let attempt = rig.assigns(worker, 1);
+    assert_eq!(rig.tells(client), ToClient::Credit { total: 3 });
+    rig.finish(worker, attempt);
+    rig.ends(client, 1).unwrap();
+
+    for total in 4..=9 {
+        rig.submit(client, task(1));
+        assert_eq!(rig.tells(client), ToClient::Credit { total });
+        rig.ends(client, 1).unwrap();
+        rig.nothing_left();
+    }
+    rig.submit(client, task(2));
+    rig.assigns(worker, 2);
+    assert_eq!(rig.tells(client), ToClient::Credit { total: 10 });
+    rig.nothing_left();
+}
+
+#[test]
 fn payloads_may_be_as_large_as_the_limit_and_not_one_byte_more() {
     let mut rig = Rig::with(Config { max_payload_bytes: 4, ..Config::default() });
     let (client, worker) = (rig.client(1), rig.worker(2, 1));
@@ -837,12 +1042,13 @@ fn results_without_an_owner_are_kept_for_their_ttl() {
 
 #[test]
 fn the_oldest_kept_results_make_room_for_new_ones() {
-    let mut rig = Rig::with(Config { max_result_bytes: 10, ..Config::default() });
+    // Half of this is for them: two of four bytes each, with what an object takes besides.
+    let mut rig = Rig::with(Config { max_result_bytes: 1_000, ..Config::default() });
     let worker = rig.worker(2, 1);
     for number in 1..=3 {
         rig.submit_ownerless(task(number)).unwrap();
         let attempt = rig.assigns(worker, number);
-        rig.finish(worker, attempt); // Four bytes each.
+        rig.finish(worker, attempt);
         assert_eq!(rig.next(), Effect::Ended(task_id(number)));
     }
     assert_eq!(rig.controller.kept(), (2, 8));
@@ -882,6 +1088,27 @@ fn a_taken_name_is_already_exists_unless_get_if_exists() {
 
     // Names count within a namespace.
     rig.create(client, worker, ActorSpec { name, namespace: "mine".into(), ..actor(10) });
+    rig.nothing_left();
+}
+
+#[test]
+fn an_actor_that_another_session_creates_again_is_held_by_both() {
+    let mut rig = Rig::new();
+    let (first, second, worker) = (rig.client(1), rig.client(2), rig.worker(3, 4));
+    let instance = rig.create(first, worker, actor(7));
+    let id = instance.actor;
+    rig.client_says(second, FromClient::CreateActor(Arc::new(actor(7))));
+    let created = ToClient::ActorCreated { requested: id, actor: Ok(id) };
+    assert_eq!(rig.tells(second), created);
+    rig.is_nowhere(second, id);
+    assert!(rig.holds(second, Thing::Actor(id)));
+
+    rig.dies(first);
+    rig.nothing_left();
+    assert_eq!(rig.controller.actor_status(id).unwrap().state, ActorState::Creating);
+    rig.client_says(second, FromClient::Release { thing: Thing::Actor(id) });
+    assert_eq!(rig.orders(worker), ToWorker::Destroy(instance));
+    assert_eq!(rig.is_dead(second, id).kind(), ErrorKind::Gone);
     rig.nothing_left();
 }
 

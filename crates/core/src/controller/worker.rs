@@ -119,9 +119,7 @@ impl Controller {
             FromWorker::Entrust { call, to, contains, instance, kept } => {
                 self.entrust(session, call, to, contains, instance, kept, effects);
             }
-            FromWorker::Dropped { instance, things } => {
-                self.dropped(now, instance, things, effects)
-            }
+            FromWorker::Dropped { instance, things } => self.dropped(instance, things),
             FromWorker::CallsEnded(reports) => self.calls_ended(now, session, reports),
             FromWorker::Draining => self.is_draining(session.id),
             FromWorker::Leaving => self.worker_leaves(now, session, effects),
@@ -217,7 +215,9 @@ impl Controller {
             .collect();
         actors.sort_unstable();
         for task in tasks {
-            let attempt = Try { task, attempt: self.tasks[&task].attempt };
+            // One that went may have taken others with it.
+            let Some(attempt) = self.tasks.get(&task).map(|known| known.attempt) else { continue };
+            let attempt = Try { task, attempt };
             self.attempt_refused(now, session, attempt, Refusal::Draining, effects);
         }
         for instance in actors {
@@ -249,7 +249,7 @@ impl Controller {
         actors.sort_unstable();
         for (actor, epoch) in actors {
             let free = self.holds.release_all(Holder::Instance(Instance { actor, epoch }));
-            self.free(now, free, effects);
+            self.free(free);
             self.instance_lost(now, actor, epoch, error(), effects);
         }
     }

@@ -25,6 +25,8 @@ pub(super) struct Shape {
     pub key: ShapeKey,
     /// What waits, oldest first, with its number.
     pub queue: VecDeque<(i64, Work)>,
+    /// How many of those have left.
+    pub left: usize,
     /// Pieces that run with a grant, and pieces in backlogs, on all workers.
     pub slots: u32,
     pub backlog: u32,
@@ -41,6 +43,7 @@ impl Shape {
         Shape {
             key,
             queue: VecDeque::new(),
+            left: 0,
             slots: 0,
             backlog: 0,
             pools: None,
@@ -54,6 +57,7 @@ impl Shape {
     }
 
     pub fn note_time(&mut self, took: Duration) {
+        let took = took.min(Duration::from_secs(24 * 3600));
         self.mean = Some(self.mean.map_or(took, |mean| (mean * 7 + took) / 8));
     }
 

@@ -211,6 +211,56 @@ fn short_tasks_get_a_backlog_and_an_idle_worker_takes_from_it() {
 }
 
 #[test]
+fn a_blocked_slot_takes_no_backlog() {
+    let gpus = |count| Resources::cpus(count).with_gpus(Amount::whole(count));
+    let mut schedule = Schedule::default();
+    let worker = schedule.add_worker(provides(&["f"]), gpus(2));
+    schedule.open(worker, true);
+    let mut made = 0;
+    let mut place = |schedule: &mut Schedule| {
+        made += 1;
+        schedule.enqueue(task(made), key("f", gpus(1)), false);
+        let step = schedule.step();
+        assert_eq!(schedule.step(), None, "one thing waits");
+        schedule.check_invariants();
+        step
+    };
+    let mut start = |schedule: &mut Schedule| match place(schedule) {
+        Some(Step::Place { shape, grant: Some(grant), .. }) => (shape, grant),
+        step => panic!("there is room, not {step:?}"),
+    };
+    let (shape, first) = start(&mut schedule);
+    let (_, second) = start(&mut schedule);
+    schedule.note_time(shape, Duration::from_millis(1));
+
+    // Two milliseconds' worth for the one that runs, nothing for the one that waits.
+    schedule.lend_cpu(worker, shape, &first);
+    for _ in 0..2 {
+        let Some(Step::Place { grant: None, .. }) = place(&mut schedule) else {
+            panic!("the one that runs will leave its slot to others")
+        };
+    }
+    assert_eq!(place(&mut schedule), None);
+    schedule.lend_cpu(worker, shape, &second);
+    for number in [100, 101] {
+        schedule.leave_backlog(worker, shape);
+        schedule.enqueue(task(number), key("f", gpus(1)), true);
+        assert_eq!(schedule.step(), None, "nobody here will leave his slot soon");
+        schedule.check_invariants();
+    }
+
+    // It goes on and leaves its slot: to one at once, to others when that one is done.
+    schedule.reclaim_cpu(worker, shape, &second);
+    schedule.give_back(worker, shape, &second);
+    let granted = std::iter::from_fn(|| schedule.step()).map(|step| match step {
+        Step::Place { grant, .. } => grant.is_some(),
+        Step::TakeBack { .. } => panic!("nobody else is here"),
+    });
+    assert_eq!(granted.collect::<Vec<_>>(), [true, false, false]);
+    schedule.check_invariants();
+}
+
+#[test]
 fn what_cannot_be_placed_says_why() {
     let mut schedule = Schedule::default();
     let demand = key("f", Resources::cpus(4));
@@ -227,4 +277,34 @@ fn what_cannot_be_placed_says_why() {
     );
     assert_eq!(schedule.why_infeasible(&key("python:x", Resources::one_cpu())), None);
     assert!(schedule.knows("python:anything") && !schedule.knows("ruby:anything"));
+}
+
+#[test]
+fn what_no_worker_here_may_run_says_what_is_in_the_way() {
+    let mut schedule = Schedule::default();
+    let lasting = ShapeKey { preemptible: false, ..key("f", Resources::one_cpu()) };
+    let why = |schedule: &Schedule| schedule.why_infeasible(&lasting).unwrap_or_default();
+    let nobody = "no worker is here: start one with `marline worker`";
+    assert_eq!(why(&schedule), nobody);
+
+    let fleeting = Provides { preemptible: true, ..(*provides(&["f"])).clone() };
+    let fleeting = schedule.add_worker(Arc::new(fleeting), Resources::cpus(2));
+    let closed = "no worker takes work now: those here are joining, suspected, paused or draining";
+    assert_eq!(why(&schedule), closed);
+    schedule.open(fleeting, true);
+    let preemptible = "only preemptible workers provide \"f\", and it must not run on one";
+    assert_eq!(why(&schedule), preemptible);
+    assert_eq!(schedule.why_infeasible(&key("f", Resources::one_cpu())), None);
+    let other = ShapeKey { requires: "g".into(), ..lasting.clone() };
+    assert_eq!(schedule.why_infeasible(&other).unwrap(), "no worker provides \"g\"");
+
+    let safe = schedule.add_worker(provides(&["f"]), Resources::cpus(2));
+    schedule.open(safe, true);
+    assert_eq!(schedule.why_infeasible(&lasting), None);
+    schedule.open(safe, false);
+    schedule.open(fleeting, false);
+    assert_eq!(why(&schedule), closed);
+    schedule.remove_worker(safe);
+    schedule.remove_worker(fleeting);
+    assert_eq!(why(&schedule), nobody);
 }

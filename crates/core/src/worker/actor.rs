@@ -7,7 +7,7 @@ use super::{Effect, ExecutorId, Timer, Worker};
 use crate::account::Grant;
 use crate::error::{Error, Ran};
 use crate::id::{ActorEpoch, ActorId, Session, TaskId, Thing};
-use crate::map::Map;
+use crate::map::{Map, Set};
 use crate::message::{FromHost, FromWorker, Instance};
 use crate::payload::Value;
 use crate::spec::ActorSpec;
@@ -28,6 +28,8 @@ pub(super) struct Hosted {
     pub mailbox: VecDeque<Call>,
     /// Calls that run.
     pub running: BTreeMap<TaskId, Call>,
+    /// The ids of the calls that wait or run.
+    pub ids: Set<TaskId>,
     /// The number of the next call of each direct caller.
     pub next: Map<Session, u64>,
     pub last_used: Time,
@@ -78,6 +80,7 @@ impl Worker {
             life: Life::Constructing,
             mailbox: VecDeque::new(),
             running: BTreeMap::new(),
+            ids: Set::default(),
             next: Map::default(),
             last_used: now,
         };
@@ -110,6 +113,10 @@ impl Worker {
         let Occupant::Actor(id) = self.occupant(executor) else { return };
         let hosted = self.actors.get_mut(&id).expect("its executor has it");
         let instance = hosted.instance();
+        if !matches!(hosted.life, Life::Constructing | Life::Leaving) {
+            self.counters.stale += 1;
+            return;
+        }
         match result {
             Ok(()) if hosted.life == Life::Leaving => self.end_actor(id, false, effects),
             Ok(()) => {

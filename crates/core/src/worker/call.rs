@@ -22,6 +22,8 @@ pub(super) struct Call {
     attempt: Attempt,
     values: Vec<Value>,
     since: Time,
+    /// When it is looked at again, if it is.
+    timers: Vec<(Time, Timer)>,
     /// Its caller has its answer, or is gone; what it returns goes nowhere.
     pub answered: bool,
     pub cancelled: bool,
@@ -35,6 +37,17 @@ pub(super) enum From {
 }
 
 impl Call {
+    fn new(
+        from: From,
+        spec: Arc<TaskSpec>,
+        attempt: Attempt,
+        values: Vec<Value>,
+        since: Time,
+    ) -> Call {
+        let (timers, answered, cancelled) = (Vec::new(), false, false);
+        Call { from, spec, attempt, values, since, timers, answered, cancelled }
+    }
+
     pub fn tried(&self) -> Try {
         Try { task: self.spec.id, attempt: self.attempt }
     }
@@ -66,11 +79,11 @@ impl Worker {
         effects: &mut Vec<Effect>,
     ) {
         let from = From::Caller(session);
-        let call =
-            Call { from, spec, attempt, values, since: now, answered: false, cancelled: false };
+        let call = Call::new(from, spec, attempt, values, now);
         let Some(hosted) = self.instance_of(&call, epoch) else {
             return self.turn_away(&call, effects);
         };
+        let taken = hosted.ids.contains(&call.spec.id);
         let next = hosted.next.entry(session).or_default();
         if *next != number {
             let error = Error::internal(format!("call {number} came where call {next} was due"));
@@ -78,6 +91,9 @@ impl Worker {
             return self.answer(session, message, effects);
         }
         *next += 1;
+        if taken {
+            return self.refuse_taken(&call, effects);
+        }
         let limit = hosted.spec.options.max_pending_calls as usize;
         if hosted.mailbox.len() >= limit {
             let error = Error::exhausted(format!(
@@ -88,6 +104,16 @@ impl Worker {
             return self.answer(session, message, effects);
         }
         self.post(now, call, effects);
+    }
+
+    /// A call of this caller was answered without reaching its instance: its number is used up.
+    pub(super) fn skip_number(&mut self, session: Session, instance: Instance) {
+        if let Some(hosted) = self.actors.get_mut(&instance.actor)
+            && hosted.epoch == instance.epoch
+            && hosted.life == Life::Ready
+        {
+            *hosted.next.entry(session).or_default() += 1;
+        }
     }
 
     /// A call through the controller arrived.
@@ -101,11 +127,24 @@ impl Worker {
         effects: &mut Vec<Effect>,
     ) {
         let from = From::Controller;
-        let call =
-            Call { from, spec, attempt, values, since: now, answered: false, cancelled: false };
+        let call = Call::new(from, spec, attempt, values, now);
         match self.instance_of(&call, epoch) {
+            Some(hosted) if hosted.ids.contains(&call.spec.id) => self.refuse_taken(&call, effects),
             Some(_) => self.post(now, call, effects),
             None => self.turn_away(&call, effects),
+        }
+    }
+
+    /// Another's call has the same id: ids are made to be different.
+    fn refuse_taken(&mut self, call: &Call, effects: &mut Vec<Effect>) {
+        let error =
+            Error::already_exists(format!("a call with the id {} is here already", call.spec.id));
+        let attempt = call.tried();
+        match call.from {
+            From::Caller(to) => {
+                self.answer(to, FromHost::CallEnded { attempt, outcome: Err(error) }, effects);
+            }
+            From::Controller => effects.push(super::task::ended(attempt, End::Failed(error))),
         }
     }
 
@@ -120,6 +159,7 @@ impl Worker {
         let Target::Method { actor, .. } = call.spec.target else { return };
         let hosted = self.actors.get_mut(&actor).expect("it takes calls");
         hosted.last_used = now;
+        hosted.ids.insert(call.spec.id);
         hosted.mailbox.push_back(call);
         self.deliver(now, actor, effects);
     }
@@ -139,7 +179,9 @@ impl Worker {
                 effects.push(Effect::ToController(FromWorker::Started { attempt: call.tried() }));
             }
             if let Some(timeout) = spec.options.timeout {
-                self.timers.insert((now + timeout, Timer::Call(id, spec.id)));
+                let due = (now + timeout, Timer::Call(id, spec.id));
+                call.timers.push(due);
+                self.timers.insert(due);
             }
             hosted.running.insert(spec.id, call);
             effects.push(Effect::Call { executor, spec, attempt, values });
@@ -166,6 +208,10 @@ impl Worker {
             self.counters.stale += 1;
             return;
         };
+        hosted.ids.remove(&call.spec.id);
+        for timer in &call.timers {
+            self.timers.remove(timer);
+        }
         self.settle_call(now, instance, call, end, effects);
         if self.actors.contains_key(&id) {
             self.deliver(now, id, effects);
@@ -183,7 +229,7 @@ impl Worker {
         let ran_for = now.since(call.since);
         let outcome = match end.outcome {
             Err(_) if call.cancelled => Err(cancelled(&call.spec)),
-            outcome => outcome,
+            outcome => outcome.and_then(|values| call.spec.check_results(values)),
         };
         if call.answered {
             return self.entrust_kept(&call, instance, end.kept, effects);
@@ -293,6 +339,7 @@ impl Worker {
             if let Some(index) = waits {
                 let mut call = hosted.mailbox.remove(index).expect("it waits");
                 let instance = hosted.instance();
+                hosted.ids.remove(&id);
                 call.cancelled = true;
                 call.since = now;
                 let end = CallEnd { outcome: Err(cancelled(&call.spec)), kept: Vec::new() };
@@ -302,10 +349,12 @@ impl Worker {
                 call.cancelled = true;
                 let executor = hosted.executor;
                 if force {
-                    self.kill(executor, effects);
-                } else {
-                    effects.push(Effect::Interrupt { executor, task: id });
+                    return self.kill(executor, effects);
                 }
+                effects.push(Effect::Interrupt { executor, task: id });
+                let due = (now + self.config.cancel_grace, Timer::CallGrace(actor, id));
+                call.timers.push(due);
+                self.timers.insert(due);
                 return;
             }
         }
@@ -320,6 +369,8 @@ impl Worker {
             let hosted = self.actors.get_mut(&actor).expect("it was listed");
             hosted.next.remove(&session);
             hosted.mailbox.retain(|call| call.from != From::Caller(session));
+            let mailbox = hosted.mailbox.iter().map(|call| call.spec.id);
+            hosted.ids = hosted.running.keys().copied().chain(mailbox).collect();
             for (id, call) in &mut hosted.running {
                 if call.from == From::Caller(session) {
                     (call.answered, call.cancelled) = (true, true);
@@ -338,32 +389,50 @@ impl Worker {
         id: TaskId,
         effects: &mut Vec<Effect>,
     ) {
-        let Some(hosted) = self.actors.get_mut(&actor) else { return };
-        let instance = hosted.instance();
-        let executor = hosted.executor;
-        let Some(call) = hosted.running.get_mut(&id) else { return };
-        let timeout = call.spec.options.timeout.unwrap_or_default();
-        if call.answered || call.cancelled || now < call.since + timeout {
+        let Some(hosted) = self.actors.get(&actor) else { return };
+        let Some(call) = hosted.running.get(&id).filter(|call| !call.answered && !call.cancelled)
+        else {
             return;
-        }
+        };
+        let timeout = call.spec.options.timeout.unwrap_or_default();
         let name = call.spec.target.name();
         let message = format!("call {id} ({name}) took longer than its timeout of {timeout:?}");
-        let error = Error::timeout(message).ran(Ran::Maybe);
-        effects.push(Effect::Interrupt { executor, task: id });
-        // It goes on taking its place at the actor until it returns; its answer is this one.
-        let twin = Call {
-            from: call.from,
-            spec: call.spec.clone(),
-            attempt: call.attempt,
-            values: Vec::new(),
-            since: call.since,
-            answered: false,
-            cancelled: false,
-        };
-        call.answered = true;
-        if call.from == From::Controller {
-            call.cancelled = true;
+        effects.push(Effect::Interrupt { executor: hosted.executor, task: id });
+        self.answer_early(now, actor, id, Error::timeout(message).ran(Ran::Maybe), effects);
+    }
+
+    /// A call that was asked to stop did not: its caller waits no longer.
+    pub(super) fn call_did_not_stop(
+        &mut self,
+        now: Time,
+        actor: ActorId,
+        id: TaskId,
+        effects: &mut Vec<Effect>,
+    ) {
+        let running = self.actors.get(&actor).and_then(|hosted| hosted.running.get(&id));
+        if let Some(call) = running.filter(|call| !call.answered) {
+            let error = cancelled(&call.spec);
+            self.answer_early(now, actor, id, error, effects);
         }
+    }
+
+    /// Answers a call that still runs. It goes on taking its place at the actor until it returns; what
+    /// it returns then goes nowhere.
+    fn answer_early(
+        &mut self,
+        now: Time,
+        actor: ActorId,
+        id: TaskId,
+        error: Error,
+        effects: &mut Vec<Effect>,
+    ) {
+        let hosted = self.actors.get_mut(&actor).expect("it runs a call");
+        let instance = hosted.instance();
+        let call = hosted.running.get_mut(&id).expect("it runs");
+        let mut twin =
+            Call::new(call.from, call.spec.clone(), call.attempt, Vec::new(), call.since);
+        twin.cancelled = call.cancelled;
+        call.answered = true;
         let end = CallEnd { outcome: Err(error), kept: Vec::new() };
         self.settle_call(now, instance, twin, end, effects);
     }

@@ -3,6 +3,7 @@
 use super::{Effect, Worker};
 use crate::error::Error;
 use crate::id::{ActorId, TaskId};
+use crate::message::Refusal;
 use crate::time::Time;
 use std::sync::Arc;
 
@@ -76,7 +77,9 @@ impl Worker {
     }
 
     pub(super) fn executor_ready(&mut self, now: Time, id: ExecutorId, effects: &mut Vec<Effect>) {
-        let Some(executor) = self.executors.get_mut(&id).filter(|executor| !executor.doomed) else {
+        let Some(executor) =
+            self.executors.get_mut(&id).filter(|executor| !executor.doomed && !executor.ready)
+        else {
             return;
         };
         executor.ready = true;
@@ -92,7 +95,7 @@ impl Worker {
         let Some(executor) = self.executors.remove(&id) else { return };
         match executor.occupant {
             Occupant::None => {}
-            Occupant::Task(task) => self.give_back_full(task, effects),
+            Occupant::Task(task) => self.give_back(task, Refusal::Full, effects),
             Occupant::Actor(actor) => {
                 let error =
                     Error::unavailable(crate::error::Ran::No, "no executor could be started");

@@ -2,16 +2,26 @@
 //! controller said that its session lives, and all that one had here goes when it ends.
 
 use super::{Effect, Worker};
+use crate::error::Error;
 use crate::id::Session;
-use crate::message::{FromHost, FromWorker, ToHost};
+use crate::message::{FromHost, FromWorker, Instance, ToHost, Try};
+use crate::spec::Target;
 use crate::time::Time;
 
 #[derive(Debug)]
 pub(super) enum Caller {
     /// The controller was asked; what it said meanwhile waits.
-    Asked { parked: Vec<ToHost> },
+    Asked { parked: Vec<Parked> },
     /// It lives.
     Alive,
+}
+
+/// What a caller said before it was known to live.
+#[derive(Debug)]
+pub(super) enum Parked {
+    Message(ToHost),
+    /// A call that was too many; its number is used up.
+    Skipped(Instance),
 }
 
 impl Worker {
@@ -27,18 +37,32 @@ impl Worker {
         }
         match self.callers.get_mut(&session) {
             Some(Caller::Alive) => self.hear(now, session, message, effects),
-            Some(Caller::Asked { parked }) => {
-                parked.push(message);
-                if parked.len() > self.config.max_parked_messages {
-                    self.callers.remove(&session);
-                    effects.push(Effect::FenceCaller(session));
-                }
+            Some(Caller::Asked { parked }) if parked.len() < self.config.max_parked_messages => {
+                parked.push(Parked::Message(message));
             }
+            Some(Caller::Asked { .. }) => self.too_many_parked(session, message, effects),
             None => {
-                self.callers.insert(session, Caller::Asked { parked: vec![message] });
+                self.callers
+                    .insert(session, Caller::Asked { parked: vec![Parked::Message(message)] });
                 effects.push(Effect::ToController(FromWorker::Watch { session }));
             }
         }
+    }
+
+    /// More calls came than are kept before their caller is known to live.
+    fn too_many_parked(&mut self, session: Session, message: ToHost, effects: &mut Vec<Effect>) {
+        let ToHost::Call { spec, attempt, epoch, .. } = message else { return };
+        let Target::Method { actor, .. } = spec.target else { return };
+        if let Some(Caller::Asked { parked }) = self.callers.get_mut(&session) {
+            parked.push(Parked::Skipped(Instance { actor, epoch }));
+        }
+        let limit = self.config.max_parked_messages;
+        let error = Error::exhausted(format!(
+            "{limit} calls wait for the controller's word on their caller (max_parked_messages): call again later"
+        ));
+        let attempt = Try { task: spec.id, attempt };
+        let message = FromHost::CallEnded { attempt, outcome: Err(error) };
+        effects.push(Effect::ToCaller { to: session, message });
     }
 
     fn hear(&mut self, now: Time, session: Session, message: ToHost, effects: &mut Vec<Effect>) {
@@ -64,8 +88,11 @@ impl Worker {
         let parked = std::mem::take(parked);
         if alive {
             self.callers.insert(session, Caller::Alive);
-            for message in parked {
-                self.hear(now, session, message, effects);
+            for parked in parked {
+                match parked {
+                    Parked::Message(message) => self.hear(now, session, message, effects),
+                    Parked::Skipped(instance) => self.skip_number(session, instance),
+                }
             }
         } else {
             self.counters.fenced += parked.len() as u64;

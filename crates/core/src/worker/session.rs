@@ -117,6 +117,7 @@ impl Worker {
                 Timer::Timeout(attempt) => self.attempt_is_late(now, attempt, effects),
                 Timer::Grace(attempt) => self.attempt_did_not_stop(attempt, effects),
                 Timer::Call(actor, call) => self.call_is_late(now, actor, call, effects),
+                Timer::CallGrace(actor, call) => self.call_did_not_stop(now, actor, call, effects),
                 Timer::Idle(actor) => self.look_whether_idle(now, actor, effects),
                 Timer::Report => self.report(effects),
                 Timer::Drained => self.give_up(effects),

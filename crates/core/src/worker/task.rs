@@ -24,6 +24,8 @@ pub(super) struct Local {
     pub state: State,
     /// Why it is to stop, if it is.
     stop: Option<Stop>,
+    /// When it is looked at again, if it is.
+    timers: Vec<(Time, Timer)>,
 }
 
 #[derive(Debug)]
@@ -46,6 +48,8 @@ pub(super) enum State {
 enum Stop {
     Cancelled,
     TimedOut,
+    /// It goes back to the controller when its executor is dead.
+    GivenBack,
 }
 
 /// Attempts of one shape.
@@ -74,7 +78,15 @@ impl Worker {
         if self.draining {
             return refuse(tried, Refusal::Draining, effects);
         }
-        let local = Local { spec, attempt, values, shape, state: State::Backlog, stop: None };
+        let local = Local {
+            spec,
+            attempt,
+            values,
+            shape,
+            state: State::Backlog,
+            stop: None,
+            timers: Vec::new(),
+        };
         match grant {
             Some(grant) => {
                 self.slots.entry(shape).or_default().granted += 1;
@@ -121,7 +133,9 @@ impl Worker {
         let values = std::mem::take(&mut local.values);
         effects.push(Effect::Run { executor, spec: local.spec.clone(), attempt, values, grant });
         if let Some(timeout) = local.spec.options.timeout {
-            self.timers.insert((now + timeout, Timer::Timeout(Try { task: id, attempt })));
+            let due = (now + timeout, Timer::Timeout(Try { task: id, attempt }));
+            local.timers.push(due);
+            self.timers.insert(due);
         }
     }
 
@@ -143,7 +157,7 @@ impl Worker {
             (Ok(values), _) => End::Finished(values),
             (Err(_), Some(Stop::Cancelled)) => End::Cancelled,
             (Err(_), Some(Stop::TimedOut)) => End::Failed(self.timed_out(id)),
-            (Err(error), None) => End::Failed(error),
+            (Err(error), Some(Stop::GivenBack) | None) => End::Failed(error),
         };
         self.attempt_over(now, id, result, end.kept, effects);
     }
@@ -159,6 +173,7 @@ impl Worker {
         let result = match self.attempts[&id].stop {
             Some(Stop::Cancelled) => End::Cancelled,
             Some(Stop::TimedOut) => End::Failed(self.timed_out(id)),
+            Some(Stop::GivenBack) => return self.give_back(id, Refusal::Draining, effects),
             None => End::Lost(error),
         };
         self.attempt_over(now, id, result, Vec::new(), effects);
@@ -184,6 +199,9 @@ impl Worker {
         effects: &mut Vec<Effect>,
     ) {
         let local = self.attempts.remove(&id).expect("an attempt ends once");
+        for timer in &local.timers {
+            self.timers.remove(timer);
+        }
         let tried = Try { task: id, attempt: local.attempt };
         let (grant, since, blocked) = match local.state {
             State::Backlog => panic!("{id} had not started"),
@@ -233,39 +251,44 @@ impl Worker {
         }
     }
 
-    /// An executor could not be started: its attempt goes back.
-    pub(super) fn give_back_full(&mut self, id: TaskId, effects: &mut Vec<Effect>) {
-        let local = self.attempts.remove(&id).expect("its executor was to start");
-        self.slots.get_mut(&local.shape).expect("it had a grant").granted -= 1;
+    /// An attempt goes back to the controller, at no cost to it.
+    pub(super) fn give_back(&mut self, id: TaskId, reason: Refusal, effects: &mut Vec<Effect>) {
+        let local = self.attempts.remove(&id).expect("it is here");
+        for timer in &local.timers {
+            self.timers.remove(timer);
+        }
+        let blocked = matches!(local.state, State::Running { blocked: true, .. });
+        let slots = self.slots.get_mut(&local.shape).expect("it had a grant");
+        slots.granted -= 1;
+        slots.blocked -= u32::from(blocked);
+        self.blocked -= usize::from(blocked);
         let tried = Try { task: id, attempt: local.attempt };
         match local.stop {
-            Some(_) => effects.push(ended(tried, End::Cancelled)),
-            None => refuse(tried, Refusal::Full, effects),
+            Some(Stop::Cancelled | Stop::TimedOut) => effects.push(ended(tried, End::Cancelled)),
+            Some(Stop::GivenBack) | None => refuse(tried, reason, effects),
         }
         self.give_back_backlog(local.shape, Refusal::TakenBack, effects);
     }
 
-    /// The grace of a drain is over: what runs is killed and given back, at no cost to it.
+    /// The grace of a drain is over: what runs is killed, and goes back when it is dead.
     pub(super) fn give_back_everything(&mut self, effects: &mut Vec<Effect>) {
         let mut ids: Vec<TaskId> = self.attempts.keys().copied().collect();
         ids.sort_unstable();
         for id in ids {
-            let local = self.attempts.remove(&id).expect("it was listed");
-            let (State::Starting { executor, .. } | State::Running { executor, .. }) = local.state
-            else {
-                panic!("backlogs went back when draining began")
-            };
-            self.executors.get_mut(&executor).expect("it has an occupant").occupant =
-                Occupant::None;
-            self.kill(executor, effects);
-            let tried = Try { task: id, attempt: local.attempt };
-            match local.stop {
-                Some(_) => effects.push(ended(tried, End::Cancelled)),
-                None => refuse(tried, Refusal::Draining, effects),
+            let local = self.attempts.get_mut(&id).expect("it was listed");
+            match local.state {
+                State::Backlog => panic!("backlogs went back when draining began"),
+                State::Starting { executor, .. } => {
+                    self.executors.get_mut(&executor).expect("it starts").occupant = Occupant::None;
+                    self.kill(executor, effects);
+                    self.give_back(id, Refusal::Draining, effects);
+                }
+                State::Running { executor, .. } => {
+                    local.stop.get_or_insert(Stop::GivenBack);
+                    self.kill(executor, effects);
+                }
             }
         }
-        self.slots.clear();
-        self.blocked = 0;
     }
 
     /// The controller wants it back, if it has not started.
@@ -316,8 +339,11 @@ impl Worker {
                     self.kill(executor, effects);
                 } else {
                     effects.push(Effect::Interrupt { executor, task: id });
-                    let attempt = Try { task: id, attempt: self.attempts[&id].attempt };
-                    self.timers.insert((now + self.config.cancel_grace, Timer::Grace(attempt)));
+                    let local = self.attempts.get_mut(&id).expect("it runs");
+                    let attempt = Try { task: id, attempt: local.attempt };
+                    let due = (now + self.config.cancel_grace, Timer::Grace(attempt));
+                    local.timers.push(due);
+                    self.timers.insert(due);
                 }
             }
         }
@@ -387,7 +413,7 @@ pub(super) fn refuse(attempt: Try, reason: Refusal, effects: &mut Vec<Effect>) {
     effects.push(Effect::ToController(FromWorker::Refused { attempt, reason }));
 }
 
-fn ended(attempt: Try, end: End) -> Effect {
+pub(super) fn ended(attempt: Try, end: End) -> Effect {
     let (kept, ran_for, next) = (Vec::new(), std::time::Duration::ZERO, None);
     Effect::ToController(FromWorker::Ended { attempt, end, kept, ran_for, next })
 }

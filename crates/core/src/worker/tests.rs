@@ -349,6 +349,59 @@ fn an_attempt_past_its_timeout_is_interrupted_and_fails() {
 }
 
 #[test]
+fn the_grace_of_a_cancel_is_not_cut_short_by_the_timeout() {
+    let mut rig = Rig::new();
+    let executor = rig.start(hurried(1, 10 * SECOND));
+    rig.pass(9 * SECOND);
+    rig.controller_says(ToWorker::CancelAttempt { attempt: tried(1), force: false });
+    assert_eq!(rig.take(), [Effect::Interrupt { executor, task: task_id(1) }]);
+    rig.pass(SECOND);
+    assert_eq!(rig.take(), [], "its timeout is over, its grace is not");
+    rig.pass(3 * SECOND);
+    assert_eq!(rig.take(), []);
+    rig.pass(SECOND);
+    assert_eq!(rig.take(), [Effect::Kill { executor }]);
+    rig.dies(executor);
+    assert_eq!(rig.take(), [ended(1, End::Cancelled, 14 * SECOND)]);
+}
+
+#[test]
+fn the_timers_of_an_earlier_attempt_do_not_touch_a_later_one() {
+    let mut rig = Rig::new();
+    let spec = hurried(1, 2 * SECOND);
+    let executor = rig.start(spec.clone());
+    let interrupt = [Effect::Interrupt { executor, task: task_id(1) }];
+    let start_again = |rig: &mut Rig, attempt| {
+        let (spec, values) = (Arc::new(spec.clone()), Vec::new());
+        let (shape, grant) = (ShapeId(0), Some(one_cpu()));
+        rig.controller_says(ToWorker::Assign { spec, attempt, values, shape, grant });
+        let [_, Effect::Run { executor: runs, attempt: runs_as, .. }] = rig.take()[..] else {
+            panic!("it starts")
+        };
+        assert_eq!((runs, runs_as), (executor, attempt));
+    };
+    rig.pass(SECOND);
+    rig.ends(executor, 1, Err(raised()));
+    rig.take();
+
+    start_again(&mut rig, Attempt(2)); // At 1.
+    rig.pass(SECOND);
+    assert_eq!(rig.take(), [], "the first would be late now");
+    rig.pass(SECOND);
+    assert_eq!(rig.take(), interrupt);
+    rig.ends(executor, 1, Err(raised()));
+    rig.take();
+
+    start_again(&mut rig, Attempt(3)); // At 3.
+    rig.pass(2 * SECOND);
+    assert_eq!(rig.take(), interrupt);
+    rig.pass(3 * SECOND);
+    assert_eq!(rig.take(), [], "the second would be killed now");
+    rig.pass(2 * SECOND);
+    assert_eq!(rig.take(), [Effect::Kill { executor }]);
+}
+
+#[test]
 fn a_dead_executor_is_a_lost_attempt_and_one_that_cannot_start_a_refused_one() {
     let mut rig = Rig::new();
     let executor = rig.start(task(1));
@@ -502,7 +555,11 @@ fn what_still_runs_when_the_grace_is_over_goes_back_at_no_cost() {
     rig.pass(20 * SECOND);
     let back = refused(1, Refusal::Draining);
     let leaves = [tell(FromWorker::Leaving), Effect::Drained];
-    assert_eq!(rig.take(), [vec![Effect::Kill { executor }, back], leaves.into()].concat());
+    assert_eq!(
+        rig.take(),
+        [Effect::Kill { executor }],
+        "it goes back only when nothing of it runs"
+    );
     rig.dies(executor);
-    assert_eq!(rig.take(), []);
+    assert_eq!(rig.take(), [vec![back], leaves.into()].concat());
 }

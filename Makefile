@@ -3,7 +3,7 @@
 # what a target needs beyond that it installs (Debian packages when root) or asks for.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check unit docs model sanitize fuzz bench-channels clean packages
+.PHONY: help demo test check unit docs model sim sanitize fuzz bench-channels clean packages
 
 CARGO ?= cargo
 # nextest runs tests side by side; without it plain `cargo test` does.
@@ -17,7 +17,8 @@ endif
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
 
-demo: ## channels at work: threads and tasks on one channel, select, deadline, cancel, drop policy
+demo: ## a local cluster (tasks, references, an actor, a cancel), and channels at work
+	$(CARGO) run --quiet --release -p marline --example tour
 	$(CARGO) run --quiet --release -p marline-channel --example pipeline
 
 test: export MARLINE_REQUIRE_VALGRIND = 1
@@ -38,6 +39,10 @@ unit: ## only the tests inside the crates' sources
 docs: ## the API documentation, without a warning, and the examples
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --all-features --no-deps --quiet
 	$(CARGO) run --quiet --release -p marline-channel --example pipeline >/dev/null
+	$(CARGO) run --quiet --release -p marline --example tour >/dev/null
+
+sim: ## the simulator that kills everything, on SEEDS=1000 seeds
+	$(CARGO) run --quiet --release -p marline-sim -- --seeds $(or $(SEEDS),1000)
 
 model: ## the model checker on the channel's protocols, and on each with one step left out
 	RUSTFLAGS="--cfg marline_model" CARGO_TARGET_DIR=target/model \

@@ -195,6 +195,17 @@ impl Error {
         error
     }
 
+    /// Whether it is another's failure, seen by one that depended on it.
+    pub fn is_passed_on(&self) -> bool {
+        self.details.passed_on
+    }
+
+    /// The same, marked as another's failure: for those who carry errors between processes.
+    pub fn marked_passed_on(mut self, passed_on: bool) -> Error {
+        Arc::make_mut(&mut self.details).passed_on = passed_on;
+        self
+    }
+
     /// Roughly how many bytes it takes.
     pub fn bytes(&self) -> usize {
         let failure = self.failure().map_or(0, |failure| {

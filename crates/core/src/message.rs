@@ -182,8 +182,8 @@ pub enum FromWorker {
     ActorDestroyed { instance: Instance, idle: bool },
     /// Does this session live? Tell me when it ends.
     Watch { session: Session },
-    /// Nothing of this session is here any more.
-    Unwatch { session: Session },
+    /// The actor was not made here, for this reason; that costs it nothing.
+    ActorRefused { instance: Instance, reason: Refusal },
     /// A call's answer names things. They are held for `to` until it accepts the answer, and `kept` by
     /// the instance; the answer leaves when this is done.
     Entrust { call: Try, to: Session, contains: Vec<Thing>, instance: Instance, kept: Vec<Thing> },

@@ -170,7 +170,6 @@ impl Worker {
                     self.caller_said(now, session, message, effects);
                 }
             }
-            Event::CallerClosed { session } => self.caller_closed(session, effects),
             Event::ExecutorReady { executor } => self.executor_ready(now, executor, effects),
             Event::ExecutorRefused { executor } => self.executor_refused(executor, effects),
             Event::ExecutorDied { executor, error } => {

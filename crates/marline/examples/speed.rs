@@ -17,17 +17,25 @@ fn main() -> Result<(), marline::Error> {
         times.push(start.elapsed().as_nanos());
     }
     times.sort_unstable();
-    println!("round trip: p50 {} ns, p95 {} ns", times[times.len() / 2], times[times.len() * 95 / 100]);
+    println!(
+        "round trip: p50 {} ns, p95 {} ns",
+        times[times.len() / 2],
+        times[times.len() * 95 / 100]
+    );
     for round in 0..3 {
         let count = 200_000;
         let start = Instant::now();
-        let handles: Result<Vec<_>, _> = (0..count).map(|_| client.task("noop").submit::<()>(())).collect();
+        let handles: Result<Vec<_>, _> =
+            (0..count).map(|_| client.task("noop").submit::<()>(())).collect();
         let submitted = start.elapsed();
         for handle in handles? {
             handle.wait()?;
         }
         let total = start.elapsed();
-        println!("bulk {round}: {:.0} tasks/s (submitted in {submitted:?})", count as f64 / total.as_secs_f64());
+        println!(
+            "bulk {round}: {:.0} tasks/s (submitted in {submitted:?})",
+            count as f64 / total.as_secs_f64()
+        );
     }
     Ok(())
 }

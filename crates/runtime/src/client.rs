@@ -1,7 +1,10 @@
 //! What a program that submits work holds: tasks, values, actors, and waiting for them.
 
-use crate::node::Node;
+use crate::net::dial;
+use crate::node::{Membership, Node, Seat};
+use crate::process::JOIN_PATIENCE;
 use marline_channel::oneshot;
+use marline_core::controller::Role;
 use marline_core::error::{Error, ErrorKind, Ran};
 use marline_core::id::{ActorId, ObjectId, TaskId, Thing};
 use marline_core::payload::{Outcome, Value};
@@ -21,12 +24,15 @@ struct Shared {
     node: Arc<Node>,
     index: usize,
     /// Whether the node lives for this client alone, and ends with it.
-    _owner: Option<Arc<dyn std::any::Any + Send + Sync>>,
+    owns_node: bool,
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
         self.node.leave_client(self.index);
+        if self.owns_node {
+            self.node.close();
+        }
     }
 }
 
@@ -69,12 +75,26 @@ fn gone() -> Error {
 }
 
 impl Client {
-    pub(crate) fn new(
-        node: Arc<Node>,
-        owner: Option<Arc<dyn std::any::Any + Send + Sync>>,
-    ) -> Client {
+    /// A client of a controller in the same process.
+    pub(crate) fn new(node: Arc<Node>) -> Client {
         let index = node.host_client();
-        Client { shared: Arc::new(Shared { node, index, _owner: owner }) }
+        Client { shared: Arc::new(Shared { node, index, owns_node: false }) }
+    }
+
+    /// Connects to a controller at `host:port` or `unix:/path`.
+    pub fn connect(address: &str, token: Option<Arc<str>>) -> Result<Client, Error> {
+        let node = Node::new();
+        let index = node.seat_client(token.clone());
+        let client = Client { shared: Arc::new(Shared { node, index, owns_node: true }) };
+        let membership = Membership {
+            seat: Seat::Client(index),
+            session_id: crate::new_session_id(),
+            role: Role::Client,
+            address: address.into(),
+            token,
+        };
+        dial::join(&client.shared.node, membership, JOIN_PATIENCE)?;
+        Ok(client)
     }
 
     /// Submits a task, if there is room; `Exhausted`, naming the limit, if there is none.

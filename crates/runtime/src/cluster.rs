@@ -43,7 +43,7 @@ impl Cluster {
 
     /// A client of this cluster.
     pub fn client(&self) -> Client {
-        Client::new(self.node.clone(), None)
+        Client::new(self.node.clone())
     }
 
     /// What happened so far.

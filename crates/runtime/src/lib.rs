@@ -13,12 +13,16 @@ mod client;
 mod clock;
 mod cluster;
 mod executor;
+mod net;
 mod node;
+mod process;
+mod wire;
 
 pub use client::{Client, Pending};
 pub use cluster::Cluster;
 pub use executor::{Context, Instance, Invocation, Program, Reply, context};
 pub use marline_core as core;
+pub use process::{Controller, Worker, WorkerOptions, hostname};
 
 use marline_core::id::{ActorId, SessionId, TaskId};
 

@@ -10,11 +10,19 @@
 //! in which they were decided; sending never blocks.
 
 mod controller;
+mod links;
+mod remote;
 mod seats;
 mod timer;
 
+pub(crate) use links::Which;
+pub(crate) use remote::Membership;
+
 use crate::clock::Clock;
 use crate::executor::Program;
+use crate::net::dial;
+use crate::net::server::Token;
+use links::End;
 use marline_channel::oneshot;
 use marline_core::Error;
 use marline_core::client;
@@ -25,7 +33,7 @@ use marline_core::payload::{Outcome, Value};
 use marline_core::time::Time;
 use marline_core::worker;
 use seats::{ClientSeat, WorkerSeat};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 
 /// See the [module](self).
@@ -45,8 +53,13 @@ pub(crate) struct State {
     clients: Vec<Option<ClientSeat>>,
     /// Where each session of this process sits.
     seats: Map<Session, Seat>,
-    /// Who asks to join at the moment.
+    /// Who asks to join at the moment, and the session that was opened for it.
     joining: Option<Seat>,
+    opened: Option<Session>,
+    /// Links to other processes.
+    links: BTreeMap<Which, End>,
+    /// What direct calls of this process's clients carry.
+    token: Token,
     todo: VecDeque<Todo>,
     /// Done when the lock is released.
     outside: Vec<Outside>,
@@ -57,9 +70,12 @@ pub(crate) struct State {
 
 /// A place at a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Seat {
+pub(crate) enum Seat {
     Worker(usize),
     Client(usize),
+    /// In another process, at the end of a link of this node's controller.
+    RemoteWorker,
+    RemoteClient,
 }
 
 /// What is to be handled before the lock is released.
@@ -74,15 +90,25 @@ enum Outside {
     Ended(oneshot::Sender<Outcome>, Outcome),
     Actor(oneshot::Sender<Result<ActorId, Error>>, Result<ActorId, Error>),
     Object(oneshot::Sender<Result<Value, Error>>, Result<Value, Error>),
+    /// Connect a client's link to a worker elsewhere.
+    Call {
+        me: Session,
+        host: Session,
+        address: Arc<str>,
+        token: Token,
+    },
 }
 
 impl Outside {
-    fn carry_out(self) {
+    fn carry_out(self, node: &Weak<Node>) {
         // Whoever waited may have given up: then nobody is told.
         match self {
             Outside::Ended(waiter, outcome) => drop(waiter.send(outcome)),
             Outside::Actor(waiter, actor) => drop(waiter.send(actor)),
             Outside::Object(waiter, value) => drop(waiter.send(value)),
+            Outside::Call { me, host, address, token } => {
+                dial::call(node.clone(), me, host, &address, token);
+            }
         }
     }
 }
@@ -119,7 +145,7 @@ impl Node {
         }
         drop(state);
         for outside in outside {
-            outside.carry_out();
+            outside.carry_out(&self.me);
         }
         result
     }
@@ -146,17 +172,18 @@ impl Node {
         offer: controller_machine::WorkerInfo,
         config: worker::Config,
     ) {
-        self.enter(|state, _| state.join_worker(program, offer, config));
+        self.enter(|state, now| state.join_worker(now, program, offer, config));
     }
 
     /// Starts a client here; says which.
     pub fn host_client(&self) -> usize {
-        self.enter(|state, _| state.join_client())
+        self.enter(|state, now| state.join_client(now))
     }
 
     /// Ends a client's session.
     pub fn leave_client(&self, index: usize) {
         self.enter(|state, _| state.leave_client(index));
+        self.enter(|state, _| state.unseat_client(index));
     }
 
     /// An executor said something.

@@ -136,11 +136,7 @@ impl Controller {
             return;
         }
         self.counters.refused += 1;
-        match reason {
-            Refusal::Full => self.pause(now, worker.id),
-            Refusal::Draining => self.is_draining(worker.id),
-            Refusal::TakenBack | Refusal::NotHere => {}
-        }
+        self.note_refusal(now, worker, reason);
         let id = attempt.task;
         let mailbox = self.unplace(id, None);
         let task = self.tasks.get(&id).expect("the worker had it");

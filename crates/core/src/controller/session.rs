@@ -193,11 +193,4 @@ impl Controller {
         }
         alive
     }
-
-    pub(super) fn unwatch(&mut self, host: Session, session: Session) {
-        if self.is_alive(session) {
-            self.sessions.get_mut(&session.id).expect("it lives").watchers.remove(&host.id);
-            self.sessions.get_mut(&host.id).expect("it speaks").watching.remove(&session.id);
-        }
-    }
 }

@@ -115,7 +115,10 @@ impl Controller {
                 let message = ToWorker::Watched { session: watched, alive };
                 effects.push(Effect::ToWorker { to: session, message });
             }
-            FromWorker::Unwatch { session: watched } => self.unwatch(session, watched),
+            FromWorker::ActorRefused { instance, reason } => {
+                self.note_refusal(now, session, reason);
+                self.actor_destroyed(now, session, instance, false, effects);
+            }
             FromWorker::Entrust { call, to, contains, instance, kept } => {
                 self.entrust(session, call, to, contains, instance, kept, effects);
             }
@@ -174,6 +177,15 @@ impl Controller {
         if worker.paused_until.is_some_and(|until| until <= now) {
             worker.paused_until = None;
             self.set_open(id);
+        }
+    }
+
+    /// A worker gave something back: what that says of the worker.
+    pub(super) fn note_refusal(&mut self, now: Time, worker: Session, reason: Refusal) {
+        match reason {
+            Refusal::Full => self.pause(now, worker.id),
+            Refusal::Draining => self.is_draining(worker.id),
+            Refusal::TakenBack | Refusal::NotHere => {}
         }
     }
 

@@ -8,7 +8,7 @@ use crate::account::Grant;
 use crate::error::{Error, Ran};
 use crate::id::{ActorEpoch, ActorId, Session, TaskId, Thing};
 use crate::map::{Map, Set};
-use crate::message::{FromHost, FromWorker, Instance};
+use crate::message::{FromHost, FromWorker, Instance, Refusal};
 use crate::payload::Value;
 use crate::spec::ActorSpec;
 use crate::time::Time;
@@ -67,7 +67,7 @@ impl Worker {
         let id = spec.id;
         let instance = Instance { actor: id, epoch };
         if self.draining {
-            let message = FromWorker::ActorDestroyed { instance, idle: false };
+            let message = FromWorker::ActorRefused { instance, reason: Refusal::Draining };
             return effects.push(Effect::ToController(message));
         }
         let (executor, ready) = self.occupy(Occupant::Actor(id), &spec.class, effects);

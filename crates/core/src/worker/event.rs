@@ -32,8 +32,6 @@ pub enum Event {
     ControllerSaid { session: Session, message: ToWorker },
     /// A caller said something on its direct link.
     CallerSaid { session: Session, message: ToHost },
-    /// A caller closed its direct link in good order.
-    CallerClosed { session: Session },
     /// An executor is up.
     ExecutorReady { executor: ExecutorId },
     /// An executor could not be started for want of something that may come back.

@@ -3,7 +3,7 @@
 use super::{Effect, Worker};
 use crate::error::Error;
 use crate::id::{ActorId, TaskId};
-use crate::message::Refusal;
+use crate::message::{FromWorker, Refusal};
 use crate::time::Time;
 use std::sync::Arc;
 
@@ -97,9 +97,10 @@ impl Worker {
             Occupant::None => {}
             Occupant::Task(task) => self.give_back(task, Refusal::Full, effects),
             Occupant::Actor(actor) => {
-                let error =
-                    Error::unavailable(crate::error::Ran::No, "no executor could be started");
-                self.actor_executor_died(actor, error, effects);
+                let hosted = self.actors.remove(&actor).expect("its executor was to start");
+                let message =
+                    FromWorker::ActorRefused { instance: hosted.instance(), reason: Refusal::Full };
+                effects.push(Effect::ToController(message));
             }
         }
     }

@@ -110,13 +110,6 @@ impl Worker {
         self.drop_calls_of(now, session, effects);
     }
 
-    /// A caller closed its link in good order; it may come again.
-    pub(super) fn caller_closed(&mut self, session: Session, effects: &mut Vec<Effect>) {
-        if self.session.is_some() && self.callers.remove(&session).is_some() {
-            effects.push(Effect::ToController(FromWorker::Unwatch { session }));
-        }
-    }
-
     /// Says something to a caller, if it is still there.
     pub(super) fn answer(&mut self, to: Session, message: FromHost, effects: &mut Vec<Effect>) {
         if matches!(self.callers.get(&to), Some(Caller::Alive)) {

@@ -1,8 +1,12 @@
 //! The controller's shell: what it says goes to the machines of this process.
 
+use super::links::{End, Which};
 use super::{Seat, State, Todo};
+use crate::wire::frame::Frame;
+use crate::wire::message::Message;
 use marline_core::client;
 use marline_core::controller::{Effect, Event};
+use marline_core::id::Session;
 use marline_core::lease::Terms;
 use marline_core::time::Time;
 use marline_core::worker;
@@ -23,44 +27,52 @@ impl State {
 
     fn controller_effect(&mut self, now: Time, effect: Effect) {
         match effect {
-            Effect::Opened(session) => {
-                let seat = self.joining.expect("only who asks is let in");
-                self.seats.insert(session, seat);
-                let (terms, asked_at) = (Terms::FOREVER, now);
-                self.todo.push_back(match seat {
-                    Seat::Worker(index) => {
-                        Todo::Worker(index, worker::Event::Joined { session, terms, asked_at })
-                    }
-                    Seat::Client(index) => {
-                        Todo::Client(index, client::Event::Joined { session, terms, asked_at })
-                    }
-                });
+            Effect::Opened(session) => self.session_opened(now, session),
+            Effect::Over { session, .. } => {
+                self.fence(session);
+                self.drop_link(Which::Session(session), session);
+                self.seats.remove(&session);
             }
-            Effect::Over { session, .. } | Effect::Fence(session) => {
-                match self.seats.remove(&session) {
-                    Some(Seat::Worker(index)) => {
-                        self.todo.push_back(Todo::Worker(index, worker::Event::Fenced { session }));
-                    }
-                    Some(Seat::Client(index)) => {
-                        self.todo.push_back(Todo::Client(index, client::Event::Fenced { session }));
-                    }
-                    None => {}
-                }
-            }
-            Effect::Ping { .. } => unreachable!("a session of this process has no lease"),
-            Effect::ToClient { to, message } => {
-                if let Some(Seat::Client(index)) = self.seats.get(&to) {
+            Effect::Fence(session) => self.fence(session),
+            Effect::Ping { to, ping } => self.link_urgent(Which::Session(to), Frame::Ping(ping)),
+            Effect::ToClient { to, message } => match self.seats.get(&to) {
+                Some(Seat::Client(index)) => {
                     let event = client::Event::ControllerSaid { session: to, message };
                     self.todo.push_back(Todo::Client(*index, event));
                 }
-            }
-            Effect::ToWorker { to, message } => {
-                if let Some(Seat::Worker(index)) = self.seats.get(&to) {
+                _ => self.link_send(Which::Session(to), Message::ToClient(message)),
+            },
+            Effect::ToWorker { to, message } => match self.seats.get(&to) {
+                Some(Seat::Worker(index)) => {
                     let event = worker::Event::ControllerSaid { session: to, message };
                     self.todo.push_back(Todo::Worker(*index, event));
                 }
-            }
+                _ => self.link_send(Which::Session(to), Message::ToWorker(message)),
+            },
             Effect::Ended(_) => {}
+        }
+    }
+
+    /// A session was let in: of this process, or of another.
+    fn session_opened(&mut self, now: Time, session: Session) {
+        let seat = self.joining.take().expect("only who asks is let in");
+        self.seats.insert(session, seat);
+        let (terms, asked_at) = (Terms::FOREVER, now);
+        match seat {
+            Seat::Worker(index) => {
+                let event = worker::Event::Joined { session, terms, asked_at };
+                self.todo.push_back(Todo::Worker(index, event));
+            }
+            Seat::Client(index) => {
+                let event = client::Event::Joined { session, terms, asked_at };
+                self.todo.push_back(Todo::Client(index, event));
+            }
+            Seat::RemoteWorker | Seat::RemoteClient => {
+                let controller = self.controller.as_ref().expect("it let somebody in");
+                let end = End::new(controller.config().epoch.0);
+                self.links.insert(Which::Session(session), end);
+                self.opened = Some(session);
+            }
         }
     }
 }

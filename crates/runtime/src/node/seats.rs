@@ -1,9 +1,12 @@
 //! The shells of workers and clients: what they say goes to the machines of this process, to executors,
 //! or to whoever waits.
 
+use super::links::Which;
 use super::{Node, Outside, Seat, State, Todo};
 use crate::executor::Program;
 use crate::executor::thread::{Command, Handle};
+use crate::wire::frame::Frame;
+use crate::wire::message::Message;
 use marline_channel::{oneshot, watch};
 use marline_core::Error;
 use marline_core::client::{self, Client};
@@ -38,17 +41,33 @@ pub(crate) struct ClientSeat {
 impl State {
     pub(super) fn join_worker(
         &mut self,
+        now: Time,
         program: Arc<dyn Program>,
         info: WorkerInfo,
         config: worker::Config,
     ) {
-        let machine = Worker::new(config);
-        self.workers.push(WorkerSeat { machine, program, executors: Map::default() });
-        self.joining = Some(Seat::Worker(self.workers.len() - 1));
-        self.open(Role::Worker(info));
+        self.joining = Some(self.seat_worker(program, config));
+        self.open(now, Role::Worker(info));
     }
 
-    pub(super) fn join_client(&mut self) -> usize {
+    pub(super) fn join_client(&mut self, now: Time) -> usize {
+        let index = self.seat_client();
+        self.joining = Some(Seat::Client(index));
+        self.open(now, Role::Client);
+        index
+    }
+
+    pub(super) fn seat_worker(
+        &mut self,
+        program: Arc<dyn Program>,
+        config: worker::Config,
+    ) -> Seat {
+        let machine = Worker::new(config);
+        self.workers.push(WorkerSeat { machine, program, executors: Map::default() });
+        Seat::Worker(self.workers.len() - 1)
+    }
+
+    pub(super) fn seat_client(&mut self) -> usize {
         let (room, _) = watch::watch(0);
         let seat = ClientSeat {
             machine: Client::new(),
@@ -64,22 +83,32 @@ impl State {
             self.clients.len() - 1
         });
         self.clients[index] = Some(seat);
-        self.joining = Some(Seat::Client(index));
-        self.open(Role::Client);
         index
     }
 
-    fn open(&mut self, role: Role) {
+    /// Joins the controller of this process.
+    fn open(&mut self, now: Time, role: Role) {
         let id = crate::new_session_id();
         let event = controller::Event::SessionOpened { id, request: 1, local: true, role };
-        self.todo.push_back(Todo::Controller(event));
+        self.controller_event(now, event);
     }
 
+    /// A client closes its session.
     pub(super) fn leave_client(&mut self, index: usize) {
-        let Some(seat) = &self.clients[index] else { return };
-        if let Some(session) = seat.machine.session() {
+        let Some(session) = self.clients[index].as_ref().and_then(|seat| seat.machine.session())
+        else {
+            return;
+        };
+        if self.controller.is_some() {
             self.todo.push_back(Todo::Controller(controller::Event::SessionClosed { session }));
+        } else {
+            self.todo.push_back(Todo::Client(index, client::Event::Fenced { session }));
         }
+    }
+
+    /// Nobody has a handle to a client any more.
+    pub(super) fn unseat_client(&mut self, index: usize) {
+        self.clients[index] = None;
     }
 
     pub(super) fn close(&mut self) {
@@ -111,24 +140,34 @@ impl State {
     fn worker_effect(&mut self, node: &Weak<Node>, index: usize, effect: worker::Effect) {
         let seat = &mut self.workers[index];
         match effect {
-            worker::Effect::Pong(_) => unreachable!("a session of this process has no lease"),
-            worker::Effect::ToController(message) => {
+            worker::Effect::Pong(pong) => {
                 if let Some(session) = seat.machine.session() {
+                    self.link_urgent(Which::Upstream(session), Frame::Pong(pong));
+                }
+            }
+            worker::Effect::ToController(message) => {
+                let Some(session) = seat.machine.session() else { return };
+                if self.controller.is_some() {
                     let event = controller::Event::WorkerSaid { session, message };
                     self.todo.push_back(Todo::Controller(event));
+                } else {
+                    self.link_send(Which::Upstream(session), Message::FromWorker(message));
                 }
             }
             worker::Effect::ToCaller { to, message } => {
-                if let (Some(Seat::Client(client)), Some(host)) =
-                    (self.seats.get(&to), seat.machine.session())
-                {
-                    self.todo.push_back(Todo::Client(
-                        *client,
-                        client::Event::HostSaid { host, message },
-                    ));
+                let Some(host) = seat.machine.session() else { return };
+                if let Some(Seat::Client(client)) = self.seats.get(&to) {
+                    let event = client::Event::HostSaid { host, message };
+                    self.todo.push_back(Todo::Client(*client, event));
+                } else {
+                    self.link_send(Which::Caller(host, to), Message::FromHost(message));
                 }
             }
-            worker::Effect::FenceCaller(_) => {}
+            worker::Effect::FenceCaller(session) => {
+                if let Some(host) = seat.machine.session() {
+                    self.drop_link(Which::Caller(host, session), session);
+                }
+            }
             worker::Effect::Spawn { executor, .. } => {
                 if !self.closed {
                     let handle = Handle::spawn(node.clone(), index, executor, seat.program.clone());
@@ -164,7 +203,8 @@ impl State {
                     worker::Event::ExecutorDied { executor, error },
                 ));
             }
-            worker::Effect::Stopped(_) | worker::Effect::Drained => {}
+            worker::Effect::Stopped(session) => self.session_stopped(session),
+            worker::Effect::Drained => {}
         }
     }
 
@@ -185,26 +225,34 @@ impl State {
     fn client_effect(&mut self, index: usize, effect: client::Effect) {
         let seat = self.clients[index].as_mut().expect("its machine spoke");
         match effect {
-            client::Effect::Pong(_) => unreachable!("a session of this process has no lease"),
-            client::Effect::ToController(message) => {
+            client::Effect::Pong(pong) => {
                 if let Some(session) = seat.machine.session() {
-                    let event = controller::Event::ClientSaid { session, message };
-                    self.todo.push_back(Todo::Controller(event));
+                    self.link_urgent(Which::Upstream(session), Frame::Pong(pong));
                 }
             }
-            client::Effect::ToHost { host, message, .. } => {
-                if let (Some(Seat::Worker(worker)), Some(session)) =
-                    (self.seats.get(&host), seat.machine.session())
-                {
-                    self.todo.push_back(Todo::Worker(
-                        *worker,
-                        worker::Event::CallerSaid { session, message },
-                    ));
+            client::Effect::ToController(message) => {
+                let Some(session) = seat.machine.session() else { return };
+                if self.controller.is_some() {
+                    let event = controller::Event::ClientSaid { session, message };
+                    self.todo.push_back(Todo::Controller(event));
+                } else {
+                    self.link_send(Which::Upstream(session), Message::FromClient(message));
+                }
+            }
+            client::Effect::ToHost { host, address, message } => {
+                let Some(me) = seat.machine.session() else { return };
+                if let Some(Seat::Worker(worker)) = self.seats.get(&host) {
+                    let event = worker::Event::CallerSaid { session: me, message };
+                    self.todo.push_back(Todo::Worker(*worker, event));
+                } else {
+                    self.call_host(me, host, address, message);
                 }
             }
             client::Effect::CloseHost { host } => {
-                let event = client::Event::HostClosed { host, unsent: Vec::new() };
-                self.todo.push_back(Todo::Client(index, event));
+                // A machine whose session is over has forgotten it; its links go with the session.
+                if let Some(me) = seat.machine.session() {
+                    self.close_host(me, host, Vec::new());
+                }
             }
             client::Effect::Room => {
                 seat.next_request += 1;
@@ -230,7 +278,7 @@ impl State {
                     self.outside.push(Outside::Actor(waiter, actor));
                 }
             }
-            client::Effect::Stopped(_) => {}
+            client::Effect::Stopped(session) => self.session_stopped(session),
         }
     }
 

@@ -1,0 +1,31 @@
+//! The network: tonic servers and dialers that carry links between nodes. Nothing here looks into a
+//! message: frames go to the node, and what the node says goes out in batches.
+
+pub(crate) mod dial;
+pub(crate) mod outbox;
+pub(crate) mod server;
+
+use std::sync::OnceLock;
+use std::time::Duration;
+use tokio::runtime::Runtime;
+
+/// The largest gRPC message: a payload at its limit, and what surrounds it.
+pub(crate) const MAX_MESSAGE_BYTES: usize = 80 << 20;
+/// A connection on which nothing was heard for this long is asked for a sign of life, and is broken if
+/// none comes within as long again.
+pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(10);
+
+/// The threads that do all input and output of this process: one unless `MARLINE_IO_THREADS` says more,
+/// since one does it with fewer wake-ups.
+pub(crate) fn io() -> &'static Runtime {
+    static IO: OnceLock<Runtime> = OnceLock::new();
+    IO.get_or_init(|| {
+        let threads = std::env::var("MARLINE_IO_THREADS").ok().and_then(|text| text.parse().ok());
+        tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(threads.unwrap_or(1).clamp(1, 64))
+            .thread_name("marline-io")
+            .enable_all()
+            .build()
+            .expect("a thread for input and output can be started")
+    })
+}

@@ -1,0 +1,214 @@
+//! What a node dials: the controller it joins, and the workers its clients call. A broken connection is
+//! made again until its link is gone.
+
+use super::outbox::outbox;
+use super::server::Token;
+use super::{KEEP_ALIVE, MAX_MESSAGE_BYTES, io};
+use crate::node::{Membership, Node, Which};
+use crate::wire::convert::{decode_joined, encode_join, from_status};
+use crate::wire::frame::Frame;
+use crate::wire::join::Join;
+use crate::wire::v1;
+use crate::wire::v1::links_client::LinksClient;
+use marline_core::error::{Error, ErrorKind, Ran};
+use marline_core::id::Session;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use tokio_stream::StreamExt;
+use tonic::service::interceptor::InterceptedService;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Request, Status, Streaming};
+
+/// The first wait before a connection is made again; each further one is twice as long.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+/// The longest.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+type Client = LinksClient<InterceptedService<Channel, Credentials>>;
+
+#[derive(Clone)]
+pub(crate) struct Credentials(Token);
+
+impl tonic::service::Interceptor for Credentials {
+    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
+        if let Some(token) = &self.0 {
+            let value = format!("Bearer {token}").parse();
+            let value =
+                value.map_err(|_| Status::invalid_argument("the token is not plain text"))?;
+            request.metadata_mut().insert("authorization", value);
+        }
+        Ok(request)
+    }
+}
+
+fn client(address: &str, token: Token) -> Result<Client, Error> {
+    let uri = if address.contains(':') && (address.starts_with("unix:") || address.contains("://"))
+    {
+        address.to_owned()
+    } else {
+        format!("http://{address}")
+    };
+    let endpoint = Endpoint::from_shared(uri)
+        .map_err(|error| {
+            Error::invalid(format!(
+                "{address:?} is no address: {error}; expected host:port or unix:/path"
+            ))
+        })?
+        .tcp_nodelay(true)
+        .connect_timeout(Duration::from_secs(5))
+        .http2_keep_alive_interval(KEEP_ALIVE)
+        .keep_alive_timeout(KEEP_ALIVE)
+        .keep_alive_while_idle(true)
+        .initial_stream_window_size(4 << 20)
+        .initial_connection_window_size(8 << 20);
+    let channel = InterceptedService::new(endpoint.connect_lazy(), Credentials(token));
+    Ok(LinksClient::new(channel)
+        .max_decoding_message_size(MAX_MESSAGE_BYTES)
+        .max_encoding_message_size(MAX_MESSAGE_BYTES))
+}
+
+/// Joins a controller elsewhere, and keeps the membership up. Blocks until it has joined once, or
+/// `patience` is over.
+pub(crate) fn join(
+    node: &Arc<Node>,
+    membership: Membership,
+    patience: Duration,
+) -> Result<(), Error> {
+    let guard = io().enter();
+    let client = client(&membership.address, membership.token.clone())?;
+    drop(guard);
+    let (tell, told) = marline_channel::oneshot();
+    let weak = Arc::downgrade(node);
+    let address = membership.address.clone();
+    io().spawn(stay(weak, membership, client, tell));
+    let mut told = told;
+    match told.recv().timeout(patience).wait() {
+        Ok(result) => result,
+        Err(_) => Err(Error::unavailable(
+            Ran::No,
+            format!(
+                "no controller answers at {address}: start one with `marline up`, or check the address"
+            ),
+        )),
+    }
+}
+
+/// Joins, stays connected, and joins again when the session is over.
+async fn stay(
+    node: Weak<Node>,
+    membership: Membership,
+    mut client: Client,
+    first: marline_channel::oneshot::Sender<Result<(), Error>>,
+) {
+    let mut first = Some(first);
+    let mut pause = FIRST_PAUSE;
+    let mut request = 0;
+    loop {
+        request += 1;
+        let Some(asked) = node.upgrade().and_then(|node| node.wants_to_join(membership.seat))
+        else {
+            return;
+        };
+        let join = encode_join(Join::new(membership.session_id, request, membership.role.clone()));
+        match client
+            .join(join)
+            .await
+            .map_err(from_status)
+            .and_then(|reply| decode_joined(reply.into_inner()))
+        {
+            Ok(joined) => {
+                pause = FIRST_PAUSE;
+                let session = joined.session;
+                let Some(node_) = node.upgrade() else { return };
+                node_.joined(membership.seat, joined, asked);
+                drop(node_);
+                if let Some(first) = first.take() {
+                    let _ = first.send(Ok(()));
+                }
+                keep_connected(&node, Which::Upstream(session), session, None, &mut client).await;
+            }
+            // Trying again helps only if nobody answered.
+            Err(error) if error.kind() != ErrorKind::Unavailable && first.is_some() => {
+                let _ = first.take().expect("it is there").send(Err(error));
+                return;
+            }
+            Err(_) => {
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+        }
+    }
+}
+
+/// Keeps a client's link to a worker connected.
+pub(crate) fn call(node: Weak<Node>, me: Session, host: Session, address: &str, token: Token) {
+    let guard = io().enter();
+    let Ok(mut client) = client(address, token) else { return };
+    drop(guard);
+    io().spawn(async move {
+        keep_connected(&node, Which::Host(me, host), me, Some(host), &mut client).await;
+    });
+}
+
+/// Makes connections for a link as long as the link is there.
+async fn keep_connected(
+    node: &Weak<Node>,
+    which: Which,
+    me: Session,
+    host: Option<Session>,
+    client: &mut Client,
+) {
+    let mut pause = FIRST_PAUSE;
+    for connection in 1.. {
+        let (outbox, outgoing) = outbox();
+        outbox.push(Frame::Attach { session: me, connection, host });
+        let wanted =
+            node.upgrade().is_some_and(|node| node.connected(which, connection, outbox.clone()));
+        if !wanted {
+            return;
+        }
+        drop(outbox);
+        if let Ok(incoming) = client.attach(outgoing).await {
+            let heard = read(node, which, connection, Vec::new(), incoming.into_inner()).await;
+            if heard {
+                pause = FIRST_PAUSE;
+            }
+        } else if let Some(node) = node.upgrade() {
+            node.disconnected(which, connection);
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Hands what a connection brings to the node until it ends. Says whether anything came.
+pub(crate) async fn read(
+    node: &Weak<Node>,
+    which: Which,
+    connection: u64,
+    first: Vec<v1::Frame>,
+    mut incoming: Streaming<v1::Frames>,
+) -> bool {
+    let mut frames = first;
+    let mut heard = false;
+    loop {
+        let Some(node) = node.upgrade() else { return heard };
+        if !frames.is_empty()
+            && node.received(which, connection, std::mem::take(&mut frames)).is_err()
+        {
+            break;
+        }
+        drop(node);
+        match incoming.next().await {
+            Some(Ok(message)) => {
+                heard = true;
+                frames = message.frames;
+            }
+            Some(Err(_)) | None => break,
+        }
+    }
+    if let Some(node) = node.upgrade() {
+        node.disconnected(which, connection);
+    }
+    heard
+}

@@ -1,0 +1,174 @@
+//! What a node serves: joining, and connections of links.
+
+use super::outbox::{Outgoing, outbox};
+use super::{KEEP_ALIVE, MAX_MESSAGE_BYTES, io};
+use crate::node::Node;
+use crate::wire::convert::{decode_join, encode_joined, to_status};
+use crate::wire::frame::Frame;
+use crate::wire::v1;
+use crate::wire::v1::links_server::{Links, LinksServer};
+use marline_core::error::Error;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
+use tokio::net::{TcpListener, UnixListener};
+use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
+use tokio_stream::{Stream, StreamExt};
+use tonic::{Request, Response, Status, Streaming};
+
+/// The secret that every request carries, if there is one.
+pub(crate) type Token = Option<Arc<str>>;
+
+/// A server that ends when it is dropped.
+pub(crate) struct Server {
+    stop: Option<tokio::sync::oneshot::Sender<()>>,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(stop) = self.stop.take() {
+            let _ = stop.send(());
+        }
+    }
+}
+
+/// Serves a node on TCP; says where it listens.
+pub(crate) fn listen(
+    node: &Arc<Node>,
+    address: SocketAddr,
+    token: Token,
+) -> Result<(Server, SocketAddr), Error> {
+    let cannot =
+        |error: std::io::Error| Error::invalid(format!("cannot listen on {address}: {error}"));
+    let listener = io().block_on(TcpListener::bind(address)).map_err(cannot)?;
+    let bound = listener.local_addr().map_err(cannot)?;
+    let incoming = TcpListenerStream::new(listener).map(|stream| {
+        stream.inspect(|stream| {
+            let _ = stream.set_nodelay(true);
+        })
+    });
+    Ok((serve(node, incoming, token), bound))
+}
+
+/// Serves a node on a Unix socket.
+pub(crate) fn listen_unix(node: &Arc<Node>, path: &Path, token: Token) -> Result<Server, Error> {
+    let cannot = |error: std::io::Error| {
+        Error::invalid(format!("cannot listen on {}: {error}", path.display()))
+    };
+    let _guard = io().enter();
+    let listener = UnixListener::bind(path).map_err(cannot)?;
+    Ok(serve(node, UnixListenerStream::new(listener), token))
+}
+
+fn serve<S, IO>(node: &Arc<Node>, incoming: S, token: Token) -> Server
+where
+    S: Stream<Item = std::io::Result<IO>> + Send + 'static,
+    IO: tokio::io::AsyncRead
+        + tokio::io::AsyncWrite
+        + tonic::transport::server::Connected
+        + Unpin
+        + Send
+        + 'static,
+{
+    let links = Service { node: Arc::downgrade(node) };
+    let links = LinksServer::new(links)
+        .max_decoding_message_size(MAX_MESSAGE_BYTES)
+        .max_encoding_message_size(MAX_MESSAGE_BYTES);
+    let links = tonic::service::interceptor::InterceptedService::new(links, check_token(token));
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let server = tonic::transport::Server::builder()
+        .http2_keepalive_interval(Some(KEEP_ALIVE))
+        .http2_keepalive_timeout(Some(KEEP_ALIVE))
+        .initial_stream_window_size(4 << 20)
+        .initial_connection_window_size(8 << 20)
+        .add_service(links)
+        .serve_with_incoming_shutdown(incoming, async {
+            let _ = stopped.await;
+        });
+    io().spawn(server);
+    Server { stop: Some(stop) }
+}
+
+/// Lets through what carries the token.
+fn check_token(token: Token) -> impl FnMut(Request<()>) -> Result<Request<()>, Status> + Clone {
+    move |request| {
+        let Some(token) = &token else { return Ok(request) };
+        let given = request.metadata().get("authorization").map(|value| value.as_bytes());
+        let wanted = format!("Bearer {token}");
+        if given.is_some_and(|given| same(given, wanted.as_bytes())) {
+            return Ok(request);
+        }
+        Err(to_status(Error::denied(
+            "the cluster's token is missing or wrong: pass the one of `marline up`",
+        )))
+    }
+}
+
+/// Compares in a time that does not depend on where they differ.
+fn same(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).fold(0, |all, (a, b)| all | (a ^ b)) == 0
+}
+
+struct Service {
+    node: Weak<Node>,
+}
+
+impl Service {
+    fn node(&self) -> Result<Arc<Node>, Status> {
+        self.node.upgrade().ok_or_else(|| Status::unavailable("this process is shutting down"))
+    }
+}
+
+#[tonic::async_trait]
+impl Links for Service {
+    async fn join(
+        &self,
+        request: Request<v1::JoinRequest>,
+    ) -> Result<Response<v1::JoinReply>, Status> {
+        let join = decode_join(request.into_inner()).map_err(to_status)?;
+        let joined = self.node()?.join(join).map_err(to_status)?;
+        Ok(Response::new(encode_joined(joined)))
+    }
+
+    type AttachStream = Answers;
+
+    async fn attach(
+        &self,
+        request: Request<Streaming<v1::Frames>>,
+    ) -> Result<Response<Answers>, Status> {
+        let node = self.node()?;
+        let (outbox, outgoing) = outbox();
+        let mut incoming = request.into_inner();
+        tokio::spawn(async move {
+            // The first frame says whose link this connection carries.
+            let Some(Ok(first)) = incoming.next().await else { return };
+            let mut frames = first.frames.into_iter();
+            let Some(Ok(Frame::Attach { session, connection, host })) =
+                frames.next().map(Frame::attach)
+            else {
+                return outbox.close();
+            };
+            let Some(which) = node.attach(session, connection, host, outbox.clone()) else {
+                let over = host.unwrap_or(session);
+                outbox.push(Frame::Over { session: over, error: None });
+                return outbox.close();
+            };
+            let node = Arc::downgrade(&node);
+            super::dial::read(&node, which, connection, frames.collect(), incoming).await;
+            outbox.close();
+        });
+        Ok(Response::new(Answers(outgoing)))
+    }
+}
+
+/// The stream of messages, as a server sends it.
+pub(crate) struct Answers(Outgoing);
+
+impl Stream for Answers {
+    type Item = Result<v1::Frames, Status>;
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        Pin::new(&mut self.0).poll_next(cx).map(|frames| frames.map(Ok))
+    }
+}

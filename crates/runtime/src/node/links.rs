@@ -1,0 +1,287 @@
+//! Links to other processes: which machine's messages each carries, and on which connection.
+
+use super::{Seat, State, Todo};
+use crate::net::outbox::Outbox;
+use crate::wire::frame::{Direction, Frame};
+use crate::wire::message::Message;
+use marline_core::client;
+use marline_core::controller;
+use marline_core::error::Error;
+use marline_core::id::Session;
+use marline_core::link::{Incarnation, Link, Output, Packet};
+use marline_core::message::{ToHost, Try};
+use marline_core::worker;
+
+/// One of this process's ends of a link.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) enum Which {
+    /// The controller's, to a session elsewhere.
+    Session(Session),
+    /// A worker's or a client's of this process, to a controller elsewhere.
+    Upstream(Session),
+    /// A client's of this process, to a worker elsewhere: the client's session, the worker's.
+    Host(Session, Session),
+    /// A worker's of this process, to a client elsewhere: the worker's session, the client's.
+    Caller(Session, Session),
+}
+
+/// A link, and the connection that it is on now.
+pub(crate) struct End {
+    link: Link<Message>,
+    connection: Option<(u64, Outbox)>,
+}
+
+impl End {
+    pub fn new(incarnation: u64) -> End {
+        End { link: Link::new(Incarnation(incarnation)), connection: None }
+    }
+
+    fn transmit(&self, frame: Frame) {
+        if let Some((_, outbox)) = &self.connection {
+            outbox.push(frame);
+        }
+    }
+}
+
+impl State {
+    /// In which direction what arrives on this link travels.
+    pub(crate) fn direction(&self, which: Which) -> Direction {
+        match which {
+            Which::Session(session) => match self.seats.get(&session) {
+                Some(Seat::RemoteClient) => Direction::ClientToController,
+                _ => Direction::WorkerToController,
+            },
+            Which::Upstream(session) => match self.seats.get(&session) {
+                Some(Seat::Client(_)) => Direction::ControllerToClient,
+                _ => Direction::ControllerToWorker,
+            },
+            Which::Host(..) => Direction::HostToCaller,
+            Which::Caller(..) => Direction::CallerToHost,
+        }
+    }
+
+    /// A connection was made for a link. Says whether it is wanted.
+    pub(crate) fn link_connected(&mut self, which: Which, number: u64, outbox: Outbox) -> bool {
+        let Some(end) = self.links.get_mut(&which) else { return false };
+        let mut out = Vec::new();
+        if !end.link.connected(number, &mut out) {
+            return false;
+        }
+        if let Some((_, before)) = end.connection.replace((number, outbox)) {
+            before.close();
+        }
+        self.link_outputs(which, out);
+        true
+    }
+
+    pub(crate) fn link_disconnected(&mut self, which: Which, number: u64) {
+        if let Some(end) = self.links.get_mut(&which)
+            && end.connection.as_ref().is_some_and(|(current, _)| *current == number)
+        {
+            end.connection = None;
+            end.link.disconnected(number);
+        }
+    }
+
+    /// A frame arrived on a link's connection. Says what the peer did wrong, if it did.
+    pub(crate) fn link_received(
+        &mut self,
+        which: Which,
+        number: u64,
+        frame: Frame,
+    ) -> Result<(), Error> {
+        match frame {
+            Frame::Packet(packet) => self.link_packet(which, number, packet),
+            Frame::Ping(ping) => {
+                if let Which::Upstream(session) = which {
+                    match self.seats.get(&session) {
+                        Some(Seat::Worker(index)) => {
+                            let event = worker::Event::PingReceived { session, ping };
+                            self.todo.push_back(Todo::Worker(*index, event));
+                        }
+                        Some(Seat::Client(index)) => {
+                            let event = client::Event::PingReceived { session, ping };
+                            self.todo.push_back(Todo::Client(*index, event));
+                        }
+                        Some(Seat::RemoteClient | Seat::RemoteWorker) | None => {}
+                    }
+                }
+                Ok(())
+            }
+            Frame::Pong(pong) => {
+                if let Which::Session(session) = which {
+                    let event = controller::Event::PongReceived { session, pong };
+                    self.todo.push_back(Todo::Controller(event));
+                }
+                Ok(())
+            }
+            Frame::Over { session, .. } => {
+                self.link_is_over(which, session);
+                Ok(())
+            }
+            Frame::Attach { .. } => Err(Error::invalid("a connection is attached once")),
+        }
+    }
+
+    fn link_packet(
+        &mut self,
+        which: Which,
+        number: u64,
+        packet: Packet<Message>,
+    ) -> Result<(), Error> {
+        let Some(end) = self.links.get_mut(&which) else { return Ok(()) };
+        let mut out = Vec::new();
+        end.link.received(number, packet, &mut out);
+        if let Some(Output::Break(rule)) = out.last() {
+            return Err(Error::invalid(format!("the link's rules were broken: {rule}")));
+        }
+        self.link_outputs(which, out);
+        Ok(())
+    }
+
+    /// Acknowledges what was received, when a batch was handled.
+    pub(crate) fn link_acknowledge(&mut self, which: Which) {
+        if let Some(end) = self.links.get_mut(&which) {
+            let mut out = Vec::new();
+            end.link.acknowledge(&mut out);
+            self.link_outputs(which, out);
+        }
+    }
+
+    /// Sends a message on a link, now or when it is connected.
+    pub(super) fn link_send(&mut self, which: Which, message: Message) {
+        if let Some(end) = self.links.get_mut(&which) {
+            let bytes = message.encoded_len_hint();
+            let mut out = Vec::new();
+            end.link.send(message, bytes, &mut out);
+            self.link_outputs(which, out);
+        }
+    }
+
+    /// Sends a frame ahead of everything else, if there is a connection.
+    pub(super) fn link_urgent(&mut self, which: Which, frame: Frame) {
+        if let Some((_, outbox)) = self.links.get(&which).and_then(|end| end.connection.as_ref()) {
+            outbox.push_urgent(frame);
+        }
+    }
+
+    fn link_outputs(&mut self, which: Which, out: Vec<Output<Message>>) {
+        for output in out {
+            match output {
+                Output::Transmit(packet) => {
+                    if let Some(end) = self.links.get(&which) {
+                        end.transmit(Frame::Packet(packet));
+                    }
+                }
+                Output::Deliver(message) => self.link_delivered(which, message),
+                Output::Lost { unsent, .. } => self.peer_replaced(which, unsent),
+                Output::Break(_) => {} // Whoever fed the packet sees it.
+            }
+        }
+    }
+
+    fn link_delivered(&mut self, which: Which, message: Message) {
+        let todo = match (which, message) {
+            (Which::Session(session), Message::FromClient(message)) => {
+                Todo::Controller(controller::Event::ClientSaid { session, message })
+            }
+            (Which::Session(session), Message::FromWorker(message)) => {
+                Todo::Controller(controller::Event::WorkerSaid { session, message })
+            }
+            (Which::Upstream(session), Message::ToClient(message)) => {
+                match self.seats.get(&session) {
+                    Some(Seat::Client(index)) => {
+                        Todo::Client(*index, client::Event::ControllerSaid { session, message })
+                    }
+                    _ => return,
+                }
+            }
+            (Which::Upstream(session), Message::ToWorker(message)) => {
+                match self.seats.get(&session) {
+                    Some(Seat::Worker(index)) => {
+                        Todo::Worker(*index, worker::Event::ControllerSaid { session, message })
+                    }
+                    _ => return,
+                }
+            }
+            (Which::Host(me, host), Message::FromHost(message)) => match self.seats.get(&me) {
+                Some(Seat::Client(index)) => {
+                    Todo::Client(*index, client::Event::HostSaid { host, message })
+                }
+                _ => return,
+            },
+            (Which::Caller(me, session), Message::ToHost(message)) => match self.seats.get(&me) {
+                Some(Seat::Worker(index)) => {
+                    Todo::Worker(*index, worker::Event::CallerSaid { session, message })
+                }
+                _ => return,
+            },
+            // Decoding lets only the right ones through.
+            (_, message) => panic!("{message:?} travels in another direction"),
+        };
+        self.todo.push_back(todo);
+    }
+
+    /// The peer says that a session is over: this process's own, or the worker's that was called.
+    fn link_is_over(&mut self, which: Which, session: Session) {
+        match which {
+            Which::Upstream(mine) if mine == session => self.fence(session),
+            Which::Host(me, host) if host == session => self.close_host(me, host, Vec::new()),
+            Which::Session(theirs) if theirs == session => {
+                self.todo.push_back(Todo::Controller(controller::Event::SessionClosed { session }));
+            }
+            Which::Host(..) | Which::Upstream(_) | Which::Session(_) | Which::Caller(..) => {}
+        }
+    }
+
+    /// A session of this process is over.
+    pub(super) fn fence(&mut self, session: Session) {
+        match self.seats.get(&session) {
+            Some(Seat::Worker(index)) => {
+                self.todo.push_back(Todo::Worker(*index, worker::Event::Fenced { session }));
+            }
+            Some(Seat::Client(index)) => {
+                self.todo.push_back(Todo::Client(*index, client::Event::Fenced { session }));
+            }
+            Some(Seat::RemoteClient | Seat::RemoteWorker) | None => {}
+        }
+    }
+
+    fn peer_replaced(&mut self, which: Which, unsent: Vec<Message>) {
+        match which {
+            Which::Upstream(session) => self.fence(session),
+            Which::Host(me, host) => self.close_host(me, host, unsent),
+            Which::Session(_) | Which::Caller(..) => {}
+        }
+    }
+
+    /// Ends a client's link to a worker for good, and says what never left.
+    pub(super) fn close_host(&mut self, me: Session, host: Session, mut unsent: Vec<Message>) {
+        if let Some(end) = self.links.remove(&Which::Host(me, host)) {
+            if let Some((_, outbox)) = end.connection {
+                outbox.close();
+            }
+            unsent.extend(end.link.into_lost().0);
+        }
+        let unsent = unsent.into_iter().filter_map(tried).collect();
+        if let Some(Seat::Client(index)) = self.seats.get(&me) {
+            self.todo.push_back(Todo::Client(*index, client::Event::HostClosed { host, unsent }));
+        }
+    }
+
+    /// Ends a link, telling the other end that the session is over.
+    pub(super) fn drop_link(&mut self, which: Which, over: Session) {
+        if let Some((_, outbox)) = self.links.remove(&which).and_then(|end| end.connection) {
+            outbox.push(Frame::Over { session: over, error: None });
+            outbox.close();
+        }
+    }
+}
+
+/// The call that a message makes.
+fn tried(message: Message) -> Option<Try> {
+    match message {
+        Message::ToHost(ToHost::Call { spec, attempt, .. }) => Some(Try { task: spec.id, attempt }),
+        _ => None,
+    }
+}

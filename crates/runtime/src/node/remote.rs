@@ -1,0 +1,201 @@
+//! Processes elsewhere: those that join this node's controller, and the controller that this node's
+//! workers and clients join.
+
+use super::links::{End, Which};
+use super::{Node, Outside, Seat, State, Todo};
+use crate::executor::Program;
+use crate::net::outbox::Outbox;
+use crate::net::server::Token;
+use crate::wire::frame::Frame;
+use crate::wire::join::{Join, Joined, PROTOCOL};
+use crate::wire::message::Message;
+use crate::wire::v1;
+use marline_core::client;
+use marline_core::controller::{Event, Role};
+use marline_core::error::{Error, Ran};
+use marline_core::id::{ClusterId, Session, SessionId};
+use marline_core::message::ToHost;
+use marline_core::time::Time;
+use marline_core::worker;
+use std::sync::Arc;
+
+/// A seat of this node that belongs to a controller elsewhere.
+pub(crate) struct Membership {
+    pub seat: Seat,
+    pub session_id: SessionId,
+    pub role: Role,
+    pub address: String,
+    pub token: Token,
+}
+
+impl Node {
+    /// A process elsewhere joins this node's controller.
+    pub fn join(&self, join: Join) -> Result<Joined, Error> {
+        self.enter(|state, now| state.join(now, join))
+    }
+
+    /// Makes a seat for a worker of a controller elsewhere.
+    pub fn seat_worker(&self, program: Arc<dyn Program>, config: worker::Config) -> Seat {
+        self.enter(|state, _| state.seat_worker(program, config))
+    }
+
+    /// Makes a seat for a client of a controller elsewhere.
+    pub fn seat_client(&self, token: Token) -> usize {
+        self.enter(|state, _| {
+            state.token = token;
+            state.seat_client()
+        })
+    }
+
+    /// If a seat has no session, the time at which it asks for one; nothing if the node is closing.
+    pub fn wants_to_join(&self, _seat: Seat) -> Option<Time> {
+        self.enter(|state, now| (!state.closed).then_some(now))
+    }
+
+    /// A seat of this node has a session.
+    pub fn joined(&self, seat: Seat, joined: Joined, asked_at: Time) {
+        self.enter(|state, _| state.joined(seat, joined, asked_at));
+    }
+
+    /// A process elsewhere connects a link.
+    pub fn attach(
+        &self,
+        session: Session,
+        number: u64,
+        host: Option<Session>,
+        outbox: Outbox,
+    ) -> Option<Which> {
+        self.enter(|state, _| state.attach(session, number, host, outbox))
+    }
+
+    /// This node connects a link. Says whether it is wanted.
+    pub fn connected(&self, which: Which, number: u64, outbox: Outbox) -> bool {
+        self.enter(|state, _| state.link_connected(which, number, outbox))
+    }
+
+    /// A connection ended.
+    pub fn disconnected(&self, which: Which, number: u64) {
+        self.enter(|state, _| state.link_disconnected(which, number));
+    }
+
+    /// A connection brought frames. Says what the peer did wrong, if it did.
+    pub fn received(&self, which: Which, number: u64, frames: Vec<v1::Frame>) -> Result<(), Error> {
+        let direction = self.enter(|state, _| state.direction(which));
+        let frames = frames.into_iter().map(|frame| Frame::from_wire(frame, direction));
+        let frames = frames.collect::<Result<Vec<Frame>, Error>>()?;
+        self.enter(|state, now| {
+            for frame in frames {
+                state.link_received(which, number, frame)?;
+                self.run_to_completion(state, now);
+            }
+            state.link_acknowledge(which);
+            Ok(())
+        })
+    }
+}
+
+impl State {
+    fn join(&mut self, now: Time, join: Join) -> Result<Joined, Error> {
+        let Some(controller) = &self.controller else {
+            return Err(Error::unsupported("this is a worker: join its controller"));
+        };
+        if join.protocol != PROTOCOL {
+            return Err(Error::incompatible(format!(
+                "this controller speaks protocol {PROTOCOL}, not {:?}: use the same major version",
+                join.protocol
+            )));
+        }
+        if let Role::Worker(info) = &join.role {
+            info.validate()?;
+        }
+        let (terms, controller_epoch) = (controller.config().terms, controller.config().epoch);
+        self.joining = Some(match join.role {
+            Role::Client => Seat::RemoteClient,
+            Role::Worker(_) => Seat::RemoteWorker,
+        });
+        let event = Event::SessionOpened {
+            id: join.id,
+            request: join.request,
+            local: false,
+            role: join.role,
+        };
+        self.controller_event(now, event);
+        self.joining = None;
+        let session = self.opened.take().ok_or_else(|| {
+            Error::unavailable(Ran::No, "a later request of the same process was answered already")
+        })?;
+        Ok(Joined { session, terms, cluster: ClusterId::default(), controller_epoch })
+    }
+
+    fn joined(&mut self, seat: Seat, joined: Joined, asked_at: Time) {
+        let (session, terms) = (joined.session, joined.terms);
+        self.seats.insert(session, seat);
+        self.links.insert(Which::Upstream(session), End::new(session.epoch.0));
+        match seat {
+            Seat::Worker(index) => {
+                self.todo.push_back(Todo::Worker(
+                    index,
+                    worker::Event::Joined { session, terms, asked_at },
+                ));
+            }
+            Seat::Client(index) => {
+                self.todo.push_back(Todo::Client(
+                    index,
+                    client::Event::Joined { session, terms, asked_at },
+                ));
+            }
+            Seat::RemoteWorker | Seat::RemoteClient => panic!("others join for themselves"),
+        }
+    }
+
+    fn attach(
+        &mut self,
+        session: Session,
+        number: u64,
+        host: Option<Session>,
+        outbox: Outbox,
+    ) -> Option<Which> {
+        let which = match host {
+            None => Which::Session(session),
+            Some(host) => {
+                // Only the session that was called takes the call.
+                if !matches!(self.seats.get(&host), Some(Seat::Worker(_))) {
+                    return None;
+                }
+                let which = Which::Caller(host, session);
+                self.links.entry(which).or_insert_with(|| End::new(host.epoch.0));
+                which
+            }
+        };
+        self.link_connected(which, number, outbox).then_some(which)
+    }
+
+    /// A client of this process calls a worker elsewhere.
+    pub(super) fn call_host(
+        &mut self,
+        me: Session,
+        host: Session,
+        address: Arc<str>,
+        message: ToHost,
+    ) {
+        let which = Which::Host(me, host);
+        if !self.links.contains_key(&which) {
+            self.links.insert(which, End::new(me.epoch.0));
+            let token = self.token.clone();
+            self.outside.push(Outside::Call { me, host, address, token });
+        }
+        self.link_send(which, Message::ToHost(message));
+    }
+
+    /// A session of this process is over: its links go.
+    pub(super) fn session_stopped(&mut self, session: Session) {
+        let mine = self.links.keys().copied().filter(|which| match which {
+            Which::Upstream(me) | Which::Host(me, _) | Which::Caller(me, _) => *me == session,
+            Which::Session(_) => false,
+        });
+        for which in mine.collect::<Vec<_>>() {
+            self.drop_link(which, session);
+        }
+        self.seats.remove(&session);
+    }
+}

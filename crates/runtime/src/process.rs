@@ -1,0 +1,154 @@
+//! Long-running parts as processes run them: a controller that listens, a worker that joins one.
+
+use crate::client::Client;
+use crate::executor::Program;
+use crate::net::dial;
+use crate::net::server::{Server, Token, listen, listen_unix};
+use crate::node::{Membership, Node};
+use marline_core::controller::{self, Role, WorkerInfo};
+use marline_core::error::Error;
+use marline_core::resources::Resources;
+use marline_core::schedule::Provided;
+use marline_core::worker;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long joining may take before it is an error.
+pub const JOIN_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Listens at `host:port` or `unix:/path`; says where, with the port that was found for 0.
+fn serve(node: &Arc<Node>, at: &str, token: Token) -> Result<(Server, String), Error> {
+    if let Some(path) = at.strip_prefix("unix:") {
+        let path = path.trim_start_matches("//");
+        return Ok((listen_unix(node, Path::new(path), token)?, format!("unix:{path}")));
+    }
+    let address: SocketAddr = at.parse().map_err(|_| {
+        Error::invalid(format!("{at:?} is no address to listen on: expected IP:PORT or unix:/path"))
+    })?;
+    if !address.ip().is_loopback() && token.is_none() {
+        return Err(Error::denied(format!(
+            "{address} can be reached from other machines: give a token, or listen on 127.0.0.1"
+        )));
+    }
+    let (server, bound) = listen(node, address, token)?;
+    Ok((server, bound.to_string()))
+}
+
+/// A controller that others join.
+pub struct Controller {
+    node: Arc<Node>,
+    _server: Server,
+    address: String,
+}
+
+impl Controller {
+    /// Starts one that listens at `host:port` (port 0: any that is free) or `unix:/path`.
+    pub fn start(at: &str, token: Token, config: controller::Config) -> Result<Controller, Error> {
+        let node = Node::new();
+        node.host_controller(config);
+        let (server, address) = serve(&node, at, token)?;
+        Ok(Controller { node, _server: server, address })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// A client in this process.
+    pub fn client(&self) -> Client {
+        Client::new(self.node.clone())
+    }
+
+    /// What happened so far.
+    pub fn counters(&self) -> controller::Counters {
+        let counters =
+            self.node.enter(|state, _| state.controller().map(controller::Controller::counters));
+        counters.unwrap_or_default()
+    }
+
+    /// The workers, and what is free there.
+    pub fn workers(&self) -> Vec<controller::WorkerStatus> {
+        let workers = self
+            .node
+            .enter(|state, _| state.controller().map(controller::Controller::list_workers));
+        workers.unwrap_or_default()
+    }
+}
+
+impl Drop for Controller {
+    fn drop(&mut self) {
+        self.node.close();
+    }
+}
+
+/// What a worker is to be.
+pub struct WorkerOptions {
+    /// The controller it joins.
+    pub controller: String,
+    /// The cluster's token.
+    pub token: Token,
+    /// Where it listens for direct calls: `host:port`, `unix:/path`, or nothing.
+    pub listen: Option<String>,
+    /// What it offers.
+    pub resources: Resources,
+    /// Whether it may be taken away at any time.
+    pub preemptible: bool,
+    /// What it runs.
+    pub program: Arc<dyn Program>,
+    /// How it behaves.
+    pub config: worker::Config,
+}
+
+/// A worker of a controller elsewhere, with executors on threads.
+pub struct Worker {
+    node: Arc<Node>,
+    _server: Option<Server>,
+}
+
+impl Worker {
+    /// Joins a controller. When the session is lost, everything is stopped and it joins again.
+    pub fn join(options: WorkerOptions) -> Result<Worker, Error> {
+        let node = Node::new();
+        let (server, address) = match &options.listen {
+            Some(at) => {
+                let (server, address) = serve(&node, at, options.token.clone())?;
+                (Some(server), Some(address.into()))
+            }
+            None => (None, None),
+        };
+        let names = options.program.provides().into_iter().map(Arc::from).collect();
+        let info = WorkerInfo {
+            address,
+            hostname: hostname(),
+            pid: std::process::id(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            resources: options.resources,
+            provides: Arc::new(Provided { names, preemptible: options.preemptible }),
+        };
+        let membership = Membership {
+            seat: node.seat_worker(options.program, options.config),
+            session_id: crate::new_session_id(),
+            role: Role::Worker(info),
+            address: options.controller,
+            token: options.token,
+        };
+        let worker = Worker { node, _server: server };
+        dial::join(&worker.node, membership, JOIN_PATIENCE)?;
+        Ok(worker)
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.node.close();
+    }
+}
+
+/// This machine's name.
+pub fn hostname() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    if name.trim().is_empty() { "localhost".into() } else { name.trim().into() }
+}

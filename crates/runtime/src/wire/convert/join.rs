@@ -1,0 +1,190 @@
+//! Joining: the request and its answer.
+
+use super::field::{millis, present, required, within};
+use super::ids::{cluster_id, cluster_id_bytes, session_id, session_id_bytes};
+use crate::wire::join::{Join, Joined};
+use crate::wire::v1::{self, join_request};
+use marline_core::Error;
+use marline_core::controller::{Role, WorkerInfo};
+use marline_core::id::ControllerEpoch;
+use marline_core::lease::Terms;
+use marline_core::schedule::Provided;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A request as it travels.
+pub(crate) fn encode_join(join: Join) -> v1::JoinRequest {
+    let (role, version) = match join.role {
+        Role::Client => {
+            let version = env!("CARGO_PKG_VERSION").to_owned();
+            (join_request::Role::Client(v1::ClientRole {}), version)
+        }
+        Role::Worker(info) => encode_worker(info),
+    };
+    v1::JoinRequest {
+        session_id: session_id_bytes(join.id),
+        request: join.request,
+        protocol: join.protocol,
+        version,
+        role: Some(role),
+    }
+}
+
+fn encode_worker(info: WorkerInfo) -> (join_request::Role, String) {
+    let provides = Arc::unwrap_or_clone(info.provides);
+    let worker = v1::WorkerRole {
+        address: info.address.map(|address| address.to_string()).unwrap_or_default(),
+        hostname: info.hostname,
+        pid: info.pid,
+        resources: Some(info.resources.into()),
+        provides: provides.names.iter().map(|name| name.to_string()).collect(),
+        preemptible: provides.preemptible,
+    };
+    (join_request::Role::Worker(worker), info.version)
+}
+
+/// What a request says. Its protocol is for the reader to judge.
+pub(crate) fn decode_join(wire: v1::JoinRequest) -> Result<Join, Error> {
+    let role = match present(wire.role, "JoinRequest.role")? {
+        join_request::Role::Client(v1::ClientRole {}) => Role::Client,
+        join_request::Role::Worker(worker) => {
+            let info = decode_worker(worker, wire.version);
+            Role::Worker(info.map_err(|error| within("JoinRequest.worker", error))?)
+        }
+    };
+    Ok(Join {
+        id: session_id(&wire.session_id, "JoinRequest.session_id")?,
+        request: wire.request,
+        protocol: wire.protocol,
+        role,
+    })
+}
+
+fn decode_worker(wire: v1::WorkerRole, version: String) -> Result<WorkerInfo, Error> {
+    let names = wire.provides.into_iter().map(Arc::from).collect();
+    Ok(WorkerInfo {
+        address: (!wire.address.is_empty()).then(|| wire.address.into()),
+        hostname: wire.hostname,
+        pid: wire.pid,
+        version,
+        resources: required(wire.resources, "WorkerRole.resources")?,
+        provides: Arc::new(Provided { names, preemptible: wire.preemptible }),
+    })
+}
+
+/// An answer as it travels. The lease is rounded down, so that its holder never believes in more of it
+/// than the controller does.
+pub(crate) fn encode_joined(joined: Joined) -> v1::JoinReply {
+    v1::JoinReply {
+        session: Some(joined.session.into()),
+        ping_interval_ms: millis(joined.terms.ping_interval),
+        lease_ms: u64::try_from(joined.terms.lease.as_millis()).unwrap_or(u64::MAX),
+        cluster_id: cluster_id_bytes(joined.cluster),
+        controller_epoch: joined.controller_epoch.0,
+    }
+}
+
+/// What an answer says.
+pub(crate) fn decode_joined(wire: v1::JoinReply) -> Result<Joined, Error> {
+    let terms = Terms {
+        lease: some_time(wire.lease_ms, "JoinReply.lease_ms")?,
+        ping_interval: some_time(wire.ping_interval_ms, "JoinReply.ping_interval_ms")?,
+    };
+    Ok(Joined {
+        session: required(wire.session, "JoinReply.session")?,
+        terms,
+        cluster: cluster_id(&wire.cluster_id, "JoinReply.cluster_id")?,
+        controller_epoch: ControllerEpoch(wire.controller_epoch),
+    })
+}
+
+fn some_time(milliseconds: u64, field: &str) -> Result<Duration, Error> {
+    match milliseconds {
+        0 => Err(Error::invalid(format!("{field} is missing, or 0"))),
+        milliseconds => Ok(Duration::from_millis(milliseconds)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::convert::sample;
+    use prost::Message;
+
+    #[test]
+    fn requests_to_join_come_back() {
+        for role in [Role::Client, sample::worker_role(), Role::Worker(WorkerInfo::default())] {
+            let join = Join::new(sample::session().id, 7, role);
+            let bytes = encode_join(join.clone()).encode_to_vec();
+            let wire = v1::JoinRequest::decode(&bytes[..]).unwrap();
+            assert_eq!(wire.protocol, "1");
+            assert_eq!(decode_join(wire).unwrap(), join);
+        }
+    }
+
+    #[test]
+    fn answers_come_back() {
+        for terms in [Terms::default(), Terms::FOREVER] {
+            let joined = sample::joined(terms);
+            let bytes = encode_joined(joined.clone()).encode_to_vec();
+            assert_eq!(decode_joined(v1::JoinReply::decode(&bytes[..]).unwrap()).unwrap(), joined);
+        }
+    }
+
+    #[test]
+    fn a_holder_never_believes_in_a_longer_lease_than_was_granted() {
+        let lease = Duration::from_micros(1_999);
+        let wire = encode_joined(sample::joined(Terms { lease, ..Terms::default() }));
+        assert_eq!(decode_joined(wire).unwrap().terms.lease, Duration::from_millis(1));
+    }
+
+    #[test]
+    fn malformed_requests_are_refused_by_name() {
+        let wire = || encode_join(Join::new(sample::session().id, 1, sample::worker_role()));
+        let worker = |change: fn(&mut v1::WorkerRole)| match wire().role {
+            Some(join_request::Role::Worker(mut worker)) => {
+                change(&mut worker);
+                v1::JoinRequest { role: Some(join_request::Role::Worker(worker)), ..wire() }
+            }
+            role => panic!("{role:?} is not a worker's"),
+        };
+        for (wire, field) in [
+            (v1::JoinRequest::default(), "JoinRequest.role is missing"),
+            (
+                v1::JoinRequest { session_id: Default::default(), ..wire() },
+                "JoinRequest.session_id has 0 bytes; an id has 16",
+            ),
+            (
+                worker(|worker| worker.resources = None),
+                "JoinRequest.worker: WorkerRole.resources is missing",
+            ),
+            (
+                worker(|worker| worker.resources.as_mut().unwrap().gpu = -1),
+                "JoinRequest.worker: WorkerRole.resources: Resources.gpu is -1",
+            ),
+        ] {
+            let words = decode_join(wire).unwrap_err().message().to_owned();
+            assert!(words.starts_with(field), "{words}");
+        }
+    }
+
+    #[test]
+    fn malformed_answers_are_refused_by_name() {
+        let wire = || encode_joined(sample::joined(Terms::default()));
+        for (wire, field) in [
+            (v1::JoinReply { session: None, ..wire() }, "JoinReply.session is missing"),
+            (v1::JoinReply { lease_ms: 0, ..wire() }, "JoinReply.lease_ms is missing"),
+            (
+                v1::JoinReply { ping_interval_ms: 0, ..wire() },
+                "JoinReply.ping_interval_ms is missing",
+            ),
+            (
+                v1::JoinReply { cluster_id: vec![1; 17].into(), ..wire() },
+                "JoinReply.cluster_id has 17",
+            ),
+        ] {
+            let words = decode_joined(wire).unwrap_err().message().to_owned();
+            assert!(words.starts_with(field), "{words}");
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Messages: one file per role that speaks with another.
+//!
+//! The wire has one closed list of everything that can be said; which part of it belongs on a link
+//! depends on who speaks to whom there, so decoding is told. Each direction decodes its own part and
+//! refuses the rest; that no message is without a direction is for the tests to see, which send every
+//! message there is.
+
+mod client;
+mod host;
+mod worker;
+
+use super::field::{present, unknown, within};
+use crate::wire::frame::Direction;
+use crate::wire::message::Message;
+use crate::wire::v1::{self, message::Kind};
+use marline_core::Error;
+use marline_core::message::Refusal;
+
+pub(crate) fn encode(message: Message) -> v1::Message {
+    let kind = match message {
+        Message::FromClient(message) => Kind::from(message),
+        Message::ToClient(message) => Kind::from(message),
+        Message::FromWorker(message) => Kind::from(message),
+        Message::ToWorker(message) => Kind::from(message),
+        Message::ToHost(message) => Kind::from(message),
+        Message::FromHost(message) => Kind::from(message),
+    };
+    v1::Message { kind: Some(kind) }
+}
+
+pub(super) fn decode(wire: v1::Message, direction: Direction) -> Result<Message, Error> {
+    let kind = present(wire.kind, "Message.kind")?;
+    let name = name(&kind);
+    let message = match direction {
+        Direction::ClientToController => kind.try_into().map(Message::FromClient),
+        Direction::ControllerToClient => kind.try_into().map(Message::ToClient),
+        Direction::WorkerToController => kind.try_into().map(Message::FromWorker),
+        Direction::ControllerToWorker => kind.try_into().map(Message::ToWorker),
+        Direction::CallerToHost => kind.try_into().map(Message::ToHost),
+        Direction::HostToCaller => kind.try_into().map(Message::FromHost),
+    };
+    message.map_err(|error| within(name, error))
+}
+
+/// Something was said that belongs to another direction.
+fn misplaced(direction: Direction) -> Error {
+    Error::invalid(format!("this is not said {direction}"))
+}
+
+impl From<Refusal> for v1::Refusal {
+    fn from(refusal: Refusal) -> v1::Refusal {
+        match refusal {
+            Refusal::TakenBack => v1::Refusal::TakenBack,
+            Refusal::Draining => v1::Refusal::Draining,
+            Refusal::Full => v1::Refusal::Full,
+            Refusal::NotHere => v1::Refusal::NotHere,
+        }
+    }
+}
+
+fn refusal(number: i32) -> Result<Refusal, Error> {
+    match v1::Refusal::try_from(number) {
+        Ok(v1::Refusal::TakenBack) => Ok(Refusal::TakenBack),
+        Ok(v1::Refusal::Draining) => Ok(Refusal::Draining),
+        Ok(v1::Refusal::Full) => Ok(Refusal::Full),
+        Ok(v1::Refusal::NotHere) => Ok(Refusal::NotHere),
+        Ok(v1::Refusal::Unspecified) | Err(_) => Err(unknown("Refused.reason", number)),
+    }
+}
+
+/// What a message is called in `link.proto`.
+pub(super) fn name(kind: &Kind) -> &'static str {
+    match kind {
+        Kind::Submit(_) => "submit",
+        Kind::CancelTask(_) => "cancel_task",
+        Kind::Put(_) => "put",
+        Kind::Fetch(_) => "fetch",
+        Kind::Hold(_) => "hold",
+        Kind::Accept(_) => "accept",
+        Kind::Release(_) => "release",
+        Kind::CreateActor(_) => "create_actor",
+        Kind::FindActor(_) => "find_actor",
+        Kind::WatchActor(_) => "watch_actor",
+        Kind::DeleteActor(_) => "delete_actor",
+        Kind::WatchSession(_) => "watch_session",
+        Kind::Credit(_) => "credit",
+        Kind::TaskEnded(_) => "task_ended",
+        Kind::ObjectReady(_) => "object_ready",
+        Kind::ActorCreated(_) => "actor_created",
+        Kind::ActorFound(_) => "actor_found",
+        Kind::ActorChanged(_) => "actor_changed",
+        Kind::AssignTask(_) => "assign_task",
+        Kind::ExecuteActorMethod(_) => "execute_actor_method",
+        Kind::TakeBack(_) => "take_back",
+        Kind::CancelAttempt(_) => "cancel_attempt",
+        Kind::InstantiateActor(_) => "instantiate_actor",
+        Kind::DestroyActor(_) => "destroy_actor",
+        Kind::Watched(_) => "watched",
+        Kind::Entrusted(_) => "entrusted",
+        Kind::DrainGraceMs(_) => "drain_grace_ms",
+        Kind::SessionEnded(_) => "session_ended",
+        Kind::Joined(_) => "joined",
+        Kind::Refused(_) => "refused",
+        Kind::TaskStarted(_) => "task_started",
+        Kind::AttemptEnded(_) => "attempt_ended",
+        Kind::Blocked(_) => "blocked",
+        Kind::Resumed(_) => "resumed",
+        Kind::ActorReady(_) => "actor_ready",
+        Kind::ActorFailed(_) => "actor_failed",
+        Kind::ActorDied(_) => "actor_died",
+        Kind::ActorDestroyed(_) => "actor_destroyed",
+        Kind::Watch(_) => "watch",
+        Kind::ActorRefused(_) => "actor_refused",
+        Kind::Entrust(_) => "entrust",
+        Kind::Dropped(_) => "dropped",
+        Kind::CallsEnded(_) => "calls_ended",
+        Kind::Draining(_) => "draining",
+        Kind::Leaving(_) => "leaving",
+        Kind::Call(_) => "call",
+        Kind::CancelCall(_) => "cancel_call",
+        Kind::CallEnded(_) => "call_ended",
+        Kind::CallRefused(_) => "call_refused",
+        Kind::CallLost(_) => "call_lost",
+    }
+}

@@ -1,0 +1,160 @@
+//! What clients and the controller say to each other.
+
+use super::misplaced;
+use crate::wire::convert::field::{or_default, present, required};
+use crate::wire::convert::ids::{actor_id, actor_id_bytes, task_id, task_id_bytes};
+use crate::wire::frame::Direction;
+use crate::wire::v1::{self, actor_changed::Place, message::Kind};
+use marline_core::Error;
+use marline_core::id::ActorEpoch;
+use marline_core::message::{ActorPlace, FromClient, ToClient};
+use std::sync::Arc;
+
+impl From<FromClient> for Kind {
+    fn from(message: FromClient) -> Kind {
+        match message {
+            FromClient::Submit(spec) => Kind::Submit(spec.into()),
+            FromClient::Cancel { task, force } => {
+                Kind::CancelTask(v1::CancelTask { task: task_id_bytes(task), force })
+            }
+            FromClient::Put { object, value } => {
+                Kind::Put(v1::Put { object: Some(object.into()), value: Some(value.into()) })
+            }
+            FromClient::Fetch { object } => Kind::Fetch(object.into()),
+            FromClient::Hold { thing } => Kind::Hold(thing.into()),
+            FromClient::Accept { call } => Kind::Accept(call.into()),
+            FromClient::Release { thing } => Kind::Release(thing.into()),
+            FromClient::CreateActor(spec) => Kind::CreateActor(spec.into()),
+            FromClient::FindActor { request, namespace, name } => Kind::FindActor(v1::FindActor {
+                request,
+                namespace: namespace.to_string(),
+                name: name.to_string(),
+            }),
+            FromClient::WatchActor { actor } => Kind::WatchActor(actor_id_bytes(actor)),
+            FromClient::DeleteActor { actor } => Kind::DeleteActor(actor_id_bytes(actor)),
+            FromClient::Watch { session } => Kind::WatchSession(session.into()),
+        }
+    }
+}
+
+impl TryFrom<Kind> for FromClient {
+    type Error = Error;
+    fn try_from(kind: Kind) -> Result<FromClient, Error> {
+        Ok(match kind {
+            Kind::Submit(spec) => FromClient::Submit(spec.try_into()?),
+            Kind::CancelTask(wire) => FromClient::Cancel {
+                task: task_id(&wire.task, "CancelTask.task")?,
+                force: wire.force,
+            },
+            Kind::Put(wire) => FromClient::Put {
+                object: required(wire.object, "Put.object")?,
+                value: required(wire.value, "Put.value")?,
+            },
+            Kind::Fetch(object) => FromClient::Fetch { object: object.try_into()? },
+            Kind::Hold(thing) => FromClient::Hold { thing: thing.try_into()? },
+            Kind::Accept(call) => FromClient::Accept { call: call.try_into()? },
+            Kind::Release(thing) => FromClient::Release { thing: thing.try_into()? },
+            Kind::CreateActor(spec) => FromClient::CreateActor(spec.try_into()?),
+            Kind::FindActor(wire) => FromClient::FindActor {
+                request: wire.request,
+                namespace: wire.namespace.into(),
+                name: wire.name.into(),
+            },
+            Kind::WatchActor(id) => {
+                FromClient::WatchActor { actor: actor_id(&id, "Message.watch_actor")? }
+            }
+            Kind::DeleteActor(id) => {
+                FromClient::DeleteActor { actor: actor_id(&id, "Message.delete_actor")? }
+            }
+            Kind::WatchSession(session) => FromClient::Watch { session: session.try_into()? },
+            _elsewhere => return Err(misplaced(Direction::ClientToController)),
+        })
+    }
+}
+
+impl From<ToClient> for Kind {
+    fn from(message: ToClient) -> Kind {
+        match message {
+            ToClient::Credit { total } => Kind::Credit(total),
+            ToClient::TaskEnded { task, outcome } => Kind::TaskEnded(v1::TaskEnded {
+                task: task_id_bytes(task),
+                outcome: Some(outcome.into()),
+            }),
+            ToClient::ObjectReady { object, value } => Kind::ObjectReady(v1::ObjectReady {
+                object: Some(object.into()),
+                value: Some(value.into()),
+            }),
+            ToClient::ActorCreated { requested, actor } => Kind::ActorCreated(v1::ActorCreated {
+                requested: actor_id_bytes(requested),
+                actor: Some(actor.into()),
+            }),
+            ToClient::ActorFound { request, actor } => {
+                Kind::ActorFound(v1::ActorFound { request, actor: Some(actor.into()) })
+            }
+            ToClient::ActorChanged { actor, place } => Kind::ActorChanged(v1::ActorChanged {
+                actor: actor_id_bytes(actor),
+                place: Some(place.into()),
+            }),
+            ToClient::SessionEnded { session } => Kind::SessionEnded(session.into()),
+        }
+    }
+}
+
+impl TryFrom<Kind> for ToClient {
+    type Error = Error;
+    fn try_from(kind: Kind) -> Result<ToClient, Error> {
+        Ok(match kind {
+            Kind::Credit(total) => ToClient::Credit { total },
+            Kind::TaskEnded(wire) => ToClient::TaskEnded {
+                task: task_id(&wire.task, "TaskEnded.task")?,
+                outcome: required(wire.outcome, "TaskEnded.outcome")?,
+            },
+            Kind::ObjectReady(wire) => ToClient::ObjectReady {
+                object: required(wire.object, "ObjectReady.object")?,
+                value: required(wire.value, "ObjectReady.value")?,
+            },
+            Kind::ActorCreated(wire) => ToClient::ActorCreated {
+                requested: actor_id(&wire.requested, "ActorCreated.requested")?,
+                actor: required(wire.actor, "ActorCreated.actor")?,
+            },
+            Kind::ActorFound(wire) => ToClient::ActorFound {
+                request: wire.request,
+                actor: required(wire.actor, "ActorFound.actor")?,
+            },
+            Kind::ActorChanged(wire) => ToClient::ActorChanged {
+                actor: actor_id(&wire.actor, "ActorChanged.actor")?,
+                place: place(wire.place)?,
+            },
+            Kind::SessionEnded(session) => ToClient::SessionEnded { session: session.try_into()? },
+            _elsewhere => return Err(misplaced(Direction::ControllerToClient)),
+        })
+    }
+}
+
+impl From<ActorPlace> for Place {
+    fn from(place: ActorPlace) -> Place {
+        match place {
+            ActorPlace::Nowhere => Place::Nowhere(v1::Nothing {}),
+            ActorPlace::Ready { epoch, host, address, options } => Place::Ready(v1::ReadyAt {
+                epoch: epoch.0,
+                host: Some(host.into()),
+                address: address.map(|address| address.to_string()),
+                options: Some(Arc::unwrap_or_clone(options).into()),
+            }),
+            ActorPlace::Dead(error) => Place::Dead(error.into()),
+        }
+    }
+}
+
+fn place(wire: Option<Place>) -> Result<ActorPlace, Error> {
+    Ok(match present(wire, "ActorChanged.place")? {
+        Place::Nowhere(v1::Nothing {}) => ActorPlace::Nowhere,
+        Place::Ready(wire) => ActorPlace::Ready {
+            epoch: ActorEpoch(wire.epoch),
+            host: required(wire.host, "ReadyAt.host")?,
+            address: wire.address.map(Arc::from),
+            options: Arc::new(or_default(wire.options, "ReadyAt.options")?),
+        },
+        Place::Dead(error) => ActorPlace::Dead(required(Some(error), "ActorChanged.dead")?),
+    })
+}

@@ -1,0 +1,257 @@
+//! What workers and the controller say to each other.
+
+use super::{misplaced, refusal};
+use crate::wire::convert::field::{all, each, millis, nanos, optional, required};
+use crate::wire::convert::ids::{task_id, task_id_bytes};
+use crate::wire::frame::Direction;
+use crate::wire::v1::{self, attempt_ended, message::Kind};
+use marline_core::Error;
+use marline_core::id::{ActorEpoch, Attempt};
+use marline_core::message::{CallReport, End, FromWorker, Instance, ShapeId, ToWorker};
+use std::time::Duration;
+
+impl From<ToWorker> for Kind {
+    fn from(message: ToWorker) -> Kind {
+        match message {
+            ToWorker::Assign { spec, attempt, values, shape, grant } => {
+                Kind::AssignTask(v1::AssignTask {
+                    spec: Some(spec.into()),
+                    attempt: attempt.0,
+                    values: all(values),
+                    shape: shape.0,
+                    grant: grant.map(v1::Grant::from),
+                })
+            }
+            ToWorker::Execute { spec, attempt, epoch, values } => {
+                Kind::ExecuteActorMethod(v1::ExecuteActorMethod {
+                    spec: Some(spec.into()),
+                    attempt: attempt.0,
+                    epoch: epoch.0,
+                    values: all(values),
+                })
+            }
+            ToWorker::TakeBack(attempt) => Kind::TakeBack(attempt.into()),
+            ToWorker::CancelAttempt { attempt, force } => {
+                Kind::CancelAttempt(v1::CancelAttempt { attempt: Some(attempt.into()), force })
+            }
+            ToWorker::Instantiate { spec, epoch, values, grant } => {
+                Kind::InstantiateActor(v1::InstantiateActor {
+                    spec: Some(spec.into()),
+                    epoch: epoch.0,
+                    values: all(values),
+                    grant: Some(grant.into()),
+                })
+            }
+            ToWorker::Destroy(instance) => Kind::DestroyActor(instance.into()),
+            ToWorker::Watched { session, alive } => {
+                Kind::Watched(v1::Watched { session: Some(session.into()), alive })
+            }
+            ToWorker::SessionEnded { session } => Kind::SessionEnded(session.into()),
+            ToWorker::Entrusted { call } => Kind::Entrusted(call.into()),
+            ToWorker::Drain { grace } => Kind::DrainGraceMs(millis(grace)),
+        }
+    }
+}
+
+impl TryFrom<Kind> for ToWorker {
+    type Error = Error;
+    fn try_from(kind: Kind) -> Result<ToWorker, Error> {
+        Ok(match kind {
+            Kind::AssignTask(wire) => ToWorker::Assign {
+                spec: required(wire.spec, "AssignTask.spec")?,
+                attempt: Attempt(wire.attempt),
+                values: each(wire.values, "AssignTask.values")?,
+                shape: ShapeId(wire.shape),
+                grant: optional(wire.grant, "AssignTask.grant")?,
+            },
+            Kind::ExecuteActorMethod(wire) => ToWorker::Execute {
+                spec: required(wire.spec, "ExecuteActorMethod.spec")?,
+                attempt: Attempt(wire.attempt),
+                epoch: ActorEpoch(wire.epoch),
+                values: each(wire.values, "ExecuteActorMethod.values")?,
+            },
+            Kind::TakeBack(attempt) => ToWorker::TakeBack(attempt.try_into()?),
+            Kind::CancelAttempt(wire) => ToWorker::CancelAttempt {
+                attempt: required(wire.attempt, "CancelAttempt.attempt")?,
+                force: wire.force,
+            },
+            Kind::InstantiateActor(wire) => ToWorker::Instantiate {
+                spec: required(wire.spec, "InstantiateActor.spec")?,
+                epoch: ActorEpoch(wire.epoch),
+                values: each(wire.values, "InstantiateActor.values")?,
+                grant: required(wire.grant, "InstantiateActor.grant")?,
+            },
+            Kind::DestroyActor(instance) => ToWorker::Destroy(instance.try_into()?),
+            Kind::Watched(wire) => ToWorker::Watched {
+                session: required(wire.session, "Watched.session")?,
+                alive: wire.alive,
+            },
+            Kind::SessionEnded(session) => ToWorker::SessionEnded { session: session.try_into()? },
+            Kind::Entrusted(call) => ToWorker::Entrusted { call: call.try_into()? },
+            Kind::DrainGraceMs(grace) => ToWorker::Drain { grace: Duration::from_millis(grace) },
+            _elsewhere => return Err(misplaced(Direction::ControllerToWorker)),
+        })
+    }
+}
+
+impl From<FromWorker> for Kind {
+    fn from(message: FromWorker) -> Kind {
+        match message {
+            FromWorker::Joined => Kind::Joined(v1::Nothing {}),
+            FromWorker::Refused { attempt, reason } => Kind::Refused(v1::Refused {
+                attempt: Some(attempt.into()),
+                reason: v1::Refusal::from(reason).into(),
+            }),
+            FromWorker::Started { attempt } => Kind::TaskStarted(attempt.into()),
+            FromWorker::Ended { attempt, end, kept, ran_for, next } => {
+                Kind::AttemptEnded(v1::AttemptEnded {
+                    attempt: Some(attempt.into()),
+                    end: Some(end.into()),
+                    kept: all(kept),
+                    ran_for_ns: nanos(ran_for),
+                    next: next.map(v1::Try::from),
+                })
+            }
+            FromWorker::Blocked { attempt } => Kind::Blocked(attempt.into()),
+            FromWorker::Resumed { attempt } => Kind::Resumed(attempt.into()),
+            FromWorker::ActorReady { instance } => Kind::ActorReady(instance.into()),
+            FromWorker::ActorFailed { instance, error } => Kind::ActorFailed(lost(instance, error)),
+            FromWorker::ActorDied { instance, error } => Kind::ActorDied(lost(instance, error)),
+            FromWorker::ActorDestroyed { instance, idle } => {
+                Kind::ActorDestroyed(v1::ActorDestroyed { instance: Some(instance.into()), idle })
+            }
+            FromWorker::Watch { session } => Kind::Watch(session.into()),
+            FromWorker::ActorRefused { instance, reason } => {
+                let reason = v1::Refusal::from(reason).into();
+                Kind::ActorRefused(v1::ActorRefused { instance: Some(instance.into()), reason })
+            }
+            FromWorker::Entrust { call, to, contains, instance, kept } => {
+                Kind::Entrust(v1::Entrust {
+                    call: Some(call.into()),
+                    to: Some(to.into()),
+                    contains: all(contains),
+                    instance: Some(instance.into()),
+                    kept: all(kept),
+                })
+            }
+            FromWorker::Dropped { instance, things } => {
+                Kind::Dropped(v1::Dropped { instance: Some(instance.into()), things: all(things) })
+            }
+            FromWorker::CallsEnded(reports) => {
+                Kind::CallsEnded(v1::CallsEnded { reports: all(reports) })
+            }
+            FromWorker::Draining => Kind::Draining(v1::Nothing {}),
+            FromWorker::Leaving => Kind::Leaving(v1::Nothing {}),
+        }
+    }
+}
+
+impl TryFrom<Kind> for FromWorker {
+    type Error = Error;
+    fn try_from(kind: Kind) -> Result<FromWorker, Error> {
+        Ok(match kind {
+            Kind::Joined(v1::Nothing {}) => FromWorker::Joined,
+            Kind::Refused(wire) => FromWorker::Refused {
+                attempt: required(wire.attempt, "Refused.attempt")?,
+                reason: refusal(wire.reason)?,
+            },
+            Kind::TaskStarted(attempt) => FromWorker::Started { attempt: attempt.try_into()? },
+            Kind::AttemptEnded(wire) => FromWorker::Ended {
+                attempt: required(wire.attempt, "AttemptEnded.attempt")?,
+                end: required(wire.end, "AttemptEnded.end")?,
+                kept: each(wire.kept, "AttemptEnded.kept")?,
+                ran_for: Duration::from_nanos(wire.ran_for_ns),
+                next: optional(wire.next, "AttemptEnded.next")?,
+            },
+            Kind::Blocked(attempt) => FromWorker::Blocked { attempt: attempt.try_into()? },
+            Kind::Resumed(attempt) => FromWorker::Resumed { attempt: attempt.try_into()? },
+            Kind::ActorReady(instance) => FromWorker::ActorReady { instance: instance.try_into()? },
+            Kind::ActorFailed(wire) => FromWorker::ActorFailed {
+                instance: required(wire.instance, "ActorLost.instance")?,
+                error: required(wire.error, "ActorLost.error")?,
+            },
+            Kind::ActorDied(wire) => FromWorker::ActorDied {
+                instance: required(wire.instance, "ActorLost.instance")?,
+                error: required(wire.error, "ActorLost.error")?,
+            },
+            Kind::ActorDestroyed(wire) => FromWorker::ActorDestroyed {
+                instance: required(wire.instance, "ActorDestroyed.instance")?,
+                idle: wire.idle,
+            },
+            Kind::Watch(session) => FromWorker::Watch { session: session.try_into()? },
+            Kind::ActorRefused(wire) => FromWorker::ActorRefused {
+                instance: required(wire.instance, "ActorRefused.instance")?,
+                reason: refusal(wire.reason)?,
+            },
+            Kind::Entrust(wire) => FromWorker::Entrust {
+                call: required(wire.call, "Entrust.call")?,
+                to: required(wire.to, "Entrust.to")?,
+                contains: each(wire.contains, "Entrust.contains")?,
+                instance: required(wire.instance, "Entrust.instance")?,
+                kept: each(wire.kept, "Entrust.kept")?,
+            },
+            Kind::Dropped(wire) => FromWorker::Dropped {
+                instance: required(wire.instance, "Dropped.instance")?,
+                things: each(wire.things, "Dropped.things")?,
+            },
+            Kind::CallsEnded(wire) => {
+                FromWorker::CallsEnded(each(wire.reports, "CallsEnded.reports")?)
+            }
+            Kind::Draining(v1::Nothing {}) => FromWorker::Draining,
+            Kind::Leaving(v1::Nothing {}) => FromWorker::Leaving,
+            _elsewhere => return Err(misplaced(Direction::WorkerToController)),
+        })
+    }
+}
+
+fn lost(instance: Instance, error: Error) -> v1::ActorLost {
+    v1::ActorLost { instance: Some(instance.into()), error: Some(error.into()) }
+}
+
+impl From<End> for attempt_ended::End {
+    fn from(end: End) -> attempt_ended::End {
+        match end {
+            End::Finished(values) => attempt_ended::End::Finished(values.into()),
+            End::Failed(error) => attempt_ended::End::Failed(error.into()),
+            End::Cancelled => attempt_ended::End::Cancelled(v1::Nothing {}),
+            End::Lost(error) => attempt_ended::End::Lost(error.into()),
+        }
+    }
+}
+
+impl TryFrom<attempt_ended::End> for End {
+    type Error = Error;
+    fn try_from(wire: attempt_ended::End) -> Result<End, Error> {
+        Ok(match wire {
+            attempt_ended::End::Finished(values) => End::Finished(values.try_into()?),
+            attempt_ended::End::Failed(error) => End::Failed(error.try_into()?),
+            attempt_ended::End::Cancelled(v1::Nothing {}) => End::Cancelled,
+            attempt_ended::End::Lost(error) => End::Lost(error.try_into()?),
+        })
+    }
+}
+
+impl From<CallReport> for v1::CallReport {
+    fn from(report: CallReport) -> v1::CallReport {
+        v1::CallReport {
+            task: task_id_bytes(report.task),
+            method: report.method.to_string(),
+            instance: Some(report.instance.into()),
+            ran_for_ns: nanos(report.ran_for),
+            error: report.error.map(v1::Error::from),
+        }
+    }
+}
+
+impl TryFrom<v1::CallReport> for CallReport {
+    type Error = Error;
+    fn try_from(wire: v1::CallReport) -> Result<CallReport, Error> {
+        Ok(CallReport {
+            task: task_id(&wire.task, "CallReport.task")?,
+            method: wire.method.into(),
+            instance: required(wire.instance, "CallReport.instance")?,
+            ran_for: Duration::from_nanos(wire.ran_for_ns),
+            error: optional(wire.error, "CallReport.error")?,
+        })
+    }
+}

@@ -1,0 +1,421 @@
+//! One of everything that can be said, for tests: every field has a value that is not its default, so
+//! that one which is forgotten on the way shows.
+
+use crate::wire::frame::{Direction, Frame};
+use crate::wire::join::Joined;
+use crate::wire::message::Message;
+use bytes::Bytes;
+use marline_core::account::Grant;
+use marline_core::controller::{Role, WorkerInfo};
+use marline_core::error::{Error, Failure, Ran};
+use marline_core::id::{
+    ActorEpoch, ActorId, Attempt, ClusterId, ControllerEpoch, ObjectId, Session, SessionEpoch,
+    SessionId, TaskId, Thing,
+};
+use marline_core::lease::{Ping, Pong, Terms};
+use marline_core::link::{Incarnation, Packet};
+use marline_core::message::{
+    ActorPlace, CallReport, End, FromClient, FromHost, FromWorker, Instance, Refusal, ShapeId,
+    ToClient, ToHost, ToWorker, Try,
+};
+use marline_core::payload::{Encoding, Payload, Value};
+use marline_core::resources::{Amount, Resources};
+use marline_core::schedule::Provided;
+use marline_core::spec::{
+    ActorOptions, ActorSpec, Budget, Lifetime, RetryOn, Target, TaskOptions, TaskSpec,
+};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Names the variant of an enum, and lists all there are: a variant that is added does not compile
+/// here until it is named, and is not covered until there is a sample of it.
+macro_rules! variants {
+    ($name:ident, $all:ident, $enum:ident: $($variant:ident)+) => {
+        pub(crate) fn $name(value: &$enum) -> &'static str {
+            match value {
+                $($enum::$variant { .. } => stringify!($variant),)+
+            }
+        }
+
+        pub(crate) const $all: &[&str] = &[$(stringify!($variant)),+];
+    };
+}
+
+variants! { from_client_name, FROM_CLIENT, FromClient:
+    Submit Cancel Put Fetch Hold Accept Release CreateActor FindActor WatchActor DeleteActor Watch
+}
+variants! { to_client_name, TO_CLIENT, ToClient:
+    Credit TaskEnded ObjectReady ActorCreated ActorFound ActorChanged SessionEnded
+}
+variants! { from_worker_name, FROM_WORKER, FromWorker:
+    Joined Refused Started Ended Blocked Resumed ActorReady ActorFailed ActorDied ActorDestroyed
+    Watch ActorRefused Entrust Dropped CallsEnded Draining Leaving
+}
+variants! { to_worker_name, TO_WORKER, ToWorker:
+    Assign Execute TakeBack CancelAttempt Instantiate Destroy Watched SessionEnded Entrusted Drain
+}
+variants! { to_host_name, TO_HOST, ToHost: Call CancelCall }
+variants! { from_host_name, FROM_HOST, FromHost: CallEnded CallRefused CallLost }
+variants! { frame_name, FRAME, Frame: Attach Packet Ping Pong Over }
+variants! { packet_name, PACKET, MessagePacket: Hello Data Seen }
+variants! { end_name, END, End: Finished Failed Cancelled Lost }
+variants! { place_name, PLACE, ActorPlace: Nowhere Ready Dead }
+variants! { refusal_name, REFUSAL, Refusal: TakenBack Draining Full NotHere }
+
+/// A packet of a link that carries messages.
+pub(crate) type MessagePacket = Packet<Message>;
+
+pub(crate) fn task() -> TaskId {
+    TaskId::from_u128(0x0192_0000_1111_7222_8333_4444_5555_6666)
+}
+
+pub(crate) fn actor() -> ActorId {
+    ActorId::from_u128(0x0193_0000_aaaa_7bbb_8ccc_dddd_eeee_ffff)
+}
+
+pub(crate) fn session() -> Session {
+    let id = SessionId::from_u128(0x0194_0000_1234_7567_89ab_cdef_0123_4567);
+    Session { id, epoch: SessionEpoch(3 << 32 | 5) }
+}
+
+pub(crate) fn object() -> ObjectId {
+    ObjectId::of(task(), 2)
+}
+
+pub(crate) fn things() -> Vec<Thing> {
+    vec![Thing::Object(object()), Thing::Actor(actor())]
+}
+
+pub(crate) fn attempt() -> Try {
+    Try { task: task(), attempt: Attempt(4) }
+}
+
+pub(crate) fn instance() -> Instance {
+    Instance { actor: actor(), epoch: ActorEpoch(6) }
+}
+
+pub(crate) fn payload() -> Payload {
+    Payload {
+        encoding: Encoding::Pickle5,
+        code_version: 13,
+        inline: Bytes::from_static(b"inline"),
+        buffers: vec![Bytes::from_static(b"first"), Bytes::new(), Bytes::from_static(b"last")],
+    }
+}
+
+pub(crate) fn values() -> Vec<Value> {
+    vec![Value { payload: payload(), contains: things() }, Value::from(Payload::raw("plain"))]
+}
+
+fn value() -> Value {
+    values().remove(0)
+}
+
+pub(crate) fn failure() -> Failure {
+    Failure {
+        class: "ValueError".into(),
+        traceback: "line 1\nline 2".into(),
+        payload: Some(payload()),
+    }
+}
+
+pub(crate) fn error() -> Error {
+    let cause = Error::unavailable(Ran::Maybe, "the worker went away");
+    Error::failed("no such thing", failure()).caused_by(cause)
+}
+
+pub(crate) fn resources() -> Resources {
+    let resources = Resources::cpus(3).with_gpus(Amount(5_000)).with_memory(1 << 40);
+    resources.with_custom("disk", Amount::ONE).with_custom("tape", Amount::ZERO)
+}
+
+fn grant() -> Grant {
+    Grant { resources: resources(), gpus: vec![0, 7] }
+}
+
+pub(crate) fn task_options() -> TaskOptions {
+    TaskOptions {
+        resources: resources(),
+        max_retries: Budget::Unlimited,
+        retry_on: RetryOn::Classes(vec!["IOError".into(), "TimeoutError".into()]),
+        retry_delay: Duration::from_millis(250),
+        timeout: Some(Duration::from_millis(1_500)),
+        preemptible: false,
+    }
+}
+
+pub(crate) fn actor_options() -> ActorOptions {
+    ActorOptions {
+        placement: resources(),
+        resources: Resources::cpus(1),
+        max_restarts: Budget::Times(2),
+        max_task_retries: Budget::Unlimited,
+        max_concurrency: 8,
+        max_pending_calls: 9,
+        lifetime: Lifetime::Detached,
+        get_if_exists: true,
+        preemptible: false,
+        idle_ttl: Some(Duration::from_secs(60)),
+    }
+}
+
+pub(crate) fn task_spec() -> TaskSpec {
+    TaskSpec {
+        id: task(),
+        target: Target::Function("resize".into()),
+        args: payload(),
+        needs: vec![object()],
+        holds: things(),
+        returns: 2,
+        options: Arc::new(task_options()),
+    }
+}
+
+fn method_spec() -> Arc<TaskSpec> {
+    let target = Target::Method { actor: actor(), method: "add".into() };
+    let options = TaskOptions { retry_on: RetryOn::Any, ..TaskOptions::default() };
+    Arc::new(TaskSpec { target, options: Arc::new(options), ..task_spec() })
+}
+
+pub(crate) fn actor_spec() -> ActorSpec {
+    ActorSpec {
+        id: actor(),
+        class: "Counter".into(),
+        args: payload(),
+        needs: vec![object()],
+        holds: things(),
+        name: Some("counter".into()),
+        namespace: "tests".into(),
+        options: Arc::new(actor_options()),
+    }
+}
+
+pub(crate) fn worker_role() -> Role {
+    let names = BTreeSet::from(["resize".into(), "actor:Counter".into(), "command:*".into()]);
+    Role::Worker(WorkerInfo {
+        address: Some("10.0.0.1:7000".into()),
+        hostname: "one".into(),
+        pid: 42,
+        version: "0.9.9".into(),
+        resources: resources(),
+        provides: Arc::new(Provided { names, preemptible: true }),
+    })
+}
+
+pub(crate) fn joined(terms: Terms) -> Joined {
+    let (cluster, controller_epoch) = (ClusterId::from_u128(77), ControllerEpoch(3));
+    Joined { session: session(), terms, cluster, controller_epoch }
+}
+
+pub(crate) fn from_client() -> Vec<FromClient> {
+    let (task, actor, object) = (task(), actor(), object());
+    let nameless = ActorSpec { name: None, ..actor_spec() };
+    vec![
+        FromClient::Submit(Arc::new(task_spec())),
+        FromClient::Submit(method_spec()),
+        FromClient::Cancel { task, force: true },
+        FromClient::Put { object, value: value() },
+        FromClient::Fetch { object },
+        FromClient::Hold { thing: Thing::Object(object) },
+        FromClient::Accept { call: attempt() },
+        FromClient::Release { thing: Thing::Actor(actor) },
+        FromClient::CreateActor(Arc::new(actor_spec())),
+        FromClient::CreateActor(Arc::new(nameless)),
+        FromClient::FindActor { request: 9, namespace: "tests".into(), name: "counter".into() },
+        FromClient::WatchActor { actor },
+        FromClient::DeleteActor { actor },
+        FromClient::Watch { session: session() },
+    ]
+}
+
+pub(crate) fn places() -> Vec<ActorPlace> {
+    let ready = |address| ActorPlace::Ready {
+        epoch: instance().epoch,
+        host: session(),
+        address,
+        options: Arc::new(actor_options()),
+    };
+    vec![
+        ActorPlace::Nowhere,
+        ready(Some("10.0.0.1:7000".into())),
+        ready(None),
+        ActorPlace::Dead(error()),
+    ]
+}
+
+pub(crate) fn to_client() -> Vec<ToClient> {
+    let (task, actor, object) = (task(), actor(), object());
+    let mut messages = vec![
+        ToClient::Credit { total: 1000 },
+        ToClient::Credit { total: 0 },
+        ToClient::TaskEnded { task, outcome: Ok(values()) },
+        ToClient::TaskEnded { task, outcome: Ok(Vec::new()) },
+        ToClient::TaskEnded { task, outcome: Err(error()) },
+        ToClient::ObjectReady { object, value: Ok(value()) },
+        ToClient::ObjectReady { object, value: Err(error()) },
+        ToClient::ActorCreated { requested: actor, actor: Ok(actor) },
+        ToClient::ActorCreated { requested: actor, actor: Err(error()) },
+        ToClient::ActorFound { request: 9, actor: Ok(actor) },
+        ToClient::ActorFound { request: 9, actor: Err(error()) },
+        ToClient::SessionEnded { session: session() },
+    ];
+    messages.extend(places().into_iter().map(|place| ToClient::ActorChanged { actor, place }));
+    messages
+}
+
+pub(crate) fn ends() -> Vec<End> {
+    vec![End::Finished(values()), End::Failed(error()), End::Cancelled, End::Lost(error())]
+}
+
+pub(crate) fn refusals() -> Vec<Refusal> {
+    vec![Refusal::TakenBack, Refusal::Draining, Refusal::Full, Refusal::NotHere]
+}
+
+fn reports() -> Vec<CallReport> {
+    let report = CallReport {
+        task: task(),
+        method: "add".into(),
+        instance: instance(),
+        ran_for: Duration::from_nanos(1_234_567_891),
+        error: None,
+    };
+    vec![report.clone(), CallReport { error: Some(error()), ..report }]
+}
+
+pub(crate) fn from_worker() -> Vec<FromWorker> {
+    let (attempt, instance, session) = (attempt(), instance(), session());
+    let ran_for = Duration::from_nanos(987_654_321);
+    let mut messages = vec![
+        FromWorker::Joined,
+        FromWorker::Started { attempt },
+        FromWorker::Blocked { attempt },
+        FromWorker::Resumed { attempt },
+        FromWorker::ActorReady { instance },
+        FromWorker::ActorFailed { instance, error: error() },
+        FromWorker::ActorDied { instance, error: error() },
+        FromWorker::ActorDestroyed { instance, idle: true },
+        FromWorker::Watch { session },
+        FromWorker::ActorRefused { instance, reason: Refusal::Full },
+        FromWorker::Entrust {
+            call: attempt,
+            to: session,
+            contains: things(),
+            instance,
+            kept: vec![Thing::Actor(actor())],
+        },
+        FromWorker::Dropped { instance, things: things() },
+        FromWorker::CallsEnded(reports()),
+        FromWorker::CallsEnded(Vec::new()),
+        FromWorker::Draining,
+        FromWorker::Leaving,
+    ];
+    messages.extend(refusals().into_iter().map(|reason| FromWorker::Refused { attempt, reason }));
+    for (end, next) in ends().into_iter().zip([Some(attempt), None].into_iter().cycle()) {
+        messages.push(FromWorker::Ended { attempt, end, kept: things(), ran_for, next });
+    }
+    messages
+}
+
+pub(crate) fn to_worker() -> Vec<ToWorker> {
+    let (attempt, epoch, session) = (attempt(), instance().epoch, session());
+    let assign = |grant| ToWorker::Assign {
+        spec: Arc::new(task_spec()),
+        attempt: attempt.attempt,
+        values: values(),
+        shape: ShapeId(11),
+        grant,
+    };
+    vec![
+        assign(Some(grant())),
+        assign(None),
+        ToWorker::Execute {
+            spec: method_spec(),
+            attempt: attempt.attempt,
+            epoch,
+            values: values(),
+        },
+        ToWorker::TakeBack(attempt),
+        ToWorker::CancelAttempt { attempt, force: true },
+        ToWorker::Instantiate {
+            spec: Arc::new(actor_spec()),
+            epoch,
+            values: values(),
+            grant: grant(),
+        },
+        ToWorker::Destroy(instance()),
+        ToWorker::Watched { session, alive: true },
+        ToWorker::SessionEnded { session },
+        ToWorker::Entrusted { call: attempt },
+        ToWorker::Drain { grace: Duration::from_secs(30) },
+    ]
+}
+
+pub(crate) fn to_host() -> Vec<ToHost> {
+    vec![
+        ToHost::Call {
+            spec: method_spec(),
+            attempt: attempt().attempt,
+            epoch: instance().epoch,
+            number: 12,
+            values: values(),
+        },
+        ToHost::CancelCall { call: task(), force: true },
+    ]
+}
+
+pub(crate) fn from_host() -> Vec<FromHost> {
+    let attempt = attempt();
+    let mut messages = vec![
+        FromHost::CallEnded { attempt, outcome: Ok(values()) },
+        FromHost::CallEnded { attempt, outcome: Err(error()) },
+        FromHost::CallLost { attempt, error: error() },
+    ];
+    messages.extend(refusals().into_iter().map(|reason| FromHost::CallRefused { attempt, reason }));
+    messages
+}
+
+/// Every message, each at least once.
+pub(crate) fn messages() -> Vec<Message> {
+    let mut messages = Vec::new();
+    messages.extend(from_client().into_iter().map(Message::FromClient));
+    messages.extend(to_client().into_iter().map(Message::ToClient));
+    messages.extend(from_worker().into_iter().map(Message::FromWorker));
+    messages.extend(to_worker().into_iter().map(Message::ToWorker));
+    messages.extend(to_host().into_iter().map(Message::ToHost));
+    messages.extend(from_host().into_iter().map(Message::FromHost));
+    messages
+}
+
+/// The direction in which a message goes.
+pub(crate) fn direction(message: &Message) -> Direction {
+    match message {
+        Message::FromClient(_) => Direction::ClientToController,
+        Message::ToClient(_) => Direction::ControllerToClient,
+        Message::FromWorker(_) => Direction::WorkerToController,
+        Message::ToWorker(_) => Direction::ControllerToWorker,
+        Message::ToHost(_) => Direction::CallerToHost,
+        Message::FromHost(_) => Direction::HostToCaller,
+    }
+}
+
+/// A frame that carries this message.
+pub(crate) fn data(message: Message) -> Frame {
+    Frame::Packet(Packet::Data { sequence: 21, seen: 20, message })
+}
+
+/// Every frame that carries no message.
+pub(crate) fn frames_without_data() -> Vec<Frame> {
+    let (session, from) = (session(), Incarnation(5));
+    vec![
+        Frame::Attach { session, connection: 3, host: None },
+        Frame::Attach { session, connection: 3, host: Some(session) },
+        Frame::Packet(Packet::Hello { from, knows: None, seen: 0 }),
+        Frame::Packet(Packet::Hello { from, knows: Some(Incarnation(0)), seen: 8 }),
+        Frame::Packet(Packet::Seen(8)),
+        Frame::Ping(Ping { number: 2, heard: 1 }),
+        Frame::Pong(Pong { number: 2 }),
+        Frame::Over { session, error: None },
+        Frame::Over { session, error: Some(error()) },
+    ]
+}

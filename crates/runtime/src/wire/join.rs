@@ -1,0 +1,41 @@
+//! How a process joins: what it asks, and what it is told.
+
+use marline_core::controller::Role;
+use marline_core::id::{ClusterId, ControllerEpoch, Session, SessionId};
+use marline_core::lease::Terms;
+
+/// The version of the protocol that is spoken here; another is refused as `Incompatible`.
+pub(crate) const PROTOCOL: &str = "1";
+
+/// A process asks to join.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Join {
+    /// The process's own id, made once.
+    pub id: SessionId,
+    /// How often it has asked, this time included.
+    pub request: u64,
+    /// The version of the protocol it speaks; decoding does not judge it.
+    pub protocol: String,
+    /// What as.
+    pub role: Role,
+}
+
+impl Join {
+    /// A request of this process.
+    pub(crate) fn new(id: SessionId, request: u64, role: Role) -> Join {
+        Join { id, request, protocol: PROTOCOL.to_owned(), role }
+    }
+}
+
+/// It has joined.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Joined {
+    /// Its session.
+    pub session: Session,
+    /// How long its lease is.
+    pub terms: Terms,
+    /// Which cluster it joined.
+    pub cluster: ClusterId,
+    /// Which start of that cluster's controller.
+    pub controller_epoch: ControllerEpoch,
+}

@@ -1,0 +1,184 @@
+//! What a link carries: everything that one role says to another, whichever roles those are.
+
+use marline_core::Error;
+use marline_core::message::{
+    ActorPlace, End, FromClient, FromHost, FromWorker, ToClient, ToHost, ToWorker,
+};
+use marline_core::payload::Value;
+
+/// What an encoded message has besides payloads, roughly.
+const BYTES_BESIDES_PAYLOAD: usize = 64;
+
+/// Something said over a link.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Message {
+    /// By a client to the controller.
+    FromClient(FromClient),
+    /// By the controller to a client.
+    ToClient(ToClient),
+    /// By a worker to the controller.
+    FromWorker(FromWorker),
+    /// By the controller to a worker.
+    ToWorker(ToWorker),
+    /// By a caller to the worker that hosts an actor.
+    ToHost(ToHost),
+    /// By that worker to the caller.
+    FromHost(FromHost),
+}
+
+impl Message {
+    /// About how many bytes it takes encoded: exact for payloads, and for what errors say (tracebacks
+    /// can be long); a guess for the rest.
+    pub(crate) fn encoded_len_hint(&self) -> usize {
+        let payloads = match self {
+            Message::FromClient(message) => from_client(message),
+            Message::ToClient(message) => to_client(message),
+            Message::FromWorker(message) => from_worker(message),
+            Message::ToWorker(message) => to_worker(message),
+            Message::ToHost(message) => to_host(message),
+            Message::FromHost(message) => from_host(message),
+        };
+        payloads + BYTES_BESIDES_PAYLOAD
+    }
+}
+
+fn from_client(message: &FromClient) -> usize {
+    match message {
+        FromClient::Submit(spec) => spec.args.len(),
+        FromClient::CreateActor(spec) => spec.args.len(),
+        FromClient::Put { object: _, value } => value.payload.len(),
+        FromClient::Cancel { .. }
+        | FromClient::Fetch { .. }
+        | FromClient::Hold { .. }
+        | FromClient::Accept { .. }
+        | FromClient::Release { .. }
+        | FromClient::FindActor { .. }
+        | FromClient::WatchActor { .. }
+        | FromClient::DeleteActor { .. }
+        | FromClient::Watch { .. } => 0,
+    }
+}
+
+fn to_client(message: &ToClient) -> usize {
+    match message {
+        ToClient::TaskEnded { task: _, outcome } => ended(outcome, |results| values(results)),
+        ToClient::ObjectReady { object: _, value } => ended(value, |value| value.payload.len()),
+        ToClient::ActorCreated { requested: _, actor } => ended(actor, |_| 0),
+        ToClient::ActorFound { request: _, actor } => ended(actor, |_| 0),
+        ToClient::ActorChanged { actor: _, place: ActorPlace::Dead(why) } => why.bytes(),
+        ToClient::ActorChanged {
+            actor: _,
+            place: ActorPlace::Nowhere | ActorPlace::Ready { .. },
+        }
+        | ToClient::Credit { .. }
+        | ToClient::SessionEnded { .. } => 0,
+    }
+}
+
+fn from_worker(message: &FromWorker) -> usize {
+    match message {
+        FromWorker::Ended { end: End::Finished(results), .. } => values(results),
+        FromWorker::Ended { end: End::Failed(why) | End::Lost(why), .. } => why.bytes(),
+        FromWorker::ActorFailed { instance: _, error: why }
+        | FromWorker::ActorDied { instance: _, error: why } => why.bytes(),
+        FromWorker::CallsEnded(reports) => reports
+            .iter()
+            .map(|report| report.error.as_ref().map_or(0, Error::bytes) + BYTES_BESIDES_PAYLOAD)
+            .sum(),
+        FromWorker::Ended { end: End::Cancelled, .. }
+        | FromWorker::Joined
+        | FromWorker::Refused { .. }
+        | FromWorker::Started { .. }
+        | FromWorker::Blocked { .. }
+        | FromWorker::Resumed { .. }
+        | FromWorker::ActorReady { .. }
+        | FromWorker::ActorDestroyed { .. }
+        | FromWorker::Watch { .. }
+        | FromWorker::ActorRefused { .. }
+        | FromWorker::Entrust { .. }
+        | FromWorker::Dropped { .. }
+        | FromWorker::Draining
+        | FromWorker::Leaving => 0,
+    }
+}
+
+fn to_worker(message: &ToWorker) -> usize {
+    match message {
+        ToWorker::Assign { spec, values: needed, .. } => spec.args.len() + values(needed),
+        ToWorker::Execute { spec, values: needed, .. } => spec.args.len() + values(needed),
+        ToWorker::Instantiate { spec, values: needed, .. } => spec.args.len() + values(needed),
+        ToWorker::TakeBack(_)
+        | ToWorker::CancelAttempt { .. }
+        | ToWorker::Destroy(_)
+        | ToWorker::Watched { .. }
+        | ToWorker::SessionEnded { .. }
+        | ToWorker::Entrusted { .. }
+        | ToWorker::Drain { .. } => 0,
+    }
+}
+
+fn to_host(message: &ToHost) -> usize {
+    match message {
+        ToHost::Call { spec, values: needed, .. } => spec.args.len() + values(needed),
+        ToHost::CancelCall { .. } => 0,
+    }
+}
+
+fn from_host(message: &FromHost) -> usize {
+    match message {
+        FromHost::CallEnded { attempt: _, outcome } => ended(outcome, |results| values(results)),
+        FromHost::CallRefused { .. } => 0,
+        FromHost::CallLost { attempt: _, error: why } => why.bytes(),
+    }
+}
+
+fn ended<T>(outcome: &Result<T, Error>, bytes: impl Fn(&T) -> usize) -> usize {
+    outcome.as_ref().map_or_else(Error::bytes, bytes)
+}
+
+fn values(values: &[Value]) -> usize {
+    values.iter().map(|value| value.payload.len()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::convert::sample;
+    use marline_core::error::Failure;
+    use marline_core::payload::Payload;
+    use prost::Message as _;
+    use std::sync::Arc;
+
+    #[test]
+    fn the_hint_counts_payloads_exactly() {
+        let spec = Arc::new(sample::task_spec());
+        let args = spec.args.len();
+        let value = Value::from(Payload::raw(vec![0; 1000]));
+        let values = vec![value.clone(), value.clone()];
+        let attempt = sample::attempt();
+        let call = ToHost::Call {
+            spec,
+            attempt: attempt.attempt,
+            epoch: sample::instance().epoch,
+            number: 0,
+            values: values.clone(),
+        };
+        assert_eq!(Message::ToHost(call).encoded_len_hint(), args + 2000 + 64);
+        let ended = FromHost::CallEnded { attempt, outcome: Ok(values) };
+        assert_eq!(Message::FromHost(ended).encoded_len_hint(), 2064);
+        let put = FromClient::Put { object: sample::object(), value };
+        assert_eq!(Message::FromClient(put).encoded_len_hint(), 1064);
+        let failure = Failure { traceback: "x".repeat(500), ..Failure::default() };
+        let lost = FromHost::CallLost { attempt, error: Error::failed("no", failure) };
+        assert_eq!(Message::FromHost(lost).encoded_len_hint(), 566);
+    }
+
+    #[test]
+    fn the_hint_is_near_what_is_encoded() {
+        for message in sample::messages() {
+            let hint = message.encoded_len_hint();
+            let encoded = crate::wire::convert::encode_message(message.clone()).encoded_len();
+            assert!(hint.abs_diff(encoded) < 400, "{hint} for {encoded} bytes of {message:?}");
+        }
+    }
+}

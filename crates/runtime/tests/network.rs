@@ -1,0 +1,187 @@
+//! Controller, worker and client that meet over real sockets, each as a node of its own.
+
+use marline_runtime::core::controller::Config;
+use marline_runtime::core::error::{Error, ErrorKind};
+use marline_runtime::core::id::ActorId;
+use marline_runtime::core::payload::{Outcome, Payload};
+use marline_runtime::core::resources::Resources;
+use marline_runtime::core::spec::{ActorOptions, ActorSpec, Budget, Target, TaskOptions, TaskSpec};
+use marline_runtime::{
+    Client, Controller, Instance, Invocation, Program, Reply, Worker, WorkerOptions, new_actor_id,
+    new_task_id,
+};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// `echo` gives its arguments back; a `Counter` counts its calls.
+struct Echo;
+
+struct Counter(AtomicU64);
+
+impl Program for Echo {
+    fn provides(&self) -> Vec<String> {
+        vec!["echo".into(), "fail".into(), "actor:Counter".into()]
+    }
+
+    fn run(&self, invocation: &Invocation) -> Result<Reply, Error> {
+        match &*invocation.name {
+            "echo" => Ok(Reply { values: vec![invocation.args.clone().into()], kept: Vec::new() }),
+            _ => Err(Error::failed("it fails", Default::default())),
+        }
+    }
+
+    fn construct(&self, _: &Invocation) -> Result<Arc<dyn Instance>, Error> {
+        Ok(Arc::new(Counter(AtomicU64::new(0))))
+    }
+}
+
+impl Instance for Counter {
+    fn call(&self, _: &Invocation) -> Result<Reply, Error> {
+        let count = self.0.fetch_add(1, Ordering::Relaxed) + 1;
+        let payload = Payload::raw(count.to_le_bytes().to_vec());
+        Ok(Reply { values: vec![payload.into()], kept: Vec::new() })
+    }
+}
+
+fn task(name: &str, args: &'static [u8]) -> Arc<TaskSpec> {
+    Arc::new(TaskSpec {
+        id: new_task_id(),
+        target: Target::Function(name.into()),
+        args: Payload::raw(args),
+        needs: Vec::new(),
+        holds: Vec::new(),
+        returns: 1,
+        options: Arc::new(TaskOptions::default()),
+    })
+}
+
+fn call(actor: ActorId) -> Arc<TaskSpec> {
+    let options = TaskOptions { max_retries: Budget::Unlimited, ..TaskOptions::default() };
+    Arc::new(TaskSpec {
+        target: Target::Method { actor, method: "count".into() },
+        options: Arc::new(options),
+        ..(*task("", b"")).clone()
+    })
+}
+
+fn counter() -> Arc<ActorSpec> {
+    Arc::new(ActorSpec {
+        id: new_actor_id(),
+        class: "Counter".into(),
+        args: Payload::raw(&b""[..]),
+        needs: Vec::new(),
+        holds: Vec::new(),
+        name: None,
+        namespace: "default".into(),
+        options: Arc::new(ActorOptions::default()),
+    })
+}
+
+fn worker(controller: &str, token: Option<Arc<str>>, listen: Option<&str>) -> Worker {
+    Worker::join(WorkerOptions {
+        controller: controller.into(),
+        token,
+        listen: listen.map(Into::into),
+        resources: Resources::cpus(2),
+        preemptible: false,
+        program: Arc::new(Echo),
+        config: Default::default(),
+    })
+    .unwrap()
+}
+
+fn bytes(outcome: Outcome) -> Vec<u8> {
+    outcome.unwrap()[0].payload.inline.to_vec()
+}
+
+fn tasks_and_calls_work(client: &Client) {
+    let echoed = client.submit(task("echo", b"hello")).unwrap();
+    assert_eq!(bytes(echoed.wait().unwrap()), b"hello");
+    let failed = client.submit(task("fail", b"")).unwrap().wait().unwrap().unwrap_err();
+    assert_eq!((failed.kind(), failed.message()), (ErrorKind::Failed, "it fails"));
+
+    let many: Vec<_> = (0..500).map(|_| client.submit(task("echo", b"again")).unwrap()).collect();
+    for one in many {
+        assert_eq!(bytes(one.wait().unwrap()), b"again");
+    }
+
+    let actor = client.create_actor(counter()).unwrap().wait().unwrap().unwrap();
+    let calls: Vec<_> = (0..200).map(|_| client.call(call(actor), vec![], None).unwrap()).collect();
+    for (number, call) in calls.into_iter().enumerate() {
+        assert_eq!(bytes(call.wait().unwrap()), (number as u64 + 1).to_le_bytes());
+    }
+}
+
+#[test]
+fn a_cluster_meets_over_tcp() {
+    let controller = Controller::start("127.0.0.1:0", None, Config::default()).unwrap();
+    let _worker = worker(controller.address(), None, Some("127.0.0.1:0"));
+    tasks_and_calls_work(&Client::connect(controller.address(), None).unwrap());
+}
+
+#[test]
+fn a_cluster_meets_over_unix_sockets() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| format!("unix:{}", folder.path().join(name).display());
+    let controller = Controller::start(&at("controller"), None, Config::default()).unwrap();
+    let _worker = worker(controller.address(), None, Some(&at("worker")));
+    tasks_and_calls_work(&Client::connect(controller.address(), None).unwrap());
+}
+
+#[test]
+fn calls_to_a_worker_that_listens_nowhere_go_through_the_controller() {
+    let controller = Controller::start("127.0.0.1:0", None, Config::default()).unwrap();
+    let _worker = worker(controller.address(), None, None);
+    tasks_and_calls_work(&Client::connect(controller.address(), None).unwrap());
+}
+
+#[test]
+fn the_token_is_asked_for() {
+    let token: Arc<str> = "secret".into();
+    let controller =
+        Controller::start("127.0.0.1:0", Some(token.clone()), Config::default()).unwrap();
+    for wrong in [None, Some("other".into())] {
+        let Err(error) = Client::connect(controller.address(), wrong) else {
+            panic!("it was let in")
+        };
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    }
+    let _worker = worker(controller.address(), Some(token.clone()), Some("127.0.0.1:0"));
+    tasks_and_calls_work(&Client::connect(controller.address(), Some(token)).unwrap());
+}
+
+#[test]
+fn an_address_that_others_can_reach_needs_a_token() {
+    let Err(error) = Controller::start("0.0.0.0:0", None, Config::default()) else {
+        panic!("it listens")
+    };
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+}
+
+#[test]
+fn a_worker_that_joins_later_revives_what_waited() {
+    let controller = Controller::start("127.0.0.1:0", None, Config::default()).unwrap();
+    let client = Client::connect(controller.address(), None).unwrap();
+    let waits = client.submit(task("echo", b"late")).unwrap();
+    let actor = client.create_actor(counter()).unwrap().wait().unwrap().unwrap();
+    let called = client.call(call(actor), vec![], None).unwrap();
+    let _worker = worker(controller.address(), None, Some("127.0.0.1:0"));
+    assert_eq!(bytes(waits.wait().unwrap()), b"late");
+    assert_eq!(bytes(called.wait().unwrap()), 1_u64.to_le_bytes());
+}
+
+#[test]
+fn a_client_that_leaves_takes_what_it_held_with_it() {
+    let controller = Controller::start("127.0.0.1:0", None, Config::default()).unwrap();
+    let _worker = worker(controller.address(), None, Some("127.0.0.1:0"));
+    let client = Client::connect(controller.address(), None).unwrap();
+    client.submit(task("echo", b"hello")).unwrap().wait().unwrap().unwrap();
+    drop(client);
+    let watcher = Client::connect(controller.address(), None).unwrap();
+    // Something that the controller does later than what the first client's leaving caused.
+    for _ in 0..50 {
+        watcher.submit(task("echo", b"x")).unwrap().wait().unwrap().unwrap();
+    }
+    let workers = controller.workers();
+    assert_eq!((workers.len(), workers[0].tasks, workers[0].actors), (1, 0, 0));
+}

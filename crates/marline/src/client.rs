@@ -27,6 +27,16 @@ impl Client {
         Client { inner }
     }
 
+    /// Connects to a controller at `host:port` or `unix:/path`; see [`Controller`](crate::Controller).
+    pub fn connect(address: &str) -> Result<Client, Error> {
+        marline_runtime::Client::connect(address, None).map(Client::new)
+    }
+
+    /// Connects to a controller that asks for a token.
+    pub fn connect_with_token(address: &str, token: &str) -> Result<Client, Error> {
+        marline_runtime::Client::connect(address, Some(token.into())).map(Client::new)
+    }
+
     /// A task that calls the function of this name.
     pub fn task(&self, name: &str) -> TaskBuilder<'_> {
         TaskBuilder { client: self, name: name.into(), options: TaskOptions::default() }

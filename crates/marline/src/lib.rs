@@ -38,6 +38,7 @@ mod client;
 mod cluster;
 mod codec;
 mod function;
+mod process;
 mod program;
 
 pub use actor::{ActorBuilder, ActorHandle};
@@ -51,4 +52,5 @@ pub use marline_runtime::core::error::{Error, ErrorKind};
 pub use marline_runtime::core::resources::{Amount, Resources};
 pub use marline_runtime::core::spec::{ActorOptions, Budget, Lifetime, RetryOn, TaskOptions};
 pub use marline_runtime::{Context, context};
+pub use process::{Controller, Worker, WorkerBuilder};
 pub use program::{Class, Program};

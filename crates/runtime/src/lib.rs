@@ -16,6 +16,7 @@ mod executor;
 mod net;
 mod node;
 mod process;
+mod proof;
 mod wire;
 
 pub use client::{Client, Pending};

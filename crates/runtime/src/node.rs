@@ -22,6 +22,7 @@ use crate::clock::Clock;
 use crate::executor::Program;
 use crate::net::dial;
 use crate::net::server::Token;
+use crate::proof::Process;
 use links::End;
 use marline_channel::oneshot;
 use marline_core::Error;
@@ -56,6 +57,8 @@ pub(crate) struct State {
     /// Who asks to join at the moment, and the session that was opened for it.
     joining: Option<Seat>,
     opened: Option<Session>,
+    /// Which process each session elsewhere is, where that is known.
+    processes: BTreeMap<Session, Process>,
     /// Links to other processes.
     links: BTreeMap<Which, End>,
     /// What direct calls of this process's clients carry.

@@ -5,6 +5,7 @@ use super::outbox::outbox;
 use super::server::Token;
 use super::{KEEP_ALIVE, MAX_MESSAGE_BYTES, io};
 use crate::node::{Membership, Node, Which};
+use crate::proof::Process;
 use crate::wire::convert::{decode_joined, encode_join, from_status};
 use crate::wire::frame::Frame;
 use crate::wire::join::Join;
@@ -174,10 +175,30 @@ async fn keep_connected(
                 pause = FIRST_PAUSE;
             }
         } else if let Some(node) = node.upgrade() {
-            node.disconnected(which, connection);
+            let _ = node.disconnected(which, connection);
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// How often, and for how long, a process whose connection broke is looked for.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+const LOOK_FOR: Duration = Duration::from_secs(10);
+
+/// A session's connection broke: if its process is gone, the session is over at once.
+async fn look_for_proof(node: Weak<Node>, session: Session, process: Process) {
+    let end = tokio::time::Instant::now() + LOOK_FOR;
+    while tokio::time::Instant::now() < end {
+        let Some(node) = node.upgrade() else { return };
+        if !node.is_cut_off(session) {
+            return;
+        }
+        if process.is_dead() {
+            return node.process_died(session, format!("process {} is gone", process.pid));
+        }
+        drop(node);
+        tokio::time::sleep(LOOK_EVERY).await;
     }
 }
 
@@ -207,8 +228,9 @@ pub(crate) async fn read(
             Some(Err(_)) | None => break,
         }
     }
-    if let Some(node) = node.upgrade() {
-        node.disconnected(which, connection);
+    let cut_off = node.upgrade().and_then(|node| node.disconnected(which, connection));
+    if let Some((session, process)) = cut_off {
+        tokio::spawn(look_for_proof(node.clone(), session, process));
     }
     heard
 }

@@ -32,6 +32,7 @@ impl State {
                 self.fence(session);
                 self.drop_link(Which::Session(session), session);
                 self.seats.remove(&session);
+                self.processes.remove(&session);
             }
             Effect::Fence(session) => self.fence(session),
             Effect::Ping { to, ping } => self.link_urgent(Which::Session(to), Frame::Ping(ping)),

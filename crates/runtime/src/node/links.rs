@@ -74,6 +74,10 @@ impl State {
         true
     }
 
+    pub(crate) fn is_cut_off(&self, session: Session) -> bool {
+        self.links.get(&Which::Session(session)).is_some_and(|end| end.connection.is_none())
+    }
+
     pub(crate) fn link_disconnected(&mut self, which: Which, number: u64) {
         if let Some(end) = self.links.get_mut(&which)
             && end.connection.as_ref().is_some_and(|(current, _)| *current == number)

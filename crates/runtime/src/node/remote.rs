@@ -6,6 +6,7 @@ use super::{Node, Outside, Seat, State, Todo};
 use crate::executor::Program;
 use crate::net::outbox::Outbox;
 use crate::net::server::Token;
+use crate::proof::Process;
 use crate::wire::frame::Frame;
 use crate::wire::join::{Join, Joined, PROTOCOL};
 use crate::wire::message::Message;
@@ -73,9 +74,27 @@ impl Node {
         self.enter(|state, _| state.link_connected(which, number, outbox))
     }
 
-    /// A connection ended.
-    pub fn disconnected(&self, which: Which, number: u64) {
-        self.enter(|state, _| state.link_disconnected(which, number));
+    /// A connection ended. If it was a session's elsewhere whose process could be seen to die, says
+    /// which.
+    pub fn disconnected(&self, which: Which, number: u64) -> Option<(Session, Process)> {
+        self.enter(|state, _| {
+            state.link_disconnected(which, number);
+            let Which::Session(session) = which else { return None };
+            let process = state.processes.get(&session).filter(|process| process.can_be_seen());
+            process.map(|process| (session, process.clone()))
+        })
+    }
+
+    /// Whether a session is here and has no connection.
+    pub fn is_cut_off(&self, session: Session) -> bool {
+        self.enter(|state, _| state.is_cut_off(session))
+    }
+
+    /// There is proof that a session's process is dead.
+    pub fn process_died(&self, session: Session, how: String) {
+        self.enter(|state, _| {
+            state.todo.push_back(Todo::Controller(Event::ProcessDied { session, how }));
+        });
     }
 
     /// A connection brought frames. Says what the peer did wrong, if it did.
@@ -124,6 +143,9 @@ impl State {
         let session = self.opened.take().ok_or_else(|| {
             Error::unavailable(Ran::No, "a later request of the same process was answered already")
         })?;
+        if let Some(process) = join.process {
+            self.processes.insert(session, process);
+        }
         Ok(Joined { session, terms, cluster: ClusterId::default(), controller_epoch })
     }
 

@@ -1,5 +1,6 @@
 //! How a process joins: what it asks, and what it is told.
 
+use crate::proof::Process;
 use marline_core::controller::Role;
 use marline_core::id::{ClusterId, ControllerEpoch, Session, SessionId};
 use marline_core::lease::Terms;
@@ -18,12 +19,14 @@ pub(crate) struct Join {
     pub protocol: String,
     /// What as.
     pub role: Role,
+    /// Which process it is, if it says.
+    pub process: Option<Process>,
 }
 
 impl Join {
     /// A request of this process.
     pub(crate) fn new(id: SessionId, request: u64, role: Role) -> Join {
-        Join { id, request, protocol: PROTOCOL.to_owned(), role }
+        Join { id, request, protocol: PROTOCOL.to_owned(), role, process: Process::this() }
     }
 }
 

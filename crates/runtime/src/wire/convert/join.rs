@@ -2,6 +2,7 @@
 
 use super::field::{millis, present, required, within};
 use super::ids::{cluster_id, cluster_id_bytes, session_id, session_id_bytes};
+use crate::proof::Process;
 use crate::wire::join::{Join, Joined};
 use crate::wire::v1::{self, join_request};
 use marline_core::Error;
@@ -27,6 +28,11 @@ pub(crate) fn encode_join(join: Join) -> v1::JoinRequest {
         protocol: join.protocol,
         version,
         role: Some(role),
+        process: join.process.map(|process| v1::Process {
+            kernel: process.kernel,
+            pid: process.pid,
+            started: process.started,
+        }),
     }
 }
 
@@ -57,6 +63,11 @@ pub(crate) fn decode_join(wire: v1::JoinRequest) -> Result<Join, Error> {
         request: wire.request,
         protocol: wire.protocol,
         role,
+        process: wire.process.map(|process| Process {
+            kernel: process.kernel,
+            pid: process.pid,
+            started: process.started,
+        }),
     })
 }
 

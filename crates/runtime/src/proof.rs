@@ -1,0 +1,95 @@
+//! Proof of death: whether a process of this machine is gone. A broken connection proves nothing by
+//! itself; a process that the kernel does not know any more does.
+
+use std::fs;
+
+/// A process, as the kernel of its machine knows it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Process {
+    /// Names a running kernel and process namespace.
+    pub kernel: String,
+    pub pid: u32,
+    /// When it started, in the kernel's ticks.
+    pub started: u64,
+}
+
+impl Process {
+    /// This process, if the kernel says enough about it.
+    pub fn this() -> Option<Process> {
+        let pid = std::process::id();
+        Some(Process { kernel: this_kernel()?, pid, started: look_up(pid)?.started })
+    }
+
+    /// Whether it is certainly gone. `false` if it lives, or lives where this process cannot see.
+    pub fn is_dead(&self) -> bool {
+        if this_kernel().as_ref() != Some(&self.kernel) {
+            return false;
+        }
+        match look_up(self.pid) {
+            Some(found) => found.started != self.started || found.ended,
+            None => !fs::exists(format!("/proc/{}", self.pid)).unwrap_or(true),
+        }
+    }
+
+    /// Whether this process could see that it is gone.
+    pub fn can_be_seen(&self) -> bool {
+        this_kernel().as_ref() == Some(&self.kernel)
+    }
+}
+
+fn this_kernel() -> Option<String> {
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let namespace = fs::read_link("/proc/self/ns/pid").ok()?;
+    Some(format!("{}/{}", boot.trim(), namespace.display()))
+}
+
+struct Found {
+    started: u64,
+    /// It has ended and was not waited for.
+    ended: bool,
+}
+
+/// What `/proc/PID/stat` says; the program's name, which may contain anything, ends at the last `)`.
+fn look_up(pid: u32) -> Option<Found> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, rest) = stat.rsplit_once(')')?;
+    let mut fields = rest.split_whitespace();
+    let state = fields.next()?;
+    let started = fields.nth(18)?.parse().ok()?;
+    Some(Found { started, ended: matches!(state, "Z" | "X" | "x") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn this_process_lives() {
+        let this = Process::this().unwrap();
+        assert!(this.can_be_seen() && !this.is_dead());
+    }
+
+    #[test]
+    fn a_child_is_dead_when_it_was_killed_even_before_it_is_waited_for() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let this = Process::this().unwrap();
+        let started = look_up(child.id()).unwrap().started;
+        let process = Process { pid: child.id(), started, ..this };
+        assert!(!process.is_dead());
+        child.kill().unwrap();
+        while !process.is_dead() {
+            std::thread::yield_now();
+        }
+        child.wait().unwrap();
+        assert!(process.is_dead());
+    }
+
+    #[test]
+    fn a_pid_that_is_used_again_is_another_process() {
+        let this = Process::this().unwrap();
+        assert!(Process { started: this.started + 1, ..this.clone() }.is_dead());
+        let elsewhere = Process { kernel: "another".into(), ..this };
+        assert!(!elsewhere.is_dead() && !elsewhere.can_be_seen(), "nothing is known of it here");
+    }
+}

@@ -64,8 +64,3 @@ pub use select::{
     Arms, Clause, Clauses, Next, Race, RecvKey, Select, Selecting, Selector, SendKey,
 };
 pub use watch::watch;
-
-/// The examples of the README are run with the others.
-#[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct Readme;

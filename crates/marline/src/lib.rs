@@ -54,3 +54,8 @@ pub use marline_runtime::core::spec::{ActorOptions, Budget, Lifetime, RetryOn, T
 pub use marline_runtime::{Context, context};
 pub use process::{Controller, Worker, WorkerBuilder};
 pub use program::{Class, Program};
+
+/// The examples of the README are run with the others.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

@@ -20,6 +20,8 @@ pub struct ClientShell {
     pub upstream: Upstream,
     pub hosts: BTreeMap<Session, Host>,
     pub user: User,
+    /// It has no user, and says anything.
+    pub odd: bool,
 }
 
 #[derive(Debug)]
@@ -36,6 +38,7 @@ impl ClientShell {
             upstream: Upstream::default(),
             hosts: BTreeMap::new(),
             user: User::default(),
+            odd: false,
         }
     }
 }
@@ -60,6 +63,7 @@ impl World {
             Input::Connect { host: None } => self.connect_upstream(id),
             Input::Connect { host: Some(host) } => self.connect_host(id, host),
             Input::Join { request } => self.join(id, request),
+            Input::Idea if self.client_shell(id).odd => self.make_mischief(id),
             Input::Idea => self.have_idea(id),
             Input::Executor(_) | Input::Died { .. } | Input::Drain => {
                 panic!("not for a client: {input:?}")

@@ -7,6 +7,7 @@ use marline_core::controller::{Config, Controller, Effect, Event};
 use marline_core::id::{ControllerEpoch, Session};
 use marline_core::lease::Terms;
 use marline_core::link::{Output, Packet};
+use marline_core::random::Random;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -26,13 +27,14 @@ pub struct ControllerShell {
 }
 
 impl ControllerShell {
-    pub fn new(incarnation: u64) -> ControllerShell {
+    pub fn new(incarnation: u64, random: &mut Random) -> ControllerShell {
         let config = Config {
             terms: TERMS,
-            max_pending_tasks: 60,
-            submit_window: 16,
+            max_pending_tasks: [60, 8, 1_000][random.below(3) as usize],
+            submit_window: [16, 1, 64][random.below(3) as usize],
             result_ttl: Duration::from_secs(20),
-            history: 5_000,
+            max_result_bytes: [1 << 30, 20_000][random.below(2) as usize],
+            history: [5_000, 5_000, 3][random.below(3) as usize],
             epoch: ControllerEpoch(incarnation + 1),
             seed: incarnation,
             ..Config::default()

@@ -132,6 +132,9 @@ impl World {
     }
 
     fn duration(&mut self) -> Duration {
+        if self.hasty && !self.random.one_in(40) {
+            return Duration::from_micros(20) + self.random.up_to(Duration::from_micros(100));
+        }
         let most = match self.random.below(4) {
             0 | 1 => Duration::from_micros(500),
             2 => Duration::from_millis(300),

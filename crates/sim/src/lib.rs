@@ -15,6 +15,7 @@
 mod client;
 mod controller;
 mod executor;
+mod mischief;
 mod nemesis;
 mod net;
 mod oracle;

@@ -37,18 +37,35 @@ pub struct WorkerShell {
 
 impl WorkerShell {
     pub fn new(id: ProcessId, faults: bool, random: &mut Random) -> WorkerShell {
-        let names = ["add", "actor:Counter", "actor:Other"];
+        // Some provide less; those that come when the faults are over provide everything.
+        let names: &[&str] = match random.below(4) {
+            0 if faults => &["add"],
+            1 if faults => &["mul", "actor:Counter"],
+            _ => &["add", "mul", "actor:Counter"],
+        };
         let provides = Provided {
-            names: names.into_iter().map(Arc::from).collect(),
+            names: names.iter().map(|name| Arc::from(*name)).collect(),
             preemptible: faults && random.one_in(5),
         };
         // Those that come when the faults are over have room for everything.
         let resources = match faults {
-            true => Resources::cpus(1 + random.below(3) as u32).with_gpus(Amount::ONE),
-            false => Resources::cpus(8).with_gpus(Amount::whole(4)),
+            true => Resources::cpus(1 + random.below(3) as u32)
+                .with_gpus(Amount::ONE)
+                .with_memory(1_000 * random.below(3))
+                .with_custom("disk", Amount::ONE),
+            false => Resources::cpus(8)
+                .with_gpus(Amount::whole(4))
+                .with_memory(10_000)
+                .with_custom("disk", Amount::whole(9)),
         };
         let direct = !random.one_in(5);
-        let config = Config { cancel_grace: Duration::from_secs(1), ..Config::default() };
+        let config = Config {
+            cancel_grace: Duration::from_secs(1),
+            max_blocked_executors: [1_000, 1][random.below(2) as usize],
+            max_parked_messages: [10_000, 2][random.below(2) as usize],
+            max_idle_executors: [8, 0][random.below(2) as usize],
+            ..Config::default()
+        };
         WorkerShell {
             machine: Worker::new(config),
             id: SessionId::from_u128(id.0 as u128),

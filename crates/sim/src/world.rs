@@ -71,6 +71,8 @@ pub struct World {
     pub nemesis: Nemesis,
     /// Whether the nemesis strikes and users have ideas.
     pub faults: bool,
+    /// Whether tasks are short and come in bursts.
+    pub hasty: bool,
     pub controller: ProcessId,
     pub report: Report,
     pub trace: bool,
@@ -98,16 +100,23 @@ impl World {
             oracle: Oracle::default(),
             nemesis,
             faults: true,
+            hasty: false,
             controller: ProcessId(0),
             report: Report::default(),
             trace,
         };
+        world.hasty = world.random.one_in(2);
         world.restart(Restart::Controller);
         for _ in 0..2 + world.random.below(3) {
             world.restart(Restart::Worker);
         }
         for _ in 0..1 + world.random.below(3) {
             world.restart(Restart::Client);
+        }
+        if world.random.one_in(4) {
+            let odd = ProcessId(world.processes.len());
+            world.restart(Restart::Client);
+            world.client_shell(odd).odd = true;
         }
         world.schedule_in(Duration::from_secs(1), Happening::Strike);
         world
@@ -215,7 +224,7 @@ impl World {
         let role = match what {
             Restart::Controller => {
                 self.controller = id;
-                Role::Controller(Box::new(ControllerShell::new(id.0 as u64)))
+                Role::Controller(Box::new(ControllerShell::new(id.0 as u64, &mut self.random)))
             }
             Restart::Worker => {
                 Role::Worker(Box::new(WorkerShell::new(id, self.faults, &mut self.random)))

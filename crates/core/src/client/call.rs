@@ -494,6 +494,9 @@ impl Client {
         }
         let view = self.actors.get_mut(&call.actor).expect("a call's actor is known");
         view.order.remove(&call.order);
+        // One that was lost before may have run, whatever became of it this time.
+        let outcome =
+            outcome.map_err(|error| if call.spent > 0 { error.ran(Ran::Maybe) } else { error });
         effects.push(Effect::Ended { task: id, outcome });
         for thing in call.spec.held().chain([Thing::Actor(call.actor)]) {
             self.end_use(thing, effects);

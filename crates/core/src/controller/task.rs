@@ -9,7 +9,7 @@ use super::{Controller, Effect};
 use crate::account::Grant;
 use crate::error::{Error, ErrorKind, Ran};
 use crate::hold::Holder;
-use crate::id::{ActorEpoch, Attempt, Session, SessionId, TaskId, Thing};
+use crate::id::{ActorEpoch, Attempt, ObjectId, Session, SessionId, TaskId, Thing};
 use crate::message::{ShapeId, ToClient, ToWorker, Try};
 use crate::payload::Outcome;
 use crate::schedule::{Demand, Step, Ticket, Work, WorkerSlot};
@@ -110,7 +110,8 @@ impl Controller {
         let room = if promised { Ok(()) } else { self.check_room() };
         let owner = Owner::Session(session);
         if let Err(error) = room.and_then(|()| self.submit(now, owner, spec.clone(), effects)) {
-            for object in spec.results().take(MAX_RETURNS as usize) {
+            let returns = if spec.returns > MAX_RETURNS { 0 } else { spec.returns };
+            for object in (0..returns).map(|index| ObjectId::of(id, index)) {
                 self.holds.hold(Holder::Session(session.id), Thing::Object(object));
                 self.object_made(now, object, Err(error.clone()), effects);
             }
@@ -127,7 +128,8 @@ impl Controller {
             self.use_promise(session.id);
             self.promise(session.id, effects);
         }
-        let results = spec.results().take(MAX_RETURNS as usize).map(Thing::Object);
+        let returns = if spec.returns > MAX_RETURNS { 0 } else { spec.returns };
+        let results = (0..returns).map(|index| Thing::Object(ObjectId::of(spec.id, index)));
         self.hold_all(Holder::Session(session.id), results);
         if let Some(task) = self.tasks.get_mut(&spec.id) {
             if task.owner != Owner::Session(session) && !task.also.contains(&session) {
@@ -323,6 +325,9 @@ impl Controller {
         }
         let outcome =
             outcome.and_then(|values| task.spec.check_results(values)).map_err(Error::bounded);
+        // One that was lost before may have run, whatever became of it this time.
+        let outcome =
+            outcome.map_err(|error| if task.spent > 0 { error.ran(Ran::Maybe) } else { error });
         let outcome = outcome.and_then(|values| {
             let bytes = values.iter().map(|value| value.payload.len()).sum();
             self.check_size("the results", bytes).map(|()| values)

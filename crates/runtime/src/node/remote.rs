@@ -18,6 +18,7 @@ use marline_core::id::{ClusterId, Session, SessionId};
 use marline_core::message::ToHost;
 use marline_core::time::Time;
 use marline_core::worker;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 /// A seat of this node that belongs to a controller elsewhere.
@@ -201,8 +202,8 @@ impl State {
         message: ToHost,
     ) {
         let which = Which::Host(me, host);
-        if !self.links.contains_key(&which) {
-            self.links.insert(which, End::new(me.epoch.0));
+        if let Entry::Vacant(vacant) = self.links.entry(which) {
+            vacant.insert(End::new(me.epoch.0));
             let token = self.token.clone();
             self.outside.push(Outside::Call { me, host, address, token });
         }

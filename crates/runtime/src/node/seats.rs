@@ -113,6 +113,14 @@ impl State {
 
     pub(super) fn close(&mut self) {
         self.closed = true;
+        // Those who joined this node's controller are told, so that they need not wait for their lease.
+        let joined = self.links.keys().filter_map(|which| match which {
+            Which::Session(session) => Some(*session),
+            Which::Upstream(_) | Which::Host(..) | Which::Caller(..) => None,
+        });
+        for session in joined.collect::<Vec<_>>() {
+            self.drop_link(Which::Session(session), session);
+        }
         for index in 0..self.clients.len() {
             self.leave_client(index);
         }

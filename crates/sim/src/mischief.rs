@@ -75,7 +75,9 @@ impl World {
             3 => {
                 let contains = vec![self.odd_thing(), self.odd_thing()];
                 let value = Value { payload: Payload::raw(vec![1; 5]), contains };
-                FromClient::Put { object: self.odd_object(), value }
+                let object = self.odd_object();
+                self.oracle.odd.insert(object.origin);
+                FromClient::Put { object, value }
             }
             4 => FromClient::Fetch { object: self.odd_object() },
             5 => FromClient::Hold { thing: self.odd_thing() },

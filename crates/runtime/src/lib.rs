@@ -1,6 +1,6 @@
 //! Processes, threads and sockets around the decisions of [`marline_core`].
 //!
-//! A [`Node`](node) hosts the machines of one process, any of controller, worker and client, under one
+//! A *node* (`node.rs`) hosts the machines of one process, any of controller, worker and client, under one
 //! lock, and runs what happens to completion: a message between two machines of the process is a
 //! function call, not a socket. So an embedded submission decides, on the caller's own thread, which
 //! executor runs it; the executor's thread decides who hears of its end.

@@ -44,17 +44,32 @@ fn worker_process() {
     let _ = std::io::stdin().read_line(&mut String::new());
 }
 
+/// Not a test: a controller in a process of its own, which says where it listens in the file that
+/// `MARLINE_TEST_LISTEN` names.
+#[test]
+fn controller_process() {
+    let Ok(file) = std::env::var("MARLINE_TEST_LISTEN") else { return };
+    let controller = Controller::listen("127.0.0.1:0").unwrap();
+    std::fs::write(format!("{file}.new"), controller.address()).unwrap();
+    std::fs::rename(format!("{file}.new"), file).unwrap();
+    let _ = std::io::stdin().read_line(&mut String::new());
+}
+
+/// This test binary again, as something else; it dies with its input.
+fn again(what: &str, variable: &str, value: &str) -> Child {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args([what, "--exact", "--nocapture", "--test-threads=1"]).env(variable, value);
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.spawn().unwrap()
+}
+
 /// A worker process that dies with this value.
 struct WorkerProcess(Child);
 
 impl WorkerProcess {
     fn start(controller: &Controller) -> WorkerProcess {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["worker_process", "--exact", "--nocapture", "--test-threads=1"]);
-        command.env("MARLINE_TEST_JOIN", controller.address());
-        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         let before = controller.workers().len();
-        let child = command.spawn().unwrap();
+        let child = again("worker_process", "MARLINE_TEST_JOIN", controller.address());
         let worker = WorkerProcess(child);
         until("the worker has joined", || controller.workers().len() > before);
         worker
@@ -189,4 +204,23 @@ fn a_controller_that_is_gone_ends_every_wait() {
     let error = nap.wait().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(error.may_have_run());
+}
+
+#[test]
+fn a_killed_controller_ends_every_wait() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("address").display().to_string();
+    let mut controller = WorkerProcess(again("controller_process", "MARLINE_TEST_LISTEN", &file));
+    until("the controller listens", || std::fs::exists(&file).unwrap());
+    let address = std::fs::read_to_string(&file).unwrap();
+    let client = Client::connect(&address).unwrap();
+    let mut worker = WorkerProcess(again("worker_process", "MARLINE_TEST_JOIN", &address));
+    assert_eq!(client.task("double").submit::<u64>((4_u64,)).unwrap().wait().unwrap(), 8);
+    let nap = client.task("nap").submit::<u32>((60_000_u64,)).unwrap();
+    controller.kill();
+    let error = nap.wait().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.may_have_run());
+    assert!(worker.0.try_wait().unwrap().is_none(), "the worker waits to join again");
+    worker.kill();
 }

@@ -120,13 +120,15 @@ async fn stay(
             Ok(joined) => {
                 pause = FIRST_PAUSE;
                 let session = joined.session;
+                let controller = joined.process.clone().filter(Process::can_be_seen);
                 let Some(node_) = node.upgrade() else { return };
                 node_.joined(membership.seat, joined, asked);
                 drop(node_);
                 if let Some(first) = first.take() {
                     let _ = first.send(Ok(()));
                 }
-                keep_connected(&node, Which::Upstream(session), session, None, &mut client).await;
+                let which = Which::Upstream(session);
+                keep_connected(&node, which, session, None, controller, &mut client).await;
             }
             // Trying again helps only if nobody answered.
             Err(error) if error.kind() != ErrorKind::Unavailable && first.is_some() => {
@@ -147,16 +149,19 @@ pub(crate) fn call(node: Weak<Node>, me: Session, host: Session, address: &str, 
     let Ok(mut client) = client(address, token) else { return };
     drop(guard);
     io().spawn(async move {
-        keep_connected(&node, Which::Host(me, host), me, Some(host), &mut client).await;
+        let which = Which::Host(me, host);
+        keep_connected(&node, which, me, Some(host), None, &mut client).await;
     });
 }
 
-/// Makes connections for a link as long as the link is there.
+/// Makes connections for a link as long as the link is there. If it is the link to a controller whose
+/// process can be seen, and that process is gone, its session is over.
 async fn keep_connected(
     node: &Weak<Node>,
     which: Which,
     me: Session,
     host: Option<Session>,
+    controller: Option<Process>,
     client: &mut Client,
 ) {
     let mut pause = FIRST_PAUSE;
@@ -176,6 +181,11 @@ async fn keep_connected(
             }
         } else if let Some(node) = node.upgrade() {
             let _ = node.disconnected(which, connection);
+        }
+        if controller.as_ref().is_some_and(Process::is_dead)
+            && let Some(node) = node.upgrade()
+        {
+            node.controller_died(me);
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);

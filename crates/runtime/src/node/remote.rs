@@ -91,6 +91,11 @@ impl Node {
         self.enter(|state, _| state.is_cut_off(session))
     }
 
+    /// The controller that a session of this process belongs to is dead.
+    pub fn controller_died(&self, session: Session) {
+        self.enter(|state, _| state.fence(session));
+    }
+
     /// There is proof that a session's process is dead.
     pub fn process_died(&self, session: Session, how: String) {
         self.enter(|state, _| {
@@ -147,7 +152,8 @@ impl State {
         if let Some(process) = join.process {
             self.processes.insert(session, process);
         }
-        Ok(Joined { session, terms, cluster: ClusterId::default(), controller_epoch })
+        let (cluster, process) = (ClusterId::default(), Process::this());
+        Ok(Joined { session, terms, cluster, controller_epoch, process })
     }
 
     fn joined(&mut self, seat: Seat, joined: Joined, asked_at: Time) {

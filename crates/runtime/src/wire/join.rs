@@ -41,4 +41,6 @@ pub(crate) struct Joined {
     pub cluster: ClusterId,
     /// Which start of that cluster's controller.
     pub controller_epoch: ControllerEpoch,
+    /// The controller's process, if it says.
+    pub process: Option<Process>,
 }

@@ -13,6 +13,18 @@ use marline_core::schedule::Provided;
 use std::sync::Arc;
 use std::time::Duration;
 
+impl From<Process> for v1::Process {
+    fn from(process: Process) -> v1::Process {
+        v1::Process { kernel: process.kernel, pid: process.pid, started: process.started }
+    }
+}
+
+impl From<v1::Process> for Process {
+    fn from(wire: v1::Process) -> Process {
+        Process { kernel: wire.kernel, pid: wire.pid, started: wire.started }
+    }
+}
+
 /// A request as it travels.
 pub(crate) fn encode_join(join: Join) -> v1::JoinRequest {
     let (role, version) = match join.role {
@@ -28,11 +40,7 @@ pub(crate) fn encode_join(join: Join) -> v1::JoinRequest {
         protocol: join.protocol,
         version,
         role: Some(role),
-        process: join.process.map(|process| v1::Process {
-            kernel: process.kernel,
-            pid: process.pid,
-            started: process.started,
-        }),
+        process: join.process.map(v1::Process::from),
     }
 }
 
@@ -63,11 +71,7 @@ pub(crate) fn decode_join(wire: v1::JoinRequest) -> Result<Join, Error> {
         request: wire.request,
         protocol: wire.protocol,
         role,
-        process: wire.process.map(|process| Process {
-            kernel: process.kernel,
-            pid: process.pid,
-            started: process.started,
-        }),
+        process: wire.process.map(Process::from),
     })
 }
 
@@ -92,6 +96,7 @@ pub(crate) fn encode_joined(joined: Joined) -> v1::JoinReply {
         lease_ms: u64::try_from(joined.terms.lease.as_millis()).unwrap_or(u64::MAX),
         cluster_id: cluster_id_bytes(joined.cluster),
         controller_epoch: joined.controller_epoch.0,
+        process: joined.process.map(v1::Process::from),
     }
 }
 
@@ -106,6 +111,7 @@ pub(crate) fn decode_joined(wire: v1::JoinReply) -> Result<Joined, Error> {
         terms,
         cluster: cluster_id(&wire.cluster_id, "JoinReply.cluster_id")?,
         controller_epoch: ControllerEpoch(wire.controller_epoch),
+        process: wire.process.map(Process::from),
     })
 }
 

@@ -205,7 +205,8 @@ pub(crate) fn worker_role() -> Role {
 
 pub(crate) fn joined(terms: Terms) -> Joined {
     let (cluster, controller_epoch) = (ClusterId::from_u128(77), ControllerEpoch(3));
-    Joined { session: session(), terms, cluster, controller_epoch }
+    let process = crate::proof::Process::this();
+    Joined { session: session(), terms, cluster, controller_epoch, process }
 }
 
 pub(crate) fn from_client() -> Vec<FromClient> {

@@ -76,6 +76,9 @@ pub enum Step {
 const BACKLOG_TIME: Duration = Duration::from_millis(2);
 /// The most tasks in a backlog per slot.
 const MAX_BACKLOG: u32 = 32;
+/// Names of functions and classes are remembered, also when nobody provides them any more, up to this
+/// many.
+const MAX_KNOWN: usize = 1_000_000;
 /// How many older shapes are looked at before a backlog is filled.
 const MAX_OTHERS_ASKED: usize = 8;
 /// Shapes that are idle are remembered (for how long their tasks take) up to this many.
@@ -116,6 +119,8 @@ pub struct Schedule {
     workers: Vec<Option<Worker>>,
     vacant: Vec<WorkerSlot>,
     pools: Vec<Pool>,
+    /// All that was ever provided.
+    known: Provides,
     shapes: Vec<Option<Shape>>,
     by_key: Map<ShapeKey, ShapeId>,
     vacant_shapes: Vec<ShapeId>,
@@ -136,14 +141,8 @@ pub struct Schedule {
 impl Schedule {
     /// A worker joined. It gets work once it is [opened](Schedule::open).
     pub fn add_worker(&mut self, provides: Arc<Provides>, capacity: Resources) -> WorkerSlot {
-        let pool =
-            self.pools.iter().position(|pool| pool.provides == provides).unwrap_or_else(|| {
-                self.pools.push(Pool::new(provides));
-                for shape in self.shapes.iter_mut().flatten() {
-                    shape.pools = None;
-                }
-                self.pools.len() - 1
-            });
+        let pool = self.pool_of(provides);
+        self.pools[pool].members += 1;
         let worker = Worker {
             account: Account::new(capacity),
             pool,
@@ -162,6 +161,27 @@ impl Schedule {
                 WorkerSlot(self.workers.len() as u32 - 1)
             }
         }
+    }
+
+    /// The pool of workers that provide this; one that nobody is in any more is used again.
+    fn pool_of(&mut self, provides: Arc<Provides>) -> usize {
+        if let Some(pool) = self.pools.iter().position(|pool| pool.provides == provides) {
+            return pool;
+        }
+        if self.known.names.len() < MAX_KNOWN {
+            self.known.names.extend(provides.names.iter().cloned());
+        }
+        for shape in self.shapes.iter_mut().flatten() {
+            shape.pools = None;
+        }
+        let vacant = self.pools.iter().position(|pool| pool.members == 0);
+        let pool = vacant.unwrap_or(self.pools.len());
+        if pool == self.pools.len() {
+            self.pools.push(Pool::new(provides));
+        } else {
+            self.pools[pool] = Pool::new(provides);
+        }
+        pool
     }
 
     /// A worker may get work, or may not for now.
@@ -186,6 +206,7 @@ impl Schedule {
         self.list_backlogs(slot, false);
         self.generation += 1;
         let worker = self.workers[slot.0 as usize].take().expect("a worker is removed once");
+        self.pools[worker.pool].members -= 1;
         for (id, occupancy) in worker.shapes {
             let shape = self.shape_mut(id);
             shape.slots -= occupancy.slots;
@@ -503,7 +524,8 @@ impl Schedule {
 
     /// Whether any worker ever provided this.
     pub fn knows(&self, requires: &str) -> bool {
-        self.pools.iter().any(|pool| pool.provides.provides(requires))
+        self.known.provides(requires)
+            || self.pools.iter().any(|pool| pool.provides.provides(requires))
     }
 
     fn pop(&mut self, id: ShapeId) -> Work {

@@ -39,6 +39,8 @@ type Sorted = BTreeSet<(Amount, Reverse<u32>, WorkerSlot)>;
 #[derive(Debug)]
 pub(super) struct Pool {
     pub provides: Arc<Provides>,
+    /// How many workers are in it, open or not.
+    pub members: usize,
     by_cpu: Sorted,
     /// Only workers that have any.
     by_gpu: Sorted,
@@ -51,6 +53,7 @@ impl Pool {
     pub fn new(provides: Arc<Provides>) -> Pool {
         Pool {
             provides,
+            members: 0,
             by_cpu: Sorted::new(),
             by_gpu: Sorted::new(),
             by_custom: BTreeMap::new(),

@@ -261,6 +261,22 @@ fn a_blocked_slot_takes_no_backlog() {
 }
 
 #[test]
+fn what_workers_that_are_gone_provided_is_known_and_takes_no_room() {
+    let mut schedule = Schedule::default();
+    for number in 0..100 {
+        let name = format!("version-{number}");
+        let slot = schedule.add_worker(provides(&[&name]), Resources::cpus(1));
+        schedule.open(slot, true);
+        schedule.enqueue(task(number), key(&name, Resources::one_cpu()), false);
+        assert!(matches!(schedule.step(), Some(Step::Place { worker, .. }) if worker == slot));
+        schedule.remove_worker(slot);
+        schedule.check_invariants();
+    }
+    assert_eq!(schedule.pools.len(), 1);
+    assert!(schedule.knows("version-7") && !schedule.knows("version-700"));
+}
+
+#[test]
 fn what_cannot_be_placed_says_why() {
     let mut schedule = Schedule::default();
     let demand = key("f", Resources::cpus(4));

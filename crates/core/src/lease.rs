@@ -7,7 +7,7 @@
 //! clocks that run at different speeds and for the time it takes to stop.
 
 use crate::time::Time;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 /// How long leases are and how often they are renewed.
@@ -128,6 +128,23 @@ impl Held {
             self.sent.push_back((ping.number, now));
         }
         Some(Pong { number: ping.number })
+    }
+
+    /// Answers a ping, and moves the timer that rings when the lease is over.
+    pub(crate) fn renew<T: Ord + Copy>(
+        &mut self,
+        now: Time,
+        ping: Ping,
+        timers: &mut BTreeSet<(Time, T)>,
+        timer: T,
+    ) -> Option<Pong> {
+        let before = self.ends_at;
+        let pong = self.ping(now, ping)?;
+        if self.ends_at != before {
+            timers.remove(&(before, timer));
+            timers.insert((self.ends_at, timer));
+        }
+        Some(pong)
     }
 
     /// When the holder must have stopped.

@@ -36,15 +36,8 @@ impl Client {
             return;
         }
         let lease = self.lease.as_mut().expect("a session has a lease");
-        let before = lease.ends_at();
-        if let Some(pong) = lease.ping(now, ping) {
-            effects.push(Effect::Pong(pong));
-            let after = lease.ends_at();
-            if after != before {
-                self.timers.remove(&(before, Timer::Lease));
-                self.timers.insert((after, Timer::Lease));
-            }
-        }
+        let pong = lease.renew(now, ping, &mut self.timers, Timer::Lease);
+        effects.extend(pong.map(Effect::Pong));
     }
 
     /// The session is over: everything that waits ends, and says that it may have run.

@@ -207,6 +207,7 @@ impl Controller {
     /// A client wants to be told when an object has a value.
     pub(super) fn fetch(&mut self, session: Session, id: ObjectId, effects: &mut Vec<Effect>) {
         let value = match self.objects.get(&id).and_then(|object| object.value.clone()) {
+            _ if !self.holds.holds(Holder::Session(session.id), Thing::Object(id)) => Err(gone(id)),
             Some(value) => value,
             None if self.exists(Thing::Object(id)) => {
                 return self.objects.entry(id).or_default().watchers.push(session);

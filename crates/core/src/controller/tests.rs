@@ -1057,6 +1057,24 @@ fn the_oldest_kept_results_make_room_for_new_ones() {
     rig.nothing_left();
 }
 
+#[test]
+fn only_what_a_session_holds_is_fetched() {
+    let mut rig = Rig::new();
+    let (holder, other) = (rig.client(1), rig.client(2));
+    rig.submit(holder, task(1));
+    let object = ObjectId::of(task_id(1), 0);
+    rig.client_says(other, FromClient::Fetch { object });
+    let Effect::ToClient { to, message: ToClient::ObjectReady { value: Err(error), .. } } =
+        rig.next()
+    else {
+        panic!("the other is answered")
+    };
+    assert_eq!((to, error.kind()), (other, ErrorKind::Gone));
+    rig.client_says(other, FromClient::Hold { thing: Thing::Object(object) });
+    rig.client_says(other, FromClient::Fetch { object });
+    rig.nothing_left();
+}
+
 // Actors.
 
 #[test]

@@ -92,15 +92,18 @@ counters! {
     Attempt
 }
 
+/// How many bits of a session's epoch count the sessions of one start of a controller.
+const SESSIONS_BITS: u32 = 24;
+
 impl SessionEpoch {
     /// Below all that this start of a controller gives out, above all that earlier ones did.
     pub const fn first_of(controller: ControllerEpoch) -> SessionEpoch {
-        SessionEpoch(controller.0 << 32)
+        SessionEpoch(controller.0 << SESSIONS_BITS)
     }
 
     /// Which start of the controller gave it out.
     pub const fn controller(self) -> ControllerEpoch {
-        ControllerEpoch(self.0 >> 32)
+        ControllerEpoch(self.0 >> SESSIONS_BITS)
     }
 }
 
@@ -154,6 +157,15 @@ pub enum Thing {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sessions_of_a_later_controller_are_later_than_all_of_an_earlier_one() {
+        let first = SessionEpoch::first_of(ControllerEpoch(7));
+        let many = SessionEpoch(first.0 + 1_000_000);
+        let later = SessionEpoch::first_of(ControllerEpoch(8));
+        assert!(first < many && many < later);
+        assert_eq!([first, many, later].map(|epoch| epoch.controller().0), [7, 7, 8]);
+    }
 
     #[test]
     fn an_id_prints_as_it_parses() {

@@ -27,6 +27,8 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+mod check;
+mod feasible;
 mod pool;
 mod shape;
 #[cfg(test)]
@@ -161,27 +163,6 @@ impl Schedule {
                 WorkerSlot(self.workers.len() as u32 - 1)
             }
         }
-    }
-
-    /// The pool of workers that provide this; one that nobody is in any more is used again.
-    fn pool_of(&mut self, provides: Arc<Provides>) -> usize {
-        if let Some(pool) = self.pools.iter().position(|pool| pool.provides == provides) {
-            return pool;
-        }
-        if self.known.names.len() < MAX_KNOWN {
-            self.known.names.extend(provides.names.iter().cloned());
-        }
-        for shape in self.shapes.iter_mut().flatten() {
-            shape.pools = None;
-        }
-        let vacant = self.pools.iter().position(|pool| pool.members == 0);
-        let pool = vacant.unwrap_or(self.pools.len());
-        if pool == self.pools.len() {
-            self.pools.push(Pool::new(provides));
-        } else {
-            self.pools[pool] = Pool::new(provides);
-        }
-        pool
     }
 
     /// A worker may get work, or may not for now.
@@ -428,31 +409,6 @@ impl Schedule {
         Step::Place { work, shape: id, worker: slot, grant: None }
     }
 
-    /// Whether work of another shape, older than the first of this one, waits for room that exists
-    /// somewhere: then slots of this shape are left to run empty.
-    fn others_wait_longer(&mut self, id: ShapeId) -> bool {
-        let oldest = self.waiting.iter().map(|(_, other)| *other).take_while(|other| *other != id);
-        let oldest: Vec<ShapeId> = oldest.take(MAX_OTHERS_ASKED).collect();
-        oldest.into_iter().any(|other| self.is_feasible(other))
-    }
-
-    fn is_feasible(&mut self, id: ShapeId) -> bool {
-        let generation = self.generation;
-        if let Some((known, feasible)) = self.shape(id).feasible
-            && known == generation
-        {
-            return feasible;
-        }
-        let key = &self.shape(id).key;
-        let feasible = self.workers.iter().flatten().any(|worker| {
-            worker.open
-                && self.pools[worker.pool].provides.serves(key)
-                && worker.account.could_ever_fit(&key.resources)
-        });
-        self.shape_mut(id).feasible = Some((generation, feasible));
-        feasible
-    }
-
     /// Changes what a worker has of a shape, and where that is sorted.
     fn occupy(&mut self, slot: WorkerSlot, id: ShapeId, change: impl FnOnce(&mut Occupancy)) {
         let worker = self.workers[slot.0 as usize].as_mut().expect("a slot in use has a worker");
@@ -481,51 +437,6 @@ impl Schedule {
                 self.pools[worker.pool].move_backlog(slot, *id, from, to);
             }
         }
-    }
-
-    /// Why work of this demand does not run now, if nothing could ever run it here.
-    pub fn why_infeasible(&self, key: &ShapeKey) -> Option<String> {
-        let mut best: Option<&Account> = None;
-        let mut only_preemptible = false;
-        for worker in self.workers.iter().flatten().filter(|worker| worker.open) {
-            let provides = &self.pools[worker.pool].provides;
-            only_preemptible |= provides.provides(&key.requires);
-            if provides.serves(key) {
-                if worker.account.could_ever_fit(&key.resources) {
-                    return None;
-                }
-                let larger =
-                    best.is_none_or(|best| best.capacity().cpu < worker.account.capacity().cpu);
-                best = if larger { Some(&worker.account) } else { best };
-            }
-        }
-        Some(match best {
-            None if self.workers.iter().flatten().next().is_none() => {
-                "no worker is here: start one with `marline worker`".into()
-            }
-            None if self.workers.iter().flatten().all(|worker| !worker.open) => {
-                "no worker takes work now: those here are joining, suspected, paused or draining"
-                    .into()
-            }
-            None if only_preemptible => {
-                format!(
-                    "only preemptible workers provide {:?}, and it must not run on one",
-                    &*key.requires
-                )
-            }
-            None => format!("no worker provides {:?}", &*key.requires),
-            Some(best) => format!(
-                "no worker is large enough for {}: the largest offers {}",
-                key.resources,
-                best.capacity()
-            ),
-        })
-    }
-
-    /// Whether any worker ever provided this.
-    pub fn knows(&self, requires: &str) -> bool {
-        self.known.provides(requires)
-            || self.pools.iter().any(|pool| pool.provides.provides(requires))
     }
 
     fn pop(&mut self, id: ShapeId) -> Work {
@@ -658,47 +569,5 @@ impl Schedule {
 
     fn shape_mut(&mut self, id: ShapeId) -> &mut Shape {
         self.shapes[id.0 as usize].as_mut().expect("a shape in use exists")
-    }
-
-    /// Panics if the accounts do not add up, or if something waits that could run.
-    pub fn check_invariants(&self) {
-        let mut queued = 0;
-        for (index, shape) in self.shapes.iter().enumerate() {
-            let Some(shape) = shape else { continue };
-            let id = ShapeId(index as u32);
-            let live = shape
-                .queue
-                .iter()
-                .filter(|(number, _)| !self.left.contains(&Ticket { shape: id, number: *number }));
-            queued += live.count();
-            let here = self.workers.iter().flatten().filter_map(|worker| worker.shapes.get(&id));
-            let (slots, backlog) = here.fold((0, 0), |(s, b), o| (s + o.slots, b + o.backlog));
-            assert_eq!((shape.slots, shape.backlog), (slots, backlog), "occupancy of {id:?}");
-            assert_eq!(
-                self.backlogged.contains(&id),
-                backlog > 0,
-                "{id:?} is listed as backlogged"
-            );
-            let front = shape.queue.front().map(|(number, _)| (*number, id));
-            assert!(
-                front.is_none_or(|front| self.waiting.contains(&front)),
-                "{id:?} waits unlisted"
-            );
-            if front.is_some() && self.fresh.is_empty() && self.roomy.is_empty() {
-                for worker in self.workers.iter().flatten().filter(|worker| worker.open) {
-                    let serves = self.pools[worker.pool].provides.serves(&shape.key);
-                    assert!(
-                        !serves || !worker.account.fits(&shape.key.resources),
-                        "{:?} waits though a worker has room: {:?}",
-                        shape.key,
-                        worker.account
-                    );
-                }
-            }
-        }
-        assert_eq!(queued, self.queued, "queued work");
-        for pool in &self.pools {
-            pool.check_invariants(|slot| self.worker(slot));
-        }
     }
 }

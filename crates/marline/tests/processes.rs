@@ -1,9 +1,9 @@
 //! Clusters of real processes, killed with real signals. The test binary starts itself again as a
 //! worker: `MARLINE_TEST_JOIN` says which controller to join.
 
-use marline::{Budget, Client, Controller, ErrorKind, Program, Resources, Worker};
+use marline::channel::rendezvous;
+use marline::{Budget, Client, Controller, ErrorKind, Program, Resources, Worker, context};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 struct Counter(u64);
@@ -20,13 +20,14 @@ impl Counter {
 }
 
 fn program() -> Program {
-    static RUNS: AtomicU64 = AtomicU64::new(0);
     Program::new()
         .task("pid", std::process::id)
         .task("double", |x: u64| x * 2)
         .task("nap", |ms: u64| {
-            RUNS.fetch_add(1, Ordering::Relaxed);
-            std::thread::sleep(Duration::from_millis(ms));
+            // Nobody sends: it ends when it is cancelled, or its time is over.
+            let (_bell, door) = rendezvous::<()>();
+            let cancel = context().expect("it runs as a task").cancel;
+            let _ = door.recv().timeout(Duration::from_millis(ms)).cancel(&cancel).wait();
             std::process::id()
         })
         .task("die", || -> () { std::process::abort() })

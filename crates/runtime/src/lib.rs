@@ -25,7 +25,7 @@ pub use executor::{Context, Instance, Invocation, Program, Reply, context};
 pub use marline_core as core;
 pub use process::{Controller, Worker, WorkerOptions, hostname};
 
-use marline_core::id::{ActorId, SessionId, TaskId};
+use marline_core::id::{ActorId, ClusterId, SessionId, TaskId};
 
 /// A new id for a task or a call, that no other process makes.
 pub fn new_task_id() -> TaskId {
@@ -35,6 +35,10 @@ pub fn new_task_id() -> TaskId {
 /// A new id for an actor.
 pub fn new_actor_id() -> ActorId {
     ActorId::from_u128(uuid::Uuid::now_v7().as_u128())
+}
+
+fn new_cluster_id() -> ClusterId {
+    ClusterId::from_u128(uuid::Uuid::now_v7().as_u128())
 }
 
 fn new_session_id() -> SessionId {

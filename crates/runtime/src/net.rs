@@ -11,6 +11,9 @@ use tokio::runtime::Runtime;
 
 /// The largest gRPC message: a payload at its limit, and what surrounds it.
 pub(crate) const MAX_MESSAGE_BYTES: usize = 80 << 20;
+/// How much may be under way on one stream, and on one connection, before the receiver has read it.
+pub(crate) const STREAM_WINDOW_BYTES: u32 = 4 << 20;
+pub(crate) const CONNECTION_WINDOW_BYTES: u32 = 8 << 20;
 /// A connection on which nothing was heard for this long is asked for a sign of life, and is broken if
 /// none comes within as long again.
 pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(10);

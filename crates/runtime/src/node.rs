@@ -28,7 +28,7 @@ use marline_channel::oneshot;
 use marline_core::Error;
 use marline_core::client;
 use marline_core::controller::{self as controller_machine, Controller};
-use marline_core::id::{ActorId, Session};
+use marline_core::id::{ActorId, ClusterId, ControllerEpoch, Session};
 use marline_core::map::Map;
 use marline_core::payload::{Outcome, Value};
 use marline_core::time::Time;
@@ -36,6 +36,7 @@ use marline_core::worker;
 use seats::{ClientSeat, WorkerSeat};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// See the [module](self).
 pub(crate) struct Node {
@@ -50,6 +51,8 @@ pub(crate) struct Node {
 #[derive(Default)]
 pub(crate) struct State {
     controller: Option<Controller>,
+    /// Which cluster that controller has.
+    cluster: ClusterId,
     workers: Vec<WorkerSeat>,
     clients: Vec<Option<ClientSeat>>,
     /// Where each session of this process sits.
@@ -163,9 +166,13 @@ impl Node {
         }
     }
 
-    /// Starts a controller here.
+    /// Starts a controller here, of a cluster of its own.
     pub fn host_controller(&self, config: controller_machine::Config) {
-        self.enter(|state, _| state.controller = Some(Controller::new(config)));
+        self.enter(|state, _| {
+            let config = controller_machine::Config { epoch: this_start(), ..config };
+            state.controller = Some(Controller::new(config));
+            state.cluster = crate::new_cluster_id();
+        });
     }
 
     /// Starts a worker here, which runs the program on threads.
@@ -223,3 +230,12 @@ impl State {
         }
     }
 }
+
+/// Which start of a controller this is: milliseconds since 2020, which no earlier start has reached, as
+/// long as the wall clock of its machine does not go back across a restart.
+fn this_start() -> ControllerEpoch {
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    ControllerEpoch(since_1970.saturating_sub(UNTIL_2020).as_millis() as u64 + 1)
+}
+
+const UNTIL_2020: Duration = Duration::from_secs(1_577_836_800);

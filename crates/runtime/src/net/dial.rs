@@ -3,7 +3,7 @@
 
 use super::outbox::outbox;
 use super::server::Token;
-use super::{KEEP_ALIVE, MAX_MESSAGE_BYTES, io};
+use super::{CONNECTION_WINDOW_BYTES, KEEP_ALIVE, MAX_MESSAGE_BYTES, STREAM_WINDOW_BYTES, io};
 use crate::node::{Membership, Node, Which};
 use crate::proof::Process;
 use crate::wire::convert::{decode_joined, encode_join, from_status};
@@ -60,8 +60,8 @@ fn client(address: &str, token: Token) -> Result<Client, Error> {
         .http2_keep_alive_interval(KEEP_ALIVE)
         .keep_alive_timeout(KEEP_ALIVE)
         .keep_alive_while_idle(true)
-        .initial_stream_window_size(4 << 20)
-        .initial_connection_window_size(8 << 20);
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES);
     let channel = InterceptedService::new(endpoint.connect_lazy(), Credentials(token));
     Ok(LinksClient::new(channel)
         .max_decoding_message_size(MAX_MESSAGE_BYTES)
@@ -106,8 +106,7 @@ async fn stay(
     let mut request = 0;
     loop {
         request += 1;
-        let Some(asked) = node.upgrade().and_then(|node| node.wants_to_join(membership.seat))
-        else {
+        let Some(asked) = node.upgrade().and_then(|node| node.wants_to_join()) else {
             return;
         };
         let join = encode_join(Join::new(membership.session_id, request, membership.role.clone()));
@@ -222,10 +221,11 @@ pub(crate) async fn read(
 ) -> bool {
     let mut frames = first;
     let mut heard = false;
+    let Some(direction) = node.upgrade().map(|node| node.direction(which)) else { return heard };
     loop {
         let Some(node) = node.upgrade() else { return heard };
         if !frames.is_empty()
-            && node.received(which, connection, std::mem::take(&mut frames)).is_err()
+            && node.received(which, connection, direction, std::mem::take(&mut frames)).is_err()
         {
             break;
         }

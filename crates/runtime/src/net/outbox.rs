@@ -14,7 +14,7 @@ const MAX_BATCH: usize = 1024;
 /// Payload bytes in one message at most, unless a single frame has more.
 const MAX_BATCH_BYTES: usize = 1 << 20;
 
-/// See the [module](self). Cheap to clone; the stream ends when the last clone is gone or it is closed.
+/// See the [module](self). Cheap to clone; the stream ends when it is closed.
 #[derive(Clone)]
 pub(crate) struct Outbox {
     shared: Arc<Mutex<Shared>>,
@@ -62,11 +62,11 @@ impl Outbox {
 
     /// What is in goes out, and then the stream ends.
     pub fn close(&self) {
-        self.put(|_| {});
         let mut shared = self.shared.lock().expect("nothing panics under it");
         shared.closed = true;
-        if let Some(waker) = shared.waker.take() {
-            drop(shared);
+        let waker = shared.waker.take();
+        drop(shared);
+        if let Some(waker) = waker {
             waker.wake();
         }
     }

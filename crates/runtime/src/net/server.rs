@@ -1,7 +1,7 @@
 //! What a node serves: joining, and connections of links.
 
 use super::outbox::{Outgoing, outbox};
-use super::{KEEP_ALIVE, MAX_MESSAGE_BYTES, io};
+use super::{CONNECTION_WINDOW_BYTES, KEEP_ALIVE, MAX_MESSAGE_BYTES, STREAM_WINDOW_BYTES, io};
 use crate::node::Node;
 use crate::wire::convert::{decode_join, encode_joined, to_status};
 use crate::wire::frame::Frame;
@@ -81,8 +81,8 @@ where
     let server = tonic::transport::Server::builder()
         .http2_keepalive_interval(Some(KEEP_ALIVE))
         .http2_keepalive_timeout(Some(KEEP_ALIVE))
-        .initial_stream_window_size(4 << 20)
-        .initial_connection_window_size(8 << 20)
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .add_service(links)
         .serve_with_incoming_shutdown(incoming, async {
             let _ = stopped.await;

@@ -7,14 +7,14 @@ use crate::executor::Program;
 use crate::net::outbox::Outbox;
 use crate::net::server::Token;
 use crate::proof::Process;
-use crate::wire::frame::Frame;
+use crate::wire::frame::{Direction, Frame};
 use crate::wire::join::{Join, Joined, PROTOCOL};
 use crate::wire::message::Message;
 use crate::wire::v1;
 use marline_core::client;
 use marline_core::controller::{Event, Role};
 use marline_core::error::{Error, Ran};
-use marline_core::id::{ClusterId, Session, SessionId};
+use marline_core::id::{Session, SessionId};
 use marline_core::message::ToHost;
 use marline_core::time::Time;
 use marline_core::worker;
@@ -49,8 +49,8 @@ impl Node {
         })
     }
 
-    /// If a seat has no session, the time at which it asks for one; nothing if the node is closing.
-    pub fn wants_to_join(&self, _seat: Seat) -> Option<Time> {
+    /// The time at which a request to join is made; nothing if the node is closing.
+    pub fn wants_to_join(&self) -> Option<Time> {
         self.enter(|state, now| (!state.closed).then_some(now))
     }
 
@@ -103,9 +103,19 @@ impl Node {
         });
     }
 
+    /// In which direction what arrives on a link travels.
+    pub fn direction(&self, which: Which) -> Direction {
+        self.enter(|state, _| state.direction(which))
+    }
+
     /// A connection brought frames. Says what the peer did wrong, if it did.
-    pub fn received(&self, which: Which, number: u64, frames: Vec<v1::Frame>) -> Result<(), Error> {
-        let direction = self.enter(|state, _| state.direction(which));
+    pub fn received(
+        &self,
+        which: Which,
+        number: u64,
+        direction: Direction,
+        frames: Vec<v1::Frame>,
+    ) -> Result<(), Error> {
         let frames = frames.into_iter().map(|frame| Frame::from_wire(frame, direction));
         let frames = frames.collect::<Result<Vec<Frame>, Error>>()?;
         self.enter(|state, now| {
@@ -152,7 +162,7 @@ impl State {
         if let Some(process) = join.process {
             self.processes.insert(session, process);
         }
-        let (cluster, process) = (ClusterId::default(), Process::this());
+        let (cluster, process) = (self.cluster, Process::this());
         Ok(Joined { session, terms, cluster, controller_epoch, process })
     }
 

@@ -263,8 +263,10 @@ impl State {
                 }
             }
             client::Effect::Room => {
-                seat.next_request += 1;
-                seat.room.send_replace(seat.next_request);
+                seat.room.send_if_modified(|times| {
+                    *times += 1;
+                    true
+                });
             }
             client::Effect::Ended { task, outcome } => {
                 if let Some(waiter) = seat.tasks.remove(&task) {

@@ -1,0 +1,202 @@
+//! Actors: names, epochs, restarts, ends.
+
+use super::*;
+
+#[test]
+fn a_taken_name_is_already_exists_unless_get_if_exists() {
+    let mut rig = Rig::new();
+    let (client, worker) = (rig.client(1), rig.worker(2, 4));
+    let name = Some(Arc::from("the counter"));
+    let first = rig.create(client, worker, ActorSpec { name: name.clone(), ..actor(7) });
+
+    let other = rig.client(3);
+    let second = ActorSpec { name: name.clone(), ..actor(8) };
+    rig.client_says(other, FromClient::CreateActor(Arc::new(second)));
+    let ToClient::ActorCreated { actor: Err(error), .. } = rig.tells(other) else {
+        panic!("the name is taken")
+    };
+    assert_eq!(error.kind(), ErrorKind::AlreadyExists);
+
+    let found = ActorOptions { get_if_exists: true, ..ActorOptions::default() };
+    let third = ActorSpec { name: name.clone(), ..actor_with(9, found) };
+    let requested = third.id;
+    rig.client_says(other, FromClient::CreateActor(Arc::new(third)));
+    let created = ToClient::ActorCreated { requested, actor: Ok(first.actor) };
+    assert_eq!(rig.tells(other), created);
+    rig.is_nowhere(other, first.actor);
+    assert!(
+        rig.controller.holds().holds(Holder::Session(other.id), Thing::Actor(first.actor)),
+        "whoever finds it holds it"
+    );
+
+    // Names count within a namespace.
+    rig.create(client, worker, ActorSpec { name, namespace: "mine".into(), ..actor(10) });
+    rig.nothing_left();
+}
+
+#[test]
+fn an_actor_that_another_session_creates_again_is_held_by_both() {
+    let mut rig = Rig::new();
+    let (first, second, worker) = (rig.client(1), rig.client(2), rig.worker(3, 4));
+    let instance = rig.create(first, worker, actor(7));
+    let id = instance.actor;
+    rig.client_says(second, FromClient::CreateActor(Arc::new(actor(7))));
+    let created = ToClient::ActorCreated { requested: id, actor: Ok(id) };
+    assert_eq!(rig.tells(second), created);
+    rig.is_nowhere(second, id);
+    assert!(rig.holds(second, Thing::Actor(id)));
+
+    rig.dies(first);
+    rig.nothing_left();
+    assert_eq!(rig.controller.actor_status(id).unwrap().state, ActorState::Creating);
+    rig.client_says(second, FromClient::Release { thing: Thing::Actor(id) });
+    assert_eq!(rig.orders(worker), ToWorker::Destroy(instance));
+    assert_eq!(rig.is_dead(second, id).kind(), ErrorKind::Gone);
+    rig.nothing_left();
+}
+
+#[test]
+fn a_constructor_that_raises_frees_the_name_and_runs_once() {
+    let mut rig = Rig::new();
+    let (client, worker) = (rig.client(1), rig.worker(2, 1));
+    let name: Arc<str> = "the counter".into();
+    let eager = ActorOptions { max_restarts: Budget::Unlimited, ..ActorOptions::default() };
+    let spec = ActorSpec { name: Some(name.clone()), ..actor_with(7, eager) };
+    let instance = rig.create(client, worker, spec);
+    rig.submit(client, call(1, instance.actor));
+
+    let error = raised("ValueError");
+    rig.worker_says(worker, FromWorker::ActorFailed { instance, error: error.clone() });
+    let failed = rig.ends(client, 1).unwrap_err();
+    assert_eq!((failed.kind(), failed.may_have_run()), (ErrorKind::Failed, false));
+    assert_eq!(rig.is_dead(client, instance.actor), error);
+    let state = rig.controller.actor_status(instance.actor).unwrap().state;
+    assert_eq!(state, ActorState::Dead(DeathCause::ConstructorFailed));
+    rig.pass(60 * SECOND);
+    rig.nothing_left();
+    rig.create(client, worker, ActorSpec { name: Some(name), ..actor(8) });
+    rig.nothing_left();
+}
+
+#[test]
+fn an_actor_is_restarted_at_once_then_after_a_while_until_its_restarts_are_used_up() {
+    let mut rig = Rig::new();
+    let (client, worker) = (rig.client(1), rig.worker(2, 1));
+    let options = ActorOptions { max_restarts: Budget::Times(2), ..ActorOptions::default() };
+    let first = rig.create(client, worker, actor_with(7, options));
+    let died = |instance| FromWorker::ActorDied { instance, error: crashed() };
+
+    rig.worker_says(worker, died(first));
+    rig.is_nowhere(client, first.actor);
+    let second = rig.instantiates(worker, first.actor);
+    rig.worker_says(worker, died(first)); // Said of an epoch that is over: it costs nothing.
+    rig.nothing_left();
+
+    rig.worker_says(worker, died(second));
+    rig.is_nowhere(client, first.actor);
+    rig.nothing_left();
+    rig.pass(RETRY_DELAY);
+    let third = rig.instantiates(worker, first.actor);
+    assert_eq!(third.epoch, ActorEpoch(3));
+
+    rig.worker_says(worker, died(third));
+    assert_eq!(rig.is_dead(client, first.actor).kind(), ErrorKind::Gone);
+    let state = rig.controller.actor_status(first.actor).unwrap().state;
+    assert_eq!(state, ActorState::Dead(DeathCause::RestartsUsedUp));
+    rig.nothing_left();
+}
+
+#[test]
+fn an_actor_ends_with_its_last_handle_unless_it_is_detached() {
+    let mut rig = Rig::new();
+    let (client, worker) = (rig.client(1), rig.worker(2, 2));
+    let mortal = rig.create(client, worker, actor(7));
+    let detached = ActorOptions { lifetime: Lifetime::Detached, ..ActorOptions::default() };
+    let lasting = rig.create(client, worker, actor_with(8, detached.clone()));
+    for instance in [mortal, lasting] {
+        let thing = Thing::Actor(instance.actor);
+        rig.client_says(client, FromClient::Release { thing });
+    }
+    assert_eq!(rig.orders(worker), ToWorker::Destroy(mortal));
+    assert_eq!(rig.is_dead(client, mortal.actor).kind(), ErrorKind::Gone);
+    let state = |actor| rig.controller.actor_status(actor).unwrap().state;
+    assert_eq!(state(mortal.actor), ActorState::Dead(DeathCause::OwnerGone));
+    assert_eq!(state(lasting.actor), ActorState::Creating);
+    rig.nothing_left();
+
+    // Without a session there is no handle, so only detached actors can be created.
+    let mut create = |spec| {
+        rig.ask(|controller, now, effects| {
+            controller.create_actor(now, Owner::Cluster, Arc::new(spec), effects)
+        })
+    };
+    assert_eq!(create(actor(9)).unwrap_err().kind(), ErrorKind::Invalid);
+    assert!(create(actor_with(10, detached)).is_ok());
+}
+
+#[test]
+fn calls_wait_for_their_actor_and_reach_it_in_order() {
+    let mut rig = Rig::new();
+    let (client, worker) = (rig.client(1), rig.worker(2, 1));
+    let instance = rig.create(client, worker, actor(7));
+    rig.submit(client, call(2, instance.actor));
+    rig.submit(client, call(1, instance.actor));
+    assert_eq!(rig.why_waits(1), "its actor to be ready");
+    rig.nothing_left();
+
+    rig.worker_says(worker, FromWorker::ActorReady { instance });
+    let ToClient::ActorChanged { place: ActorPlace::Ready { host, .. }, .. } = rig.tells(client)
+    else {
+        panic!("it is ready")
+    };
+    assert_eq!(host, worker);
+    rig.executes(worker, 2);
+    rig.executes(worker, 1);
+    rig.nothing_left();
+}
+
+#[test]
+fn a_call_to_an_actor_that_is_not_here_did_not_run() {
+    let mut rig = Rig::new();
+    let (client, worker) = (rig.client(1), rig.worker(2, 1));
+    rig.submit(client, call(1, ActorId::from_u128(99)));
+    let unknown = rig.ends(client, 1).unwrap_err();
+    assert_eq!((unknown.kind(), unknown.may_have_run()), (ErrorKind::NotFound, false));
+
+    let instance = rig.create(client, worker, actor(7));
+    rig.client_says(client, FromClient::DeleteActor { actor: instance.actor });
+    assert_eq!(rig.orders(worker), ToWorker::Destroy(instance));
+    rig.is_dead(client, instance.actor);
+    rig.submit(client, call(2, instance.actor));
+    let deleted = rig.ends(client, 2).unwrap_err();
+    assert_eq!((deleted.kind(), deleted.may_have_run()), (ErrorKind::Gone, false));
+    rig.nothing_left();
+}
+
+#[test]
+fn a_lost_call_goes_to_the_next_instance_only_if_actor_and_call_allow_it() {
+    let mut rig = Rig::new();
+    let (client, worker) = (rig.client(1), rig.worker(2, 1));
+    let options = ActorOptions {
+        max_restarts: Budget::Unlimited,
+        max_task_retries: Budget::Times(1),
+        ..ActorOptions::default()
+    };
+    let first = rig.create(client, worker, actor_with(7, options));
+    rig.worker_says(worker, FromWorker::ActorReady { instance: first });
+    rig.tells(client);
+    rig.submit(client, call(1, first.actor));
+    rig.submit(client, TaskSpec { target: call(2, first.actor).target, ..once(2) });
+    rig.executes(worker, 1);
+    rig.executes(worker, 2);
+
+    rig.worker_says(worker, FromWorker::ActorDied { instance: first, error: crashed() });
+    let lost = rig.ends(client, 2).unwrap_err();
+    assert_eq!((lost.kind(), lost.may_have_run()), (ErrorKind::Unavailable, true));
+    rig.is_nowhere(client, first.actor);
+    let second = rig.instantiates(worker, first.actor);
+    rig.worker_says(worker, FromWorker::ActorReady { instance: second });
+    rig.tells(client);
+    assert_eq!(rig.executes(worker, 1).attempt, Attempt(2));
+    rig.nothing_left();
+}

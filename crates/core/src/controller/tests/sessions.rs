@@ -1,0 +1,93 @@
+//! Sessions: who is here, and what goes with them.
+
+use super::*;
+
+#[test]
+fn a_killed_session_lets_go_of_what_it_held_and_its_tasks_are_cancelled() {
+    let mut rig = Rig::new();
+    let (client, worker) = (rig.client(1), rig.worker(2, 1));
+    let object = ObjectId::of(task_id(90), 0);
+    rig.client_says(client, FromClient::Put { object, value: value("kept") });
+    rig.submit(client, task(1));
+    let running = rig.assigns(worker, 1);
+    rig.submit(client, task(2));
+    assert_eq!(rig.controller.kept(), (1, 4));
+
+    rig.dies(client);
+    let order = ToWorker::CancelAttempt { attempt: running, force: true };
+    assert_eq!(rig.orders(worker), order);
+    assert_eq!(rig.state_of(2), TaskState::Cancelled, "it had not started");
+    assert_eq!(rig.controller.kept(), (0, 0));
+
+    rig.end(worker, running, End::Cancelled, None);
+    assert_eq!(rig.state_of(1), TaskState::Cancelled);
+    assert_eq!(rig.controller.holds().all_things().count(), 0);
+    rig.nothing_left();
+}
+
+#[test]
+fn a_session_that_is_silent_for_its_lease_is_over_and_what_it_says_then_is_fenced() {
+    let mut rig = Rig::new();
+    let client = rig.client(1);
+    rig.silent = vec![client];
+    rig.pass(29 * SECOND);
+    assert!(rig.controller.is_alive(client));
+    rig.pass(SECOND);
+    assert_eq!(rig.next(), Effect::Over { session: client, cause: EndCause::LeaseOver });
+
+    rig.submit(client, task(1));
+    assert_eq!(rig.next(), Effect::Fence(client));
+    assert_eq!(rig.controller.counters().fenced, 1);
+    assert_eq!(rig.controller.pending_tasks(), 0);
+    rig.nothing_left();
+}
+
+#[test]
+fn joining_again_ends_the_earlier_session_and_a_request_that_comes_late_is_ignored() {
+    let mut rig = Rig::new();
+    let before = rig.client(1);
+    rig.happens(joins(before.id, 2, Role::Client));
+    assert_eq!(rig.next(), Effect::Over { session: before, cause: EndCause::Replaced });
+    let Effect::Opened(after) = rig.next() else { panic!("it may join again") };
+    assert!(after.id == before.id && after.epoch > before.epoch);
+    rig.effects.clear();
+
+    rig.happens(joins(before.id, 1, Role::Client));
+    assert!(rig.controller.is_alive(after));
+    rig.nothing_left();
+}
+
+#[test]
+fn a_host_that_watches_a_session_hears_of_its_end_once() {
+    let mut rig = Rig::new();
+    let (client, worker) = (rig.client(1), rig.worker(2, 1));
+    let watch = FromWorker::Watch { session: client };
+    rig.worker_says(worker, watch.clone());
+    rig.worker_says(worker, watch.clone());
+    for _ in 0..2 {
+        let watched = ToWorker::Watched { session: client, alive: true };
+        assert_eq!(rig.orders(worker), watched);
+    }
+
+    rig.happens(Event::SessionClosed { session: client });
+    assert_eq!(rig.next(), Effect::Over { session: client, cause: EndCause::Closed });
+    assert_eq!(rig.orders(worker), ToWorker::SessionEnded { session: client });
+    rig.worker_says(worker, watch);
+    assert_eq!(rig.orders(worker), ToWorker::Watched { session: client, alive: false });
+    rig.nothing_left();
+}
+
+#[test]
+fn a_session_that_watches_itself_ends_without_harm() {
+    let mut rig = Rig::new();
+    let (client, worker) = (rig.client(1), rig.worker(2, 1));
+    rig.client_says(client, FromClient::Watch { session: client });
+    rig.nothing_left(); // It lives, and there is nothing to say.
+    rig.worker_says(worker, FromWorker::Watch { session: worker });
+    let watched = ToWorker::Watched { session: worker, alive: true };
+    assert_eq!(rig.orders(worker), watched);
+    rig.dies(client);
+    rig.dies(worker);
+    assert_eq!(rig.controller.session_count(), 0);
+    rig.nothing_left();
+}

@@ -1,0 +1,398 @@
+//! Tasks and their attempts: from submission to exactly one end.
+
+use super::*;
+
+#[test]
+fn a_task_submitted_twice_runs_once() {
+    let mut rig = Rig::new();
+    let (client, worker) = (rig.client(1), rig.worker(2, 2));
+    rig.submit(client, task(1));
+    let attempt = rig.assigns(worker, 1);
+    rig.submit(client, task(1));
+    rig.nothing_left();
+    rig.finish(worker, attempt);
+    assert_eq!(rig.ends(client, 1), Ok(vec![value("done")]));
+
+    rig.submit(client, task(1));
+    assert_eq!(rig.ends(client, 1), Ok(vec![value("done")]), "it is told again how it ended");
+    assert_eq!(rig.controller.counters().submitted, 1);
+    rig.nothing_left();
+}
+
+#[test]
+fn a_live_task_that_another_session_submits_too_answers_both_and_both_hold_its_results() {
+    let mut rig = Rig::new();
+    let (first, second, worker) = (rig.client(1), rig.client(2), rig.worker(3, 1));
+    rig.submit(first, task(1));
+    let attempt = rig.assigns(worker, 1);
+    let result = ObjectId::of(task_id(1), 0);
+    for _ in 0..2 {
+        rig.submit(second, task(1));
+        rig.nothing_left();
+        assert!(rig.holds(second, Thing::Object(result)));
+    }
+
+    rig.finish(worker, attempt);
+    assert_eq!(rig.ends(first, 1), Ok(vec![value("done")]));
+    assert_eq!(rig.ends(second, 1), Ok(vec![value("done")]), "it is told once");
+    rig.dies(first);
+    assert_eq!(rig.controller.kept().0, 1, "the other session holds the result");
+    rig.client_says(second, FromClient::Fetch { object: result });
+    let ready = ToClient::ObjectReady { object: result, value: Ok(value("done")) };
+    assert_eq!(rig.tells(second), ready);
+    rig.client_says(second, FromClient::Release { thing: Thing::Object(result) });
+    assert_eq!(rig.controller.kept(), (0, 0));
+    rig.nothing_left();
+}
+
+#[test]
+fn whoever_submitted_a_task_too_is_told_how_it_ends_when_its_owner_is_gone() {
+    let mut rig = Rig::new();
+    let (owner, other, worker) = (rig.client(1), rig.client(2), rig.worker(3, 2));
+    for client in [owner, other] {
+        (1..=3).for_each(|number| rig.submit(client, task(number)));
+    }
+    let running = [1, 2].map(|number| rig.assigns(worker, number));
+    rig.nothing_left();
+
+    rig.dies(owner);
+    for attempt in running {
+        let cancel = ToWorker::CancelAttempt { attempt, force: true };
+        assert_eq!(rig.orders(worker), cancel);
+    }
+    let queued = rig.ends(other, 3).unwrap_err();
+    assert_eq!(queued.kind(), ErrorKind::Cancelled);
+    rig.end(worker, running[0], End::Cancelled, None);
+    assert_eq!(rig.ends(other, 1).unwrap_err().kind(), ErrorKind::Cancelled);
+    rig.finish(worker, running[1]); // It was done before it heard.
+    assert_eq!(rig.ends(other, 2), Ok(vec![value("done")]));
+    for number in 1..=3 {
+        assert!(rig.holds(other, Thing::Object(ObjectId::of(task_id(number), 0))));
+    }
+    rig.nothing_left();
+}
+
+#[test]
+fn a_task_of_nobody_that_a_session_submits_too_answers_it_and_its_results_outlive_their_ttl() {
+    let mut rig = Rig::new();
+    let (client, worker) = (rig.client(1), rig.worker(2, 1));
+    rig.submit_ownerless(task(1)).unwrap();
+    let attempt = rig.assigns(worker, 1);
+    rig.submit(client, task(1));
+    rig.finish(worker, attempt);
+    assert_eq!(rig.next(), Effect::Ended(task_id(1)));
+    assert_eq!(rig.ends(client, 1), Ok(vec![value("done")]));
+    rig.pass(rig.controller.config().result_ttl);
+    assert_eq!(rig.controller.task_result(task_id(1)), Ok(Ok(vec![value("done")])));
+    rig.nothing_left();
+}
+
+#[test]
+fn an_ended_task_that_another_session_submits_answers_it_at_once_and_its_results_are_held() {
+    let mut rig = Rig::new();
+    let (first, second, worker) = (rig.client(1), rig.client(2), rig.worker(3, 1));
+    rig.submit(first, task(1));
+    let attempt = rig.assigns(worker, 1);
+    rig.finish(worker, attempt);
+    rig.ends(first, 1).unwrap();
+
+    rig.submit(second, task(1));
+    assert_eq!(rig.ends(second, 1), Ok(vec![value("done")]));
+    assert!(rig.holds(second, Thing::Object(ObjectId::of(task_id(1), 0))));
+    rig.dies(first);
+    assert_eq!(rig.controller.task_result(task_id(1)), Ok(Ok(vec![value("done")])));
+    rig.dies(second);
+    assert_eq!(rig.controller.kept(), (0, 0));
+    rig.nothing_left();
+}
+
+#[test]
+fn the_results_of_a_task_are_all_of_them_or_not_found() {
+    let mut rig = Rig::new();
+    let (client, worker) = (rig.client(1), rig.worker(2, 1));
+    for (number, values) in [(1, vec![]), (2, vec![value("one"), value("two")])] {
+        rig.submit(client, TaskSpec { returns: values.len() as u32, ..task(number) });
+        let attempt = rig.assigns(worker, number);
+        rig.end(worker, attempt, End::Finished(values.clone()), None);
+        assert_eq!(rig.ends(client, number), Ok(values.clone()));
+        assert_eq!(rig.controller.task_result(task_id(number)), Ok(Ok(values)));
+    }
+
+    let thing = Thing::Object(ObjectId::of(task_id(2), 1));
+    rig.client_says(client, FromClient::Release { thing });
+    assert_eq!(rig.controller.kept().0, 1, "the first result is still here");
+    let error = rig.controller.task_result(task_id(2)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+    rig.nothing_left();
+}
+
+#[test]
+fn what_user_code_raises_is_final_unless_its_class_is_to_be_retried() {
+    let mut rig = Rig::new();
+    let (client, worker) = (rig.client(1), rig.worker(2, 1));
+    let retry_on = RetryOn::Classes(vec!["IOError".into()]);
+    let options = TaskOptions { retry_on, max_retries: Budget::Times(1), ..TaskOptions::default() };
+    let mut fails = |spec: TaskSpec, class: &str| {
+        let number = spec.id.as_u128();
+        rig.submit(client, spec);
+        let mut attempts = 0;
+        while rig.state_of(number) != TaskState::Failed {
+            rig.pass(RETRY_DELAY);
+            let attempt = rig.assigns(worker, number);
+            rig.end(worker, attempt, End::Failed(raised(class)), None);
+            attempts += 1;
+        }
+        assert_eq!(rig.ends(client, number).unwrap_err().failure().unwrap().class, class);
+        rig.nothing_left();
+        attempts
+    };
+    assert_eq!(fails(task(1), "IOError"), 1);
+    assert_eq!(fails(task_with(2, options.clone()), "ValueError"), 1);
+    assert_eq!(fails(task_with(3, options), "IOError"), 2);
+}
+
+#[test]
+fn a_task_gets_the_values_it_waited_for() {
+    let mut rig = Rig::new();
+    let (client, worker) = (rig.client(1), rig.worker(2, 2));
+    rig.submit(client, task(1));
+    let feeder = rig.assigns(worker, 1);
+    rig.submit(client, TaskSpec { needs: vec![ObjectId::of(task_id(1), 0)], ..task(2) });
+    assert_eq!(rig.why_waits(2), "1 values that it needs");
+    rig.nothing_left();
+
+    // The client lets go at once: the task that waits holds what it needs.
+    let fed = Thing::Object(ObjectId::of(task_id(1), 0));
+    rig.client_says(client, FromClient::Release { thing: fed });
+    rig.finish(worker, feeder);
+    rig.ends(client, 1).unwrap();
+    let (attempt, values) = rig.gives(worker, 2, true);
+    assert_eq!(values, [value("done")]);
+    rig.finish(worker, attempt);
+    rig.ends(client, 2).unwrap();
+    assert!(!rig.controller.holds().is_held(fed));
+    rig.nothing_left();
+}
+
+#[test]
+fn a_task_fed_by_a_failed_task_fails_with_its_cause() {
+    let mut rig = Rig::new();
+    let (client, worker) = (rig.client(1), rig.worker(2, 2));
+    rig.submit(client, task(1));
+    let feeder = rig.assigns(worker, 1);
+    rig.submit(client, TaskSpec { needs: vec![ObjectId::of(task_id(1), 0)], ..task(2) });
+    rig.end(worker, feeder, End::Failed(raised("ValueError")), None);
+    assert_eq!(rig.ends(client, 1), Err(raised("ValueError")));
+    let error = rig.ends(client, 2).unwrap_err();
+    assert_eq!((error.kind(), error.may_have_run()), (ErrorKind::Failed, false));
+    assert_eq!(error.cause(), Some(&raised("ValueError")));
+    rig.nothing_left();
+}
+
+#[test]
+fn cancel_of_a_queued_task_ends_at_once() {
+    let mut rig = Rig::new();
+    let (client, worker) = (rig.client(1), rig.worker(2, 1));
+    rig.submit(client, task(1));
+    rig.assigns(worker, 1);
+    rig.submit(client, task(2));
+    rig.client_says(client, FromClient::Cancel { task: task_id(2), force: false });
+    assert_eq!(rig.ends(client, 2).unwrap_err().kind(), ErrorKind::Cancelled);
+    rig.nothing_left();
+}
+
+#[test]
+fn cancel_racing_completion_ends_once() {
+    let mut rig = Rig::new();
+    let (client, worker) = (rig.client(1), rig.worker(2, 1));
+    rig.submit(client, task(1));
+    let attempt = rig.assigns(worker, 1);
+    let cancel = FromClient::Cancel { task: task_id(1), force: false };
+    rig.client_says(client, cancel.clone());
+    assert_eq!(rig.orders(worker), ToWorker::CancelAttempt { attempt, force: false });
+
+    rig.finish(worker, attempt); // It was done before it heard.
+    assert_eq!(rig.ends(client, 1), Ok(vec![value("done")]));
+    rig.client_says(client, cancel);
+    let counters = rig.controller.counters();
+    assert_eq!((counters.finished, counters.cancelled), (1, 0));
+    rig.nothing_left();
+}
+
+#[test]
+fn a_cancelled_task_is_not_retried_when_its_worker_is_lost() {
+    let mut rig = Rig::new();
+    let (client, worker) = (rig.client(1), rig.worker(2, 1));
+    rig.submit(client, task(1));
+    let attempt = rig.assigns(worker, 1);
+    rig.client_says(client, FromClient::Cancel { task: task_id(1), force: false });
+    assert_eq!(rig.orders(worker), ToWorker::CancelAttempt { attempt, force: false });
+    rig.dies(worker);
+    assert_eq!(rig.ends(client, 1).unwrap_err().kind(), ErrorKind::Cancelled);
+    rig.nothing_left();
+}
+
+#[test]
+fn stale_reports_change_nothing() {
+    let mut rig = Rig::new();
+    let (client, worker) = (rig.client(1), rig.worker(2, 1));
+    rig.submit(client, task(1));
+    let old = rig.assigns(worker, 1);
+    rig.worker_says(worker, FromWorker::Refused { attempt: old, reason: Refusal::TakenBack });
+    let current = rig.assigns(worker, 1);
+    let other = rig.worker(3, 1);
+
+    rig.finish(worker, old);
+    rig.finish(other, current); // It never had it.
+    assert_eq!(rig.state_of(1), TaskState::Assigned);
+    rig.finish(worker, current);
+    rig.ends(client, 1).unwrap();
+    rig.finish(worker, current);
+    assert_eq!(rig.controller.counters().stale, 3);
+    rig.nothing_left();
+}
+
+#[test]
+fn blocked_task_lends_its_cpu() {
+    let mut rig = Rig::new();
+    let (client, worker) = (rig.client(1), rig.worker(2, 1));
+    rig.submit(client, task(1));
+    let parent = rig.assigns(worker, 1);
+    rig.submit(client, task(2));
+    rig.nothing_left();
+
+    rig.worker_says(worker, FromWorker::Blocked { attempt: parent });
+    let child = rig.assigns(worker, 2);
+    rig.worker_says(worker, FromWorker::Resumed { attempt: parent });
+    rig.submit(client, task(3));
+    rig.finish(worker, child);
+    rig.ends(client, 2).unwrap();
+    rig.nothing_left(); // The account is even again, and nothing is free.
+    rig.finish(worker, parent);
+    rig.ends(client, 1).unwrap();
+    rig.assigns(worker, 3);
+    rig.nothing_left();
+}
+
+#[test]
+fn short_tasks_wait_in_a_backlog_and_take_over_the_grant() {
+    let mut rig = Rig::new();
+    let (client, worker) = (rig.client(1), rig.worker(2, 1));
+    let quickly = Duration::from_micros(100);
+    let done = || End::Finished(vec![value("done")]);
+    rig.submit(client, task(1));
+    let first = rig.assigns(worker, 1);
+    rig.end_after(quickly, worker, first, done(), None);
+    rig.ends(client, 1).unwrap();
+
+    for number in 2..=4 {
+        rig.submit(client, task(number));
+    }
+    let second = rig.assigns(worker, 2);
+    let third = rig.backlogs(worker, 3);
+    let fourth = rig.backlogs(worker, 4);
+    rig.end_after(quickly, worker, second, done(), Some(third));
+    rig.ends(client, 2).unwrap();
+    assert_eq!(rig.state_of(3), TaskState::Running);
+
+    // Another worker is idle: what has not started is asked back for it, at no cost.
+    let idle = rig.worker(3, 1);
+    assert_eq!(rig.orders(worker), ToWorker::TakeBack(fourth));
+    rig.nothing_left();
+    rig.worker_says(worker, FromWorker::Refused { attempt: fourth, reason: Refusal::TakenBack });
+    rig.assigns(idle, 4);
+    rig.nothing_left();
+}
+
+#[test]
+fn what_was_asked_back_too_late_runs_where_it_is() {
+    let mut rig = Rig::new();
+    let (client, worker) = (rig.client(1), rig.worker(2, 1));
+    let done = || End::Finished(vec![value("done")]);
+    rig.submit(client, task(1));
+    let first = rig.assigns(worker, 1);
+    rig.end_after(Duration::from_micros(100), worker, first, done(), None);
+    rig.ends(client, 1).unwrap();
+    rig.submit(client, task(2));
+    rig.submit(client, task(3));
+    let second = rig.assigns(worker, 2);
+    let third = rig.backlogs(worker, 3);
+    rig.worker(3, 1);
+    assert_eq!(rig.orders(worker), ToWorker::TakeBack(third));
+
+    rig.end(worker, second, done(), Some(third)); // It has started, and does not go back.
+    rig.ends(client, 2).unwrap();
+    rig.finish(worker, third);
+    rig.ends(client, 3).unwrap();
+    rig.nothing_left();
+}
+
+#[test]
+fn a_worker_whose_only_slot_is_blocked_gets_no_backlog() {
+    let mut rig = Rig::new();
+    let client = rig.client(1);
+    let gpu = Resources::one_cpu().with_gpus(Amount::ONE);
+    let worker = rig.worker_offering(2, gpu.clone(), false);
+    let options = TaskOptions { resources: gpu, ..TaskOptions::default() };
+    let quickly = Duration::from_micros(100);
+    let done = || End::Finished(vec![value("done")]);
+    rig.submit(client, task_with(1, options.clone()));
+    let first = rig.assigns(worker, 1);
+    rig.end_after(quickly, worker, first, done(), None);
+    rig.ends(client, 1).unwrap();
+    rig.submit(client, task_with(2, options.clone()));
+    rig.submit(client, task_with(3, options.clone()));
+    let second = rig.assigns(worker, 2);
+    let third = rig.backlogs(worker, 3);
+
+    // Its CPU is free now, its GPU is not: what waits for it has to wait here.
+    rig.worker_says(worker, FromWorker::Blocked { attempt: second });
+    rig.nothing_left();
+    rig.worker_says(worker, FromWorker::Refused { attempt: third, reason: Refusal::TakenBack });
+    rig.submit(client, task_with(4, options));
+    rig.nothing_left();
+    rig.submit(client, task(5));
+    let child = rig.assigns(worker, 5);
+    rig.end_after(quickly, worker, child, done(), None);
+    rig.ends(client, 5).unwrap();
+    rig.nothing_left();
+
+    rig.worker_says(worker, FromWorker::Resumed { attempt: second });
+    let third = rig.backlogs(worker, 3);
+    rig.backlogs(worker, 4);
+    rig.end_after(quickly, worker, second, done(), Some(third));
+    rig.ends(client, 2).unwrap();
+    rig.nothing_left();
+}
+
+#[test]
+fn an_unknown_function_is_not_found_unless_no_worker_is_here() {
+    let mut rig = Rig::new();
+    let client = rig.client(1);
+    let target = Target::Function("divide".into());
+    rig.submit(client, TaskSpec { target: target.clone(), ..task(1) });
+    assert!(rig.why_waits(1).starts_with("no worker is here"), "{}", rig.why_waits(1));
+    rig.worker(2, 1);
+    assert_eq!(rig.why_waits(1), "no worker provides \"divide\"");
+    rig.nothing_left();
+
+    rig.submit(client, TaskSpec { target, ..task(2) });
+    let error = rig.ends(client, 2).unwrap_err();
+    assert_eq!((error.kind(), error.may_have_run()), (ErrorKind::NotFound, false));
+    rig.nothing_left();
+}
+
+#[test]
+fn infeasible_resources_are_named_in_status() {
+    let mut rig = Rig::new();
+    let client = rig.client(1);
+    let worker = rig.worker(2, 2);
+    let asking = |resources| TaskOptions { resources, ..TaskOptions::default() };
+    rig.submit(client, task_with(1, asking(Resources::cpus(8))));
+    assert_eq!(rig.why_waits(1), "no worker is large enough for cpu 8: the largest offers cpu 2");
+    rig.submit(client, task_with(2, asking(Resources::one_cpu().with_gpus(Amount::ONE))));
+    assert!(rig.why_waits(2).contains("gpu 1"), "{}", rig.why_waits(2));
+    rig.submit(client, task(3));
+    rig.assigns(worker, 3); // What can run is not held up by what cannot.
+    rig.nothing_left();
+}

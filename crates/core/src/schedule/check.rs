@@ -1,0 +1,48 @@
+//! What must be true of a schedule: its accounts add up, and nothing waits that could run.
+
+use super::{Schedule, Ticket};
+use crate::message::ShapeId;
+
+impl Schedule {
+    /// Panics if the accounts do not add up, or if something waits that could run.
+    pub fn check_invariants(&self) {
+        let mut queued = 0;
+        for (index, shape) in self.shapes.iter().enumerate() {
+            let Some(shape) = shape else { continue };
+            let id = ShapeId(index as u32);
+            let live = shape
+                .queue
+                .iter()
+                .filter(|(number, _)| !self.left.contains(&Ticket { shape: id, number: *number }));
+            queued += live.count();
+            let here = self.workers.iter().flatten().filter_map(|worker| worker.shapes.get(&id));
+            let (slots, backlog) = here.fold((0, 0), |(s, b), o| (s + o.slots, b + o.backlog));
+            assert_eq!((shape.slots, shape.backlog), (slots, backlog), "occupancy of {id:?}");
+            assert_eq!(
+                self.backlogged.contains(&id),
+                backlog > 0,
+                "{id:?} is listed as backlogged"
+            );
+            let front = shape.queue.front().map(|(number, _)| (*number, id));
+            assert!(
+                front.is_none_or(|front| self.waiting.contains(&front)),
+                "{id:?} waits unlisted"
+            );
+            if front.is_some() && self.fresh.is_empty() && self.roomy.is_empty() {
+                for worker in self.workers.iter().flatten().filter(|worker| worker.open) {
+                    let serves = self.pools[worker.pool].provides.serves(&shape.key);
+                    assert!(
+                        !serves || !worker.account.fits(&shape.key.resources),
+                        "{:?} waits though a worker has room: {:?}",
+                        shape.key,
+                        worker.account
+                    );
+                }
+            }
+        }
+        assert_eq!(queued, self.queued, "queued work");
+        for pool in &self.pools {
+            pool.check_invariants(|slot| self.worker(slot));
+        }
+    }
+}

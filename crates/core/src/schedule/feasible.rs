@@ -1,0 +1,101 @@
+//! What could ever run here, and why something cannot.
+
+use super::pool::{Pool, Provides};
+use super::shape::ShapeKey;
+use super::{MAX_KNOWN, MAX_OTHERS_ASKED, Schedule};
+use crate::account::Account;
+use crate::message::ShapeId;
+use std::sync::Arc;
+
+impl Schedule {
+    /// Whether work of another shape, older than the first of this one, waits for room that exists
+    /// somewhere: then slots of this shape are left to run empty.
+    pub(super) fn others_wait_longer(&mut self, id: ShapeId) -> bool {
+        let oldest = self.waiting.iter().map(|(_, other)| *other).take_while(|other| *other != id);
+        let oldest: Vec<ShapeId> = oldest.take(MAX_OTHERS_ASKED).collect();
+        oldest.into_iter().any(|other| self.is_feasible(other))
+    }
+
+    pub(super) fn is_feasible(&mut self, id: ShapeId) -> bool {
+        let generation = self.generation;
+        if let Some((known, feasible)) = self.shape(id).feasible
+            && known == generation
+        {
+            return feasible;
+        }
+        let key = &self.shape(id).key;
+        let feasible = self.workers.iter().flatten().any(|worker| {
+            worker.open
+                && self.pools[worker.pool].provides.serves(key)
+                && worker.account.could_ever_fit(&key.resources)
+        });
+        self.shape_mut(id).feasible = Some((generation, feasible));
+        feasible
+    }
+
+    /// Why work of this demand does not run now, if nothing could ever run it here.
+    pub fn why_infeasible(&self, key: &ShapeKey) -> Option<String> {
+        let mut best: Option<&Account> = None;
+        let mut only_preemptible = false;
+        for worker in self.workers.iter().flatten().filter(|worker| worker.open) {
+            let provides = &self.pools[worker.pool].provides;
+            only_preemptible |= provides.provides(&key.requires);
+            if provides.serves(key) {
+                if worker.account.could_ever_fit(&key.resources) {
+                    return None;
+                }
+                let larger =
+                    best.is_none_or(|best| best.capacity().cpu < worker.account.capacity().cpu);
+                best = if larger { Some(&worker.account) } else { best };
+            }
+        }
+        Some(match best {
+            None if self.workers.iter().flatten().next().is_none() => {
+                "no worker is here: start one with `marline worker`".into()
+            }
+            None if self.workers.iter().flatten().all(|worker| !worker.open) => {
+                "no worker takes work now: those here are joining, suspected, paused or draining"
+                    .into()
+            }
+            None if only_preemptible => {
+                format!(
+                    "only preemptible workers provide {:?}, and it must not run on one",
+                    &*key.requires
+                )
+            }
+            None => format!("no worker provides {:?}", &*key.requires),
+            Some(best) => format!(
+                "no worker is large enough for {}: the largest offers {}",
+                key.resources,
+                best.capacity()
+            ),
+        })
+    }
+
+    /// Whether any worker ever provided this.
+    pub fn knows(&self, requires: &str) -> bool {
+        self.known.provides(requires)
+            || self.pools.iter().any(|pool| pool.provides.provides(requires))
+    }
+
+    /// The pool of workers that provide this; one that nobody is in any more is used again.
+    pub(super) fn pool_of(&mut self, provides: Arc<Provides>) -> usize {
+        if let Some(pool) = self.pools.iter().position(|pool| pool.provides == provides) {
+            return pool;
+        }
+        if self.known.names.len() < MAX_KNOWN {
+            self.known.names.extend(provides.names.iter().cloned());
+        }
+        for shape in self.shapes.iter_mut().flatten() {
+            shape.pools = None;
+        }
+        let vacant = self.pools.iter().position(|pool| pool.members == 0);
+        let pool = vacant.unwrap_or(self.pools.len());
+        if pool == self.pools.len() {
+            self.pools.push(Pool::new(provides));
+        } else {
+            self.pools[pool] = Pool::new(provides);
+        }
+        pool
+    }
+}

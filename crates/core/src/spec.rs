@@ -290,6 +290,9 @@ impl ActorSpec {
 /// The prefix of the names under which workers provide actor classes.
 pub const ACTOR_SCHEME: &str = "actor:";
 
+/// The scheme of the names of commands: `command:ls`.
+pub const COMMAND_SCHEME: &str = "command";
+
 fn check_name(what: &str, name: &str) -> Result<(), Error> {
     match name.len() {
         0 => Err(Error::invalid(format!("the name of the {what} is empty"))),

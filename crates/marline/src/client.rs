@@ -4,10 +4,10 @@ use crate::actor::{ActorBuilder, ActorHandle};
 use crate::codec::{Arguments, arguments, decode, encode};
 use marline_runtime::core::error::Error;
 use marline_runtime::core::id::{ActorId, ObjectId, TaskId, Thing};
-use marline_runtime::core::payload::Outcome;
+use marline_runtime::core::payload::{Outcome, Payload};
 use marline_runtime::core::resources::Resources;
 use marline_runtime::core::spec::{Budget, RetryOn, Target, TaskOptions, TaskSpec};
-use marline_runtime::{Pending, new_task_id};
+use marline_runtime::{CommandEnd, CommandLine, Pending, new_task_id};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::marker::PhantomData;
@@ -40,6 +40,21 @@ impl Client {
     /// A task that calls the function of this name.
     pub fn task(&self, name: &str) -> TaskBuilder<'_> {
         TaskBuilder { client: self, name: name.into(), options: TaskOptions::default() }
+    }
+
+    /// A task that runs a command, on a worker that offers to.
+    ///
+    /// ```no_run
+    /// use marline::{Client, CommandLine};
+    ///
+    /// let client = Client::connect("127.0.0.1:7000")?;
+    /// let line = CommandLine { argv: vec!["ls".into(), "-l".into()], ..Default::default() };
+    /// let end = client.command(&line).submit()?.wait()?;
+    /// println!("{}", String::from_utf8_lossy(&end.stdout));
+    /// # Ok::<(), marline::Error>(())
+    /// ```
+    pub fn command<'a>(&'a self, line: &'a CommandLine) -> CommandBuilder<'a> {
+        CommandBuilder { task: self.task(&line.function()), line }
     }
 
     /// An actor of the class of this name.
@@ -117,7 +132,11 @@ impl TaskBuilder<'_> {
 
     fn spec(self, args: &impl Arguments) -> Result<Arc<TaskSpec>, Error> {
         let (args, needs) = arguments(args)?;
-        Ok(Arc::new(TaskSpec {
+        Ok(self.spec_of(args, needs))
+    }
+
+    fn spec_of(self, args: Payload, needs: Vec<ObjectId>) -> Arc<TaskSpec> {
+        Arc::new(TaskSpec {
             id: new_task_id(),
             target: Target::Function(self.name),
             args,
@@ -125,7 +144,7 @@ impl TaskBuilder<'_> {
             holds: Vec::new(),
             returns: 1,
             options: Arc::new(self.options),
-        }))
+        })
     }
 
     /// Submits it, blocking this thread as long as the cluster takes no more tasks.
@@ -144,6 +163,28 @@ impl TaskBuilder<'_> {
         let client = self.client.clone();
         let spec = self.spec(&args)?;
         let pending = client.inner.try_submit(spec.clone())?;
+        Ok(TaskHandle::new(client, spec.id, pending))
+    }
+}
+
+/// A command to be run as a task.
+pub struct CommandBuilder<'a> {
+    task: TaskBuilder<'a>,
+    line: &'a CommandLine,
+}
+
+impl CommandBuilder<'_> {
+    /// How the task runs: resources, retries, timeout.
+    pub fn options(mut self, options: TaskOptions) -> Self {
+        self.task.options = options;
+        self
+    }
+
+    /// Submits it. It fails if the command does not exit with 0.
+    pub fn submit(self) -> Result<TaskHandle<CommandEnd>, Error> {
+        let client = self.task.client.clone();
+        let spec = self.task.spec_of(self.line.encode()?, Vec::new());
+        let pending = client.inner.submit(spec.clone())?;
         Ok(TaskHandle::new(client, spec.id, pending))
     }
 }

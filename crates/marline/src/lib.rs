@@ -42,17 +42,17 @@ mod process;
 mod program;
 
 pub use actor::{ActorBuilder, ActorHandle};
-pub use client::{Client, ObjectRef, TaskBuilder, TaskHandle};
+pub use client::{Client, CommandBuilder, ObjectRef, TaskBuilder, TaskHandle};
 pub use cluster::{Cluster, ClusterBuilder};
 pub use codec::Arguments;
 pub use function::{Constructor, Function, Method};
 pub use marline_channel as channel;
-pub use marline_runtime::core::controller::{Counters, WorkerStatus};
+pub use marline_runtime::core::controller::{Config, Counters, WorkerStatus};
 pub use marline_runtime::core::error::{Error, ErrorKind};
 pub use marline_runtime::core::resources::{Amount, Resources};
 pub use marline_runtime::core::spec::{ActorOptions, Budget, Lifetime, RetryOn, TaskOptions};
-pub use marline_runtime::{Context, context};
-pub use process::{Controller, Worker, WorkerBuilder};
+pub use marline_runtime::{CommandEnd, CommandLine, Context, context};
+pub use process::{Controller, ControllerBuilder, Worker, WorkerBuilder};
 pub use program::{Class, Program};
 
 /// The examples of the README are run with the others.

@@ -5,7 +5,7 @@
 //!
 //! let controller = Controller::listen("127.0.0.1:0")?;                      // in one process …
 //! let program = Program::new().task("square", |x: i64| x * x);
-//! let _worker = Worker::of(program).join(controller.address())?;            // … in others …
+//! let _worker = Worker::of(program).threads().join(controller.address())?;  // … in others …
 //! let client = Client::connect(controller.address())?;                      // … and in a third
 //! assert_eq!(client.task("square").submit::<i64>((9_i64,))?.wait()?, 81);
 //! # Ok::<(), marline::Error>(())
@@ -13,12 +13,14 @@
 
 use crate::client::Client;
 use crate::program::Program;
-use marline_runtime::WorkerOptions;
 use marline_runtime::core::controller::{Config, Counters, WorkerStatus};
 use marline_runtime::core::error::Error;
+use marline_runtime::core::lease::Terms;
 use marline_runtime::core::resources::Resources;
+use marline_runtime::{ExecutorOptions, WorkerOptions};
 use std::sync::Arc;
 use std::thread::available_parallelism;
+use std::time::Duration;
 
 /// A controller: places work, watches sessions, owns names. Ends when it is dropped.
 pub struct Controller {
@@ -28,13 +30,12 @@ pub struct Controller {
 impl Controller {
     /// Listens at `127.0.0.1:PORT` (port 0: any that is free) or `unix:/path`.
     pub fn listen(at: &str) -> Result<Controller, Error> {
-        Ok(Controller { inner: marline_runtime::Controller::start(at, None, Config::default())? })
+        Controller::builder().listen(at)
     }
 
-    /// Listens anywhere, asking everybody for a token.
-    pub fn listen_with_token(at: &str, token: &str) -> Result<Controller, Error> {
-        let inner = marline_runtime::Controller::start(at, Some(token.into()), Config::default())?;
-        Ok(Controller { inner })
+    /// A controller that does not listen yet.
+    pub fn builder() -> ControllerBuilder {
+        ControllerBuilder { token: None, config: Config::default() }
     }
 
     /// Where it listens.
@@ -58,15 +59,65 @@ impl Controller {
     }
 }
 
+/// A controller that does not listen yet.
+pub struct ControllerBuilder {
+    token: Option<Arc<str>>,
+    config: Config,
+}
+
+impl ControllerBuilder {
+    /// Everybody is asked for this. Without it, a controller listens only on this machine.
+    pub fn token(mut self, token: &str) -> Self {
+        self.token = Some(token.into());
+        self
+    }
+
+    /// A process that was not heard for this long is lost (30 s, unless said otherwise). It is asked three
+    /// times as often.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.config.terms = Terms { lease, ping_interval: lease / 3 };
+        self
+    }
+
+    /// How it behaves in all else.
+    pub fn config(mut self, config: Config) -> Self {
+        self.config = config;
+        self
+    }
+
+    /// Listens at `IP:PORT` (port 0: any that is free) or `unix:/path`.
+    pub fn listen(self, at: &str) -> Result<Controller, Error> {
+        let inner = marline_runtime::Controller::start(at, self.token, self.config)?;
+        Ok(Controller { inner })
+    }
+}
+
 /// A worker of a controller elsewhere. Ends when it is dropped.
+///
+/// Its executors are processes: the worker's own program, started again with the same arguments. There it
+/// comes to [`join`](WorkerBuilder::join) or [`run`](WorkerBuilder::run) as well, and becomes an executor
+/// instead of another worker. So a worker's program does little else before:
+///
+/// ```no_run
+/// use marline::{Program, Worker};
+///
+/// fn main() -> Result<(), marline::Error> {
+///     let program = Program::new().task("square", |x: i64| x * x);
+///     Worker::of(program).run("127.0.0.1:7000")
+/// }
+/// ```
 pub struct Worker {
-    _inner: marline_runtime::Worker,
+    inner: marline_runtime::Worker,
 }
 
 /// A worker that has not joined yet.
 pub struct WorkerBuilder {
     options: WorkerOptions,
+    grace: Duration,
 }
+
+/// How long a worker that was asked to leave lets its work run on, unless said otherwise.
+const GRACE: Duration = Duration::from_secs(30);
 
 impl Worker {
     /// A worker that runs this program, offers as many CPUs as there are, and listens for calls on
@@ -81,8 +132,14 @@ impl Worker {
                 resources: Resources::cpus(cpus),
                 preemptible: false,
                 program: Arc::new(program),
+                executors: ExecutorOptions::Processes {
+                    commands: false,
+                    memory: None,
+                    pass_on: true,
+                },
                 config: Default::default(),
             },
+            grace: GRACE,
         }
     }
 }
@@ -112,10 +169,65 @@ impl WorkerBuilder {
         self
     }
 
+    /// Its executors are threads of its own process: cheapest, but user code that crashes takes the
+    /// worker along, and what does not stop when it is asked to runs on.
+    pub fn threads(mut self) -> Self {
+        self.options.executors = ExecutorOptions::Threads;
+        self
+    }
+
+    /// The most memory one executor may take, in bytes of address space. One that takes more ends, and
+    /// what it ran with it.
+    pub fn executor_memory(mut self, bytes: u64) -> Self {
+        if let ExecutorOptions::Processes { memory, .. } = &mut self.options.executors {
+            *memory = Some(bytes);
+        }
+        self
+    }
+
+    /// Clients may run commands here.
+    pub fn commands(mut self) -> Self {
+        if let ExecutorOptions::Processes { commands, .. } = &mut self.options.executors {
+            *commands = true;
+        }
+        self
+    }
+
+    /// What user code prints goes to its log only, not to this process's standard error.
+    pub fn quiet(mut self) -> Self {
+        if let ExecutorOptions::Processes { pass_on, .. } = &mut self.options.executors {
+            *pass_on = false;
+        }
+        self
+    }
+
+    /// How long a task that was cancelled may take to stop by itself (5 s, unless said otherwise).
+    pub fn cancel_grace(mut self, grace: Duration) -> Self {
+        self.options.config.cancel_grace = grace;
+        self
+    }
+
+    /// How long its work may run on when it is asked to leave (30 s, unless said otherwise).
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.grace = grace;
+        self
+    }
+
     /// Joins the controller at this address. When the session is lost, it stops what runs and joins again.
     pub fn join(mut self, controller: &str) -> Result<Worker, Error> {
+        if let ExecutorOptions::Processes { .. } = self.options.executors {
+            marline_runtime::serve_if_executor(&self.options.program);
+        }
         self.options.resources.validate()?;
         self.options.controller = controller.into();
-        Ok(Worker { _inner: marline_runtime::Worker::join(self.options)? })
+        Ok(Worker { inner: marline_runtime::Worker::join(self.options)? })
+    }
+
+    /// Joins the controller at this address and works until it is drained, or this process is asked to
+    /// end (SIGTERM, SIGINT): then it finishes what it has, moves what is left after its grace, and
+    /// leaves. A second signal ends it at once.
+    pub fn run(self, controller: &str) -> Result<(), Error> {
+        let grace = self.grace;
+        self.join(controller)?.inner.run(grace)
     }
 }

@@ -3,6 +3,7 @@
 use crate::net::dial;
 use crate::node::{Membership, Node, Seat};
 use crate::process::JOIN_PATIENCE;
+use crate::proof::Process;
 use marline_channel::oneshot;
 use marline_core::controller::Role;
 use marline_core::error::{Error, ErrorKind, Ran};
@@ -92,6 +93,7 @@ impl Client {
             role: Role::Client,
             address: address.into(),
             token,
+            process: Process::this(),
         };
         dial::join(&client.shared.node, membership, JOIN_PATIENCE)?;
         Ok(client)

@@ -2,7 +2,7 @@
 //! everything larger.
 
 use crate::client::Client;
-use crate::executor::Program;
+use crate::executor::{Executors, Program};
 use crate::node::Node;
 use marline_core::controller::{self, Counters, WorkerInfo, WorkerStatus};
 use marline_core::resources::Resources;
@@ -38,7 +38,7 @@ impl Cluster {
             resources,
             provides: Arc::new(Provided { names, preemptible: false }),
         };
-        self.node.host_worker(program, info, worker::Config::default());
+        self.node.host_worker(Executors::Threads(program), info, worker::Config::default());
     }
 
     /// A client of this cluster.

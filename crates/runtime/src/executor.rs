@@ -1,7 +1,19 @@
 //! Executors: where user code runs. Here are what a program of the user's provides, and what user code
-//! can know of itself; `thread.rs` runs it on threads of this process.
+//! can know of itself.
+//!
+//! `run.rs` runs user code, on a thread of the worker's process (`thread.rs`) or in a process of its own:
+//! `process.rs` is the worker's end of that, `child.rs` the executor's, `wire.rs` what they say to each
+//! other, `lifeline.rs` the file they share, `log.rs` what user code prints. `command.rs` is the program
+//! that runs commands.
 
+pub(crate) mod child;
+pub(crate) mod command;
+pub(crate) mod lifeline;
+pub(crate) mod log;
+pub(crate) mod process;
+pub(crate) mod run;
 pub(crate) mod thread;
+mod wire;
 
 use marline_channel::CancelToken;
 use marline_core::Error;
@@ -59,8 +71,55 @@ pub struct Context {
     pub attempt: Attempt,
     /// The epoch of the actor it runs in: a fencing token too.
     pub actor_epoch: Option<ActorEpoch>,
+    /// The GPUs it was given, by index.
+    pub gpus: Arc<[u32]>,
     /// Cancelled when it is to stop.
     pub cancel: CancelToken,
+}
+
+/// How a worker has its executors.
+pub(crate) enum Executors {
+    /// As threads of its own process.
+    Threads(Arc<dyn Program>),
+    /// As processes, each its program started again.
+    Processes(Arc<process::Launch>),
+}
+
+/// The worker's end of an executor.
+pub(crate) enum Handle {
+    Thread(thread::Handle),
+    Process(process::Handle),
+}
+
+impl Handle {
+    pub fn send(&self, command: run::Command) {
+        match self {
+            Handle::Thread(handle) => handle.send(command),
+            Handle::Process(handle) => handle.send(command),
+        }
+    }
+
+    /// Ends it. Says whether that is all that will be heard of it.
+    pub fn end(self) -> bool {
+        match self {
+            Handle::Thread(handle) => {
+                handle.abandon();
+                true
+            }
+            Handle::Process(handle) => {
+                handle.kill();
+                false
+            }
+        }
+    }
+
+    /// Asks what runs under this id to stop.
+    pub fn interrupt(&self, task: TaskId) {
+        match self {
+            Handle::Thread(handle) => handle.interrupt(task),
+            Handle::Process(handle) => handle.interrupt(task),
+        }
+    }
 }
 
 thread_local! {

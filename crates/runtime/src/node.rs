@@ -16,10 +16,10 @@ mod seats;
 mod timer;
 
 pub(crate) use links::Which;
-pub(crate) use remote::Membership;
+pub(crate) use remote::{Membership, Wish};
 
 use crate::clock::Clock;
-use crate::executor::Program;
+use crate::executor::Executors;
 use crate::net::dial;
 use crate::net::server::Token;
 use crate::proof::Process;
@@ -96,6 +96,8 @@ enum Outside {
     Ended(oneshot::Sender<Outcome>, Outcome),
     Actor(oneshot::Sender<Result<ActorId, Error>>, Result<ActorId, Error>),
     Object(oneshot::Sender<Result<Value, Error>>, Result<Value, Error>),
+    /// A worker has left.
+    Left(oneshot::Sender<()>),
     /// Connect a client's link to a worker elsewhere.
     Call {
         me: Session,
@@ -112,6 +114,7 @@ impl Outside {
             Outside::Ended(waiter, outcome) => drop(waiter.send(outcome)),
             Outside::Actor(waiter, actor) => drop(waiter.send(actor)),
             Outside::Object(waiter, value) => drop(waiter.send(value)),
+            Outside::Left(waiter) => drop(waiter.send(())),
             Outside::Call { me, host, address, token } => {
                 dial::call(node.clone(), me, host, &address, token);
             }
@@ -175,14 +178,14 @@ impl Node {
         });
     }
 
-    /// Starts a worker here, which runs the program on threads.
+    /// Starts a worker here.
     pub fn host_worker(
         &self,
-        program: Arc<dyn Program>,
+        executors: Executors,
         offer: controller_machine::WorkerInfo,
         config: worker::Config,
     ) {
-        self.enter(|state, now| state.join_worker(now, program, offer, config));
+        self.enter(|state, now| state.join_worker(now, executors, offer, config));
     }
 
     /// Starts a client here; says which.

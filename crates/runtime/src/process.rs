@@ -1,10 +1,14 @@
 //! Long-running parts as processes run them: a controller that listens, a worker that joins one.
 
 use crate::client::Client;
-use crate::executor::Program;
+use crate::executor::lifeline::Lifeline;
+use crate::executor::process::Launch;
+use crate::executor::{Executors, Program, command};
 use crate::net::dial;
 use crate::net::server::{Server, Token, listen, listen_unix};
-use crate::node::{Membership, Node};
+use crate::node::{Membership, Node, Seat};
+use crate::proof::Process;
+use crate::signal::run_until_left;
 use marline_core::controller::{self, Role, WorkerInfo};
 use marline_core::error::Error;
 use marline_core::resources::Resources;
@@ -98,13 +102,68 @@ pub struct WorkerOptions {
     pub preemptible: bool,
     /// What it runs.
     pub program: Arc<dyn Program>,
+    /// Where user code runs.
+    pub executors: ExecutorOptions,
     /// How it behaves.
     pub config: worker::Config,
 }
 
-/// A worker of a controller elsewhere, with executors on threads.
+/// Where user code runs.
+#[derive(Clone, Debug)]
+pub enum ExecutorOptions {
+    /// On threads of the worker's process: cheapest, but user code that crashes takes the worker along,
+    /// and what does not stop when asked runs on.
+    Threads,
+    /// In processes of their own, which are the worker's program started again: see
+    /// [`serve_if_executor`](crate::serve_if_executor).
+    Processes {
+        /// Whether clients may run commands.
+        commands: bool,
+        /// The most memory one may take, in bytes of address space.
+        memory: Option<u64>,
+        /// Whether what they print is passed on to the worker's standard error.
+        pass_on: bool,
+    },
+}
+
+impl ExecutorOptions {
+    fn provides(&self, program: &dyn Program) -> Arc<Provided> {
+        let mut names = program.provides();
+        if let ExecutorOptions::Processes { commands: true, .. } = self {
+            names.push(command::PROVIDES.into());
+        }
+        let names = names.into_iter().map(Arc::from).collect();
+        Arc::new(Provided { names, preemptible: false })
+    }
+
+    /// How the worker has them, and which process it is.
+    fn start(self, program: Arc<dyn Program>) -> Result<(Executors, Option<Process>), Error> {
+        let (memory, pass_on) = match self {
+            ExecutorOptions::Threads => return Ok((Executors::Threads(program), Process::this())),
+            ExecutorOptions::Processes { memory, pass_on, .. } => (memory, pass_on),
+        };
+        let lifeline = Lifeline::create().map_err(|error| {
+            Error::unsupported(format!(
+                "a worker needs a folder of its own for running processes (XDG_RUNTIME_DIR): {error}"
+            ))
+        })?;
+        let path = lifeline.path().to_owned();
+        let process = Process::this().map(|this| Process { lifeline: Some(path), ..this });
+        let launch = Launch {
+            lifeline: Arc::new(lifeline),
+            logs: Arc::default(),
+            memory,
+            pass_on,
+            alive: Arc::default(),
+        };
+        Ok((Executors::Processes(Arc::new(launch)), process))
+    }
+}
+
+/// A worker of a controller elsewhere.
 pub struct Worker {
     node: Arc<Node>,
+    seat: Seat,
     _server: Option<Server>,
 }
 
@@ -119,25 +178,39 @@ impl Worker {
             }
             None => (None, None),
         };
-        let names = options.program.provides().into_iter().map(Arc::from).collect();
+        let provides = options.executors.provides(&*options.program);
+        let (executors, process) = options.executors.start(options.program)?;
         let info = WorkerInfo {
             address,
             hostname: hostname(),
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").into(),
             resources: options.resources,
-            provides: Arc::new(Provided { names, preemptible: options.preemptible }),
+            provides: Arc::new(Provided {
+                preemptible: options.preemptible,
+                ..(*provides).clone()
+            }),
         };
+        let seat = node.seat_worker(executors, options.config);
         let membership = Membership {
-            seat: node.seat_worker(options.program, options.config),
+            seat,
             session_id: crate::new_session_id(),
             role: Role::Worker(info),
             address: options.controller,
             token: options.token,
+            process,
         };
-        let worker = Worker { node, _server: server };
+        let worker = Worker { node, seat, _server: server };
         dial::join(&worker.node, membership, JOIN_PATIENCE)?;
         Ok(worker)
+    }
+
+    /// Works until it is drained by its controller, or the process is asked to end (SIGTERM, SIGINT):
+    /// then it takes no new work, finishes what it has, moves what is left after `grace`, and leaves. A
+    /// second signal ends it at once.
+    pub fn run(self, grace: Duration) -> Result<(), Error> {
+        let left = self.node.left(self.seat);
+        run_until_left(left, || self.node.drain(self.seat, grace))
     }
 }
 

@@ -1,7 +1,10 @@
 //! Proof of death: whether a process of this machine is gone. A broken connection proves nothing by
-//! itself; a process that the kernel does not know any more does.
+//! itself; a process that the kernel does not know any more does. A worker whose executors are processes
+//! is gone when they are: that is what its [lifeline](crate::executor::lifeline) says.
 
+use crate::executor::lifeline;
 use std::fs;
+use std::path::Path;
 
 /// A process, as the kernel of its machine knows it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -11,13 +14,16 @@ pub(crate) struct Process {
     pub pid: u32,
     /// When it started, in the kernel's ticks.
     pub started: u64,
+    /// The file that it shares with its executors, if they are processes.
+    pub lifeline: Option<String>,
 }
 
 impl Process {
     /// This process, if the kernel says enough about it.
     pub fn this() -> Option<Process> {
         let pid = std::process::id();
-        Some(Process { kernel: this_kernel()?, pid, started: look_up(pid)?.started })
+        let started = look_up(pid)?.started;
+        Some(Process { kernel: this_kernel()?, pid, started, lifeline: None })
     }
 
     /// Whether it is certainly gone. `false` if it lives, or lives where this process cannot see.
@@ -25,15 +31,23 @@ impl Process {
         if this_kernel().as_ref() != Some(&self.kernel) {
             return false;
         }
-        match look_up(self.pid) {
+        let dead = match look_up(self.pid) {
             Some(found) => found.started != self.started || found.ended,
             None => !fs::exists(format!("/proc/{}", self.pid)).unwrap_or(true),
-        }
+        };
+        dead && self.executors_are_gone()
     }
 
-    /// Whether this process could see that it is gone.
+    fn executors_are_gone(&self) -> bool {
+        let lifeline = self.lifeline.as_deref().map(Path::new);
+        lifeline.is_none_or(|path| lifeline::is_free(path) == Some(true))
+    }
+
+    /// Whether this process could see that it is gone; to be asked while it lives.
     pub fn can_be_seen(&self) -> bool {
+        let lifeline = self.lifeline.as_deref().map(Path::new);
         this_kernel().as_ref() == Some(&self.kernel)
+            && lifeline.is_none_or(|path| lifeline::is_free(path) == Some(false))
     }
 }
 

@@ -7,8 +7,8 @@ use marline_runtime::core::payload::{Outcome, Payload};
 use marline_runtime::core::resources::Resources;
 use marline_runtime::core::spec::{ActorOptions, ActorSpec, Budget, Target, TaskOptions, TaskSpec};
 use marline_runtime::{
-    Client, Controller, Instance, Invocation, Program, Reply, Worker, WorkerOptions, new_actor_id,
-    new_task_id,
+    Client, Controller, ExecutorOptions, Instance, Invocation, Program, Reply, Worker,
+    WorkerOptions, new_actor_id, new_task_id,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -85,6 +85,7 @@ fn worker(controller: &str, token: Option<Arc<str>>, listen: Option<&str>) -> Wo
         resources: Resources::cpus(2),
         preemptible: false,
         program: Arc::new(Echo),
+        executors: ExecutorOptions::Threads,
         config: Default::default(),
     })
     .unwrap()

@@ -4,6 +4,7 @@ use super::{Effect, Worker};
 use crate::error::Error;
 use crate::id::{ActorId, TaskId};
 use crate::message::{FromWorker, Refusal};
+use crate::spec::COMMAND_SCHEME;
 use crate::time::Time;
 use std::sync::Arc;
 
@@ -60,7 +61,9 @@ impl Worker {
         if !executor.ready || executor.doomed {
             return;
         }
-        if self.idle.len() < self.config.max_idle_executors && !self.draining {
+        // A command may leave processes behind: they go with its executor.
+        let once = &*executor.runtime == COMMAND_SCHEME;
+        if self.idle.len() < self.config.max_idle_executors && !self.draining && !once {
             self.idle.push(id);
         } else {
             self.kill(id, effects);

@@ -256,6 +256,16 @@ fn an_executor_is_used_again_for_the_next_task() {
 }
 
 #[test]
+fn an_executor_runs_one_command_and_goes_with_what_it_left_behind() {
+    let mut rig = Rig::new();
+    let command = TaskSpec { target: Target::Function("command:make".into()), ..task(1) };
+    let executor = rig.start(command);
+    rig.ends(executor, 1, Ok(vec![value()]));
+    let over = ended(1, End::Finished(vec![value()]), Duration::ZERO);
+    assert_eq!(rig.take(), [Effect::Kill { executor }, over]);
+}
+
+#[test]
 fn the_backlog_takes_over_the_grant() {
     let mut rig = Rig::new();
     let executor = rig.start(task(1));

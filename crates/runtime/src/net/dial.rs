@@ -4,7 +4,7 @@
 use super::outbox::outbox;
 use super::server::Token;
 use super::{CONNECTION_WINDOW_BYTES, KEEP_ALIVE, MAX_MESSAGE_BYTES, STREAM_WINDOW_BYTES, io};
-use crate::node::{Membership, Node, Which};
+use crate::node::{Membership, Node, Seat, Which, Wish};
 use crate::proof::Process;
 use crate::wire::convert::{decode_joined, encode_join, from_status};
 use crate::wire::frame::Frame;
@@ -13,6 +13,7 @@ use crate::wire::v1;
 use crate::wire::v1::links_client::LinksClient;
 use marline_core::error::{Error, ErrorKind, Ran};
 use marline_core::id::Session;
+use marline_core::time::Time;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio_stream::StreamExt;
@@ -106,10 +107,11 @@ async fn stay(
     let mut request = 0;
     loop {
         request += 1;
-        let Some(asked) = node.upgrade().and_then(|node| node.wants_to_join()) else {
-            return;
-        };
-        let join = encode_join(Join::new(membership.session_id, request, membership.role.clone()));
+        let Some(asked) = ask_when_still(&node, membership.seat).await else { return };
+        let join = encode_join(Join {
+            process: membership.process.clone(),
+            ..Join::new(membership.session_id, request, membership.role.clone())
+        });
         match client
             .join(join)
             .await
@@ -138,6 +140,17 @@ async fn stay(
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }
+        }
+    }
+}
+
+/// When to ask: whoever asks to join has stopped whatever it did before. Nothing if it is to leave.
+async fn ask_when_still(node: &Weak<Node>, seat: Seat) -> Option<Time> {
+    loop {
+        match node.upgrade()?.wants_to_join(seat) {
+            Wish::Now(asked) => return Some(asked),
+            Wish::Later => tokio::time::sleep(FIRST_PAUSE).await,
+            Wish::Never => return None,
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use super::links::{End, Which};
 use super::{Node, Outside, Seat, State, Todo};
-use crate::executor::Program;
+use crate::executor::Executors;
 use crate::net::outbox::Outbox;
 use crate::net::server::Token;
 use crate::proof::Process;
@@ -11,6 +11,7 @@ use crate::wire::frame::{Direction, Frame};
 use crate::wire::join::{Join, Joined, PROTOCOL};
 use crate::wire::message::Message;
 use crate::wire::v1;
+use marline_channel::oneshot;
 use marline_core::client;
 use marline_core::controller::{Event, Role};
 use marline_core::error::{Error, Ran};
@@ -20,6 +21,17 @@ use marline_core::time::Time;
 use marline_core::worker;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// Whether to join.
+pub(crate) enum Wish {
+    /// The request is made at this time.
+    Now(Time),
+    /// Executors of the session before may still act.
+    Later,
+    /// It is to leave.
+    Never,
+}
 
 /// A seat of this node that belongs to a controller elsewhere.
 pub(crate) struct Membership {
@@ -28,6 +40,8 @@ pub(crate) struct Membership {
     pub role: Role,
     pub address: String,
     pub token: Token,
+    /// Which process it is, so that its death can be seen.
+    pub process: Option<Process>,
 }
 
 impl Node {
@@ -37,8 +51,8 @@ impl Node {
     }
 
     /// Makes a seat for a worker of a controller elsewhere.
-    pub fn seat_worker(&self, program: Arc<dyn Program>, config: worker::Config) -> Seat {
-        self.enter(|state, _| state.seat_worker(program, config))
+    pub fn seat_worker(&self, executors: Executors, config: worker::Config) -> Seat {
+        self.enter(|state, _| state.seat_worker(executors, config))
     }
 
     /// Makes a seat for a client of a controller elsewhere.
@@ -49,9 +63,39 @@ impl Node {
         })
     }
 
-    /// The time at which a request to join is made; nothing if the node is closing.
-    pub fn wants_to_join(&self) -> Option<Time> {
-        self.enter(|state, now| (!state.closed).then_some(now))
+    /// Whether a seat of this node wants to join.
+    pub fn wants_to_join(&self, seat: Seat) -> Wish {
+        self.enter(|state, now| match seat {
+            _ if state.closed => Wish::Never,
+            Seat::Worker(index) if state.workers[index].drained => Wish::Never,
+            Seat::Worker(index) if !state.workers[index].is_still() => Wish::Later,
+            Seat::Worker(_) | Seat::Client(_) => Wish::Now(now),
+            Seat::RemoteWorker | Seat::RemoteClient => panic!("others join for themselves"),
+        })
+    }
+
+    /// Has a worker of this node finish what it has, move what is left after `grace`, and leave; what is
+    /// given says when it has.
+    pub fn drain(&self, seat: Seat, grace: Duration) -> oneshot::Receiver<()> {
+        let left = self.left(seat);
+        self.enter(|state, _| {
+            if let Seat::Worker(index) = seat {
+                state.todo.push_back(Todo::Worker(index, worker::Event::DrainAsked { grace }));
+            }
+        });
+        left
+    }
+
+    /// Says when a worker of this node has left, because it drained or because the node was closed.
+    pub fn left(&self, seat: Seat) -> oneshot::Receiver<()> {
+        let (waiter, left) = oneshot::oneshot();
+        self.enter(|state, _| match seat {
+            Seat::Worker(index) if !state.closed && !state.workers[index].has_left() => {
+                state.workers[index].leaving.push(waiter);
+            }
+            Seat::Worker(_) | Seat::Client(_) | Seat::RemoteWorker | Seat::RemoteClient => {}
+        });
+        left
     }
 
     /// A seat of this node has a session.
@@ -81,8 +125,7 @@ impl Node {
         self.enter(|state, _| {
             state.link_disconnected(which, number);
             let Which::Session(session) = which else { return None };
-            let process = state.processes.get(&session).filter(|process| process.can_be_seen());
-            process.map(|process| (session, process.clone()))
+            state.processes.get(&session).map(|process| (session, process.clone()))
         })
     }
 
@@ -159,7 +202,7 @@ impl State {
         let session = self.opened.take().ok_or_else(|| {
             Error::unavailable(Ran::No, "a later request of the same process was answered already")
         })?;
-        if let Some(process) = join.process {
+        if let Some(process) = join.process.filter(Process::can_be_seen) {
             self.processes.insert(session, process);
         }
         let (cluster, process) = (self.cluster, Process::this());

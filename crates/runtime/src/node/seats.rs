@@ -3,8 +3,8 @@
 
 use super::links::Which;
 use super::{Node, Outside, Seat, State, Todo};
-use crate::executor::Program;
-use crate::executor::thread::{Command, Handle};
+use crate::executor::run::Command;
+use crate::executor::{Executors, Handle, process, thread};
 use crate::wire::frame::Frame;
 use crate::wire::message::Message;
 use marline_channel::{oneshot, watch};
@@ -17,13 +17,18 @@ use marline_core::map::Map;
 use marline_core::payload::{Outcome, Value};
 use marline_core::time::Time;
 use marline_core::worker::{self, ExecutorId, Worker};
-use std::sync::{Arc, Weak};
+use std::sync::Weak;
+use std::sync::atomic::Ordering;
 
 /// A worker of this process.
 pub(super) struct WorkerSeat {
     pub machine: Worker,
-    program: Arc<dyn Program>,
-    executors: Map<ExecutorId, Handle>,
+    executors: Executors,
+    handles: Map<ExecutorId, Handle>,
+    /// It has drained: it leaves, and does not come back.
+    pub drained: bool,
+    /// Who waits for it to have left.
+    pub leaving: Vec<oneshot::Sender<()>>,
 }
 
 /// A client of this process, and who waits for what.
@@ -42,11 +47,11 @@ impl State {
     pub(super) fn join_worker(
         &mut self,
         now: Time,
-        program: Arc<dyn Program>,
+        executors: Executors,
         info: WorkerInfo,
         config: worker::Config,
     ) {
-        self.joining = Some(self.seat_worker(program, config));
+        self.joining = Some(self.seat_worker(executors, config));
         self.open(now, Role::Worker(info));
     }
 
@@ -57,13 +62,14 @@ impl State {
         index
     }
 
-    pub(super) fn seat_worker(
-        &mut self,
-        program: Arc<dyn Program>,
-        config: worker::Config,
-    ) -> Seat {
-        let machine = Worker::new(config);
-        self.workers.push(WorkerSeat { machine, program, executors: Map::default() });
+    pub(super) fn seat_worker(&mut self, executors: Executors, config: worker::Config) -> Seat {
+        self.workers.push(WorkerSeat {
+            machine: Worker::new(config),
+            executors,
+            handles: Map::default(),
+            drained: false,
+            leaving: Vec::new(),
+        });
         Seat::Worker(self.workers.len() - 1)
     }
 
@@ -125,9 +131,10 @@ impl State {
             self.leave_client(index);
         }
         for worker in &mut self.workers {
-            for (_, executor) in worker.executors.drain() {
-                executor.abandon();
+            for (_, handle) in worker.handles.drain() {
+                handle.end();
             }
+            worker.leaving.clear();
         }
     }
 
@@ -138,11 +145,18 @@ impl State {
         index: usize,
         event: worker::Event,
     ) {
+        let seat = &mut self.workers[index];
+        if let worker::Event::ExecutorDied { executor, .. }
+        | worker::Event::ExecutorRefused { executor } = &event
+        {
+            seat.handles.remove(executor);
+        }
         let mut effects = Vec::new();
-        self.workers[index].machine.handle(now, event, &mut effects);
+        seat.machine.handle(now, event, &mut effects);
         for effect in effects {
             self.worker_effect(node, index, effect);
         }
+        self.workers[index].renew_lifeline();
     }
 
     fn worker_effect(&mut self, node: &Weak<Node>, index: usize, effect: worker::Effect) {
@@ -176,25 +190,24 @@ impl State {
                     self.drop_link(Which::Caller(host, session), session);
                 }
             }
-            worker::Effect::Spawn { executor, .. } => {
-                if !self.closed {
-                    let handle = Handle::spawn(node.clone(), index, executor, seat.program.clone());
-                    seat.executors.insert(executor, handle);
-                    self.todo
-                        .push_back(Todo::Worker(index, worker::Event::ExecutorReady { executor }));
+            worker::Effect::Spawn { executor, runtime } => {
+                if !self.closed
+                    && let Some(event) = seat.spawn(node, index, executor, &runtime)
+                {
+                    self.todo.push_back(Todo::Worker(index, event));
                 }
             }
-            worker::Effect::Run { executor, spec, attempt, values, .. } => {
-                seat.command(executor, Command::Run { spec, attempt, values });
+            worker::Effect::Run { executor, spec, attempt, values, grant } => {
+                seat.command(executor, Command::Run { spec, attempt, values, grant });
             }
-            worker::Effect::Construct { executor, spec, epoch, values, .. } => {
-                seat.command(executor, Command::Construct { spec, epoch, values });
+            worker::Effect::Construct { executor, spec, epoch, values, grant } => {
+                seat.command(executor, Command::Construct { spec, epoch, values, grant });
             }
             worker::Effect::Call { executor, spec, attempt, values } => {
                 seat.command(executor, Command::Call { spec, attempt, values });
             }
             worker::Effect::Interrupt { executor, task } => {
-                if let Some(handle) = seat.executors.get(&executor) {
+                if let Some(handle) = seat.handles.get(&executor) {
                     handle.interrupt(task);
                 }
             }
@@ -202,17 +215,24 @@ impl State {
                 self.todo.push_back(Todo::Worker(index, worker::Event::Resumed { executor }));
             }
             worker::Effect::Kill { executor } => {
-                if let Some(handle) = seat.executors.remove(&executor) {
-                    handle.abandon();
+                if let Some(handle) = seat.handles.remove(&executor)
+                    && handle.end()
+                {
+                    let words = "the executor was ended by its worker";
+                    let error = Error::unavailable(Ran::Maybe, words);
+                    let event = worker::Event::ExecutorDied { executor, error };
+                    self.todo.push_back(Todo::Worker(index, event));
                 }
-                let error = Error::unavailable(Ran::Maybe, "the executor was ended by its worker");
-                self.todo.push_back(Todo::Worker(
-                    index,
-                    worker::Event::ExecutorDied { executor, error },
-                ));
             }
-            worker::Effect::Stopped(session) => self.session_stopped(session),
-            worker::Effect::Drained => {}
+            worker::Effect::Stopped(session) => {
+                if seat.drained {
+                    for waiter in seat.leaving.drain(..) {
+                        self.outside.push(Outside::Left(waiter));
+                    }
+                }
+                self.session_stopped(session);
+            }
+            worker::Effect::Drained => seat.drained = true,
         }
     }
 
@@ -305,8 +325,54 @@ impl State {
 
 impl WorkerSeat {
     fn command(&self, executor: ExecutorId, command: Command) {
-        if let Some(handle) = self.executors.get(&executor) {
+        if let Some(handle) = self.handles.get(&executor) {
             handle.send(command);
+        }
+    }
+
+    /// Starts an executor. Says what is known of it at once.
+    fn spawn(
+        &mut self,
+        node: &Weak<Node>,
+        index: usize,
+        executor: ExecutorId,
+        runtime: &str,
+    ) -> Option<worker::Event> {
+        let (handle, event) = match &self.executors {
+            Executors::Threads(program) => {
+                let program = program.clone();
+                let handle = thread::Handle::spawn(node.clone(), index, executor, program);
+                (Handle::Thread(handle), Some(worker::Event::ExecutorReady { executor }))
+            }
+            Executors::Processes(launch) => {
+                let node = node.clone();
+                match process::Handle::spawn(node, index, executor, runtime, launch.clone()) {
+                    Ok(handle) => (Handle::Process(handle), None),
+                    Err(_) => return Some(worker::Event::ExecutorRefused { executor }),
+                }
+            }
+        };
+        self.handles.insert(executor, handle);
+        event
+    }
+
+    /// Executors that are processes may act as long as the lease says.
+    fn renew_lifeline(&self) {
+        if let Executors::Processes(launch) = &self.executors {
+            launch.lifeline.renew(self.machine.lease_ends_at().unwrap_or(Time::ZERO));
+        }
+    }
+
+    /// Whether it has drained and its session is over.
+    pub fn has_left(&self) -> bool {
+        self.drained && self.machine.session().is_none()
+    }
+
+    /// Whether every executor is seen to be dead that could still act.
+    pub fn is_still(&self) -> bool {
+        match &self.executors {
+            Executors::Threads(_) => true,
+            Executors::Processes(launch) => launch.alive.load(Ordering::Acquire) == 0,
         }
     }
 }

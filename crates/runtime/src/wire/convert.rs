@@ -28,5 +28,4 @@ mod tests;
 pub(crate) use error::{from_status, to_status};
 pub(crate) use frame::{decode, decode_attach, encode};
 pub(crate) use join::{decode_join, decode_joined, encode_join, encode_joined};
-#[cfg(test)]
-pub(super) use message::encode as encode_message;
+pub(crate) use message::{decode as decode_message, encode as encode_message};

@@ -15,13 +15,19 @@ use std::time::Duration;
 
 impl From<Process> for v1::Process {
     fn from(process: Process) -> v1::Process {
-        v1::Process { kernel: process.kernel, pid: process.pid, started: process.started }
+        v1::Process {
+            kernel: process.kernel,
+            pid: process.pid,
+            started: process.started,
+            lifeline: process.lifeline.unwrap_or_default(),
+        }
     }
 }
 
 impl From<v1::Process> for Process {
     fn from(wire: v1::Process) -> Process {
-        Process { kernel: wire.kernel, pid: wire.pid, started: wire.started }
+        let lifeline = (!wire.lifeline.is_empty()).then_some(wire.lifeline);
+        Process { kernel: wire.kernel, pid: wire.pid, started: wire.started, lifeline }
     }
 }
 

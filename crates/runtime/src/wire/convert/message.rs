@@ -28,7 +28,7 @@ pub(crate) fn encode(message: Message) -> v1::Message {
     v1::Message { kind: Some(kind) }
 }
 
-pub(super) fn decode(wire: v1::Message, direction: Direction) -> Result<Message, Error> {
+pub(crate) fn decode(wire: v1::Message, direction: Direction) -> Result<Message, Error> {
     let kind = present(wire.kind, "Message.kind")?;
     let name = name(&kind);
     let message = match direction {

@@ -1,0 +1,206 @@
+//! Starting this test binary again as a worker or a controller, and what those run.
+
+use marline::channel::rendezvous;
+use marline::{Client, Controller, Program, Resources, Worker, context};
+use std::io::Write;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+struct Counter(u64);
+
+impl Counter {
+    fn add(&mut self, n: u64) -> u64 {
+        self.0 += n;
+        self.0
+    }
+
+    fn pid(&mut self) -> u32 {
+        std::process::id()
+    }
+}
+
+#[allow(clippy::zombie_processes)] // On purpose: what a task leaves behind.
+fn program() -> Program {
+    Program::new()
+        .task("pid", std::process::id)
+        .task("double", |x: u64| x * 2)
+        .task("nap", |ms: u64| {
+            // Nobody sends: it ends when it is cancelled, or its time is over.
+            let (_bell, door) = rendezvous::<()>();
+            let cancel = context().expect("it runs as a task").cancel;
+            let _ = door.recv().timeout(Duration::from_millis(ms)).cancel(&cancel).wait();
+            std::process::id()
+        })
+        .task("die", || -> () { std::process::abort() })
+        .task("exit", |status: i32| -> () { std::process::exit(status) })
+        .task("panic", || -> () { panic!("as it was told to") })
+        .task("last words", |words: String| -> () {
+            println!("{words}");
+            std::process::exit(3)
+        })
+        .task("devour", || {
+            let mut all: Vec<Vec<u8>> = Vec::new();
+            loop {
+                all.push(vec![1; 16 << 20]);
+                if all.len() > 1_000 {
+                    return all.len();
+                }
+            }
+        })
+        // Deaf to being cancelled; says in the file where it is.
+        .task("deaf", |file: String| -> () {
+            write_atomically(&file, &std::process::id().to_string());
+            loop {
+                std::thread::park();
+            }
+        })
+        // Starts a process that outlives the task, and says which.
+        .task("offspring", |stay: bool| {
+            let child = Command::new("sleep").arg("600").spawn().expect("sleep can be started");
+            if !stay {
+                std::process::exit(1);
+            }
+            child.id()
+        })
+        // Appends its number to a file: what ran, and how often.
+        .task("write down", |file: String, number: u64| {
+            let mut file =
+                std::fs::OpenOptions::new().append(true).create(true).open(file).unwrap();
+            file.write_all(format!("{number}\n").as_bytes()).unwrap();
+            number
+        })
+        .actor("Counter", Counter, |counter| {
+            counter.method("add", Counter::add).method("pid", Counter::pid)
+        })
+}
+
+/// A file is there with all of its content, or not at all.
+pub fn write_atomically(file: &str, content: &str) {
+    std::fs::write(format!("{file}.new"), content).unwrap();
+    std::fs::rename(format!("{file}.new"), file).unwrap();
+}
+
+/// Not a test: what worker processes run. `MARLINE_TEST_JOIN` has the controller and options.
+#[test]
+fn worker_process() {
+    let Ok(join) = std::env::var("MARLINE_TEST_JOIN") else { return };
+    let mut words = join.split(' ');
+    let controller = words.next().unwrap().to_owned();
+    let mut worker = Worker::of(program()).resources(Resources::cpus(2)).quiet();
+    let mut run = false;
+    for word in words {
+        worker = match word {
+            "threads" => worker.threads(),
+            "commands" => worker.commands(),
+            "small" => worker.executor_memory(1 << 30),
+            "impatient" => worker.cancel_grace(Duration::from_millis(50)),
+            "run" => {
+                run = true;
+                worker
+            }
+            other => panic!("no such option: {other}"),
+        };
+    }
+    if run {
+        return worker.run(&controller).unwrap();
+    }
+    let _worker = worker.join(&controller).unwrap();
+    // It ends with the test that started it: its input is that process's.
+    let _ = std::io::stdin().read_line(&mut String::new());
+}
+
+/// Not a test: a controller in a process of its own, which says where it listens in the file that
+/// `MARLINE_TEST_LISTEN` names.
+#[test]
+fn controller_process() {
+    let Ok(file) = std::env::var("MARLINE_TEST_LISTEN") else { return };
+    let controller = Controller::listen("127.0.0.1:0").unwrap();
+    write_atomically(&file, controller.address());
+    let _ = std::io::stdin().read_line(&mut String::new());
+}
+
+/// This test binary again, as something else; it dies with its input.
+pub fn again(what: &str, variable: &str, value: &str) -> Child {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args([&format!("harness::{what}"), "--exact", "--nocapture", "--test-threads=1"]);
+    command.env(variable, value);
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.spawn().unwrap()
+}
+
+/// A process that dies with this value.
+pub struct Process(pub Child);
+
+impl Process {
+    pub fn id(&self) -> u32 {
+        self.0.id()
+    }
+
+    pub fn kill(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+
+    /// Sends it a signal by name.
+    pub fn signal(&self, name: &str) {
+        signal(self.0.id(), name);
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+pub fn signal(pid: u32, name: &str) {
+    let kill = Command::new("kill").args([format!("-{name}"), pid.to_string()]).status().unwrap();
+    assert!(kill.success(), "signal {name} to {pid}");
+}
+
+/// Whether there is a process that has this id and has not ended.
+pub fn lives(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().next());
+    state.is_some_and(|state| state != "Z" && state != "X")
+}
+
+/// The parent of a process.
+pub fn parent(pid: u32) -> u32 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let (_, rest) = stat.rsplit_once(')').unwrap();
+    rest.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+/// A worker process that has joined.
+pub fn start_worker(controller: &Controller, options: &[&str]) -> Process {
+    let before = controller.workers().len();
+    let words: Vec<&str> = std::iter::once(controller.address()).chain(options.to_vec()).collect();
+    let worker = Process(again("worker_process", "MARLINE_TEST_JOIN", &words.join(" ")));
+    until("the worker has joined", || controller.workers().len() > before);
+    worker
+}
+
+/// Waits for a condition; far longer than it takes on a busy machine.
+pub fn until(what: &str, condition: impl Fn() -> bool) {
+    let end = Instant::now() + Duration::from_secs(60);
+    while !condition() {
+        assert!(Instant::now() < end, "waited a minute: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+pub fn cluster() -> (Controller, Client) {
+    let controller = Controller::listen("127.0.0.1:0").unwrap();
+    let client = Client::connect(controller.address()).unwrap();
+    (controller, client)
+}
+
+/// A cluster whose sessions are over after a second without a sign of life.
+pub fn quick_cluster() -> (Controller, Client) {
+    let controller =
+        Controller::builder().lease(Duration::from_secs(1)).listen("127.0.0.1:0").unwrap();
+    let client = Client::connect(controller.address()).unwrap();
+    (controller, client)
+}

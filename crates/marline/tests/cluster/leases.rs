@@ -1,0 +1,30 @@
+//! Silence: processes that are frozen past their lease.
+
+use crate::harness::{lives, quick_cluster, signal, start_worker, until};
+use marline::{Budget, ErrorKind};
+
+#[test]
+fn a_frozen_workers_executors_end_by_themselves_and_it_comes_back_as_another() {
+    let (controller, client) = quick_cluster();
+    let worker = start_worker(&controller, &[]);
+    let before = controller.workers()[0].session;
+    let counter = client.actor("Counter").max_restarts(Budget::Times(1)).create((10_u64,)).unwrap();
+    let actor: u32 = counter.call("pid", ()).unwrap().wait().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("pid").display().to_string();
+    let deaf =
+        client.task("deaf").max_retries(Budget::Times(0)).submit::<()>((file.clone(),)).unwrap();
+    until("it runs", || std::fs::exists(&file).unwrap());
+    let task: u32 = std::fs::read_to_string(&file).unwrap().parse().unwrap();
+    worker.signal("STOP");
+    until("its lease is over", || controller.workers().is_empty());
+    assert!(!lives(actor) && !lives(task), "executors end before their work is given away");
+    let error = deaf.wait().unwrap_err();
+    assert_eq!((error.kind(), error.may_have_run()), (ErrorKind::Unavailable, true), "{error}");
+    signal(worker.id(), "CONT");
+    until("it joins again", || controller.workers().len() == 1);
+    assert_ne!(controller.workers()[0].session, before, "as another session");
+    until("the actor has a new life", || {
+        counter.call::<u64>("add", (1_u64,)).unwrap().wait().is_ok_and(|answer| answer == 11)
+    });
+}

@@ -1,0 +1,156 @@
+//! An executor that is a process, seen from inside.
+//!
+//! A worker starts its own program again, with the same arguments and `MARLINE_EXECUTOR` set. Where the
+//! program would make itself a worker, [`serve_if_executor`] makes it an executor instead: its standard
+//! input is a socket to the worker, over which it first gets two descriptors: a socket on which it is
+//! asked to stop what it runs, and the [lifeline](super::lifeline).
+//!
+//! The main thread reads commands and runs user code itself. One thread watches: it ends this process,
+//! and everything that user code started and left in its process group, when the worker is gone or when
+//! its lease is over.
+
+use super::Program;
+use super::command::Commands;
+use super::lifeline;
+use super::run::{Runner, Running};
+use super::wire::{decode_command, encode_ready, encode_said, next_frame};
+use crate::clock::Clock;
+use bytes::BytesMut;
+use marline_core::id::TaskId;
+use marline_core::spec::COMMAND_SCHEME;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use rustix::process::{Resource, Rlimit, Signal};
+use std::fs::File;
+use std::io::{self, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+/// Says to a process that it is an executor: its worker's pid, the most memory it may take (0: any), and
+/// its runtime.
+pub(crate) const VARIABLE: &str = "MARLINE_EXECUTOR";
+/// How many descriptors an executor gets.
+pub(crate) const DESCRIPTORS: usize = 2;
+/// How much is read at a time, at least.
+const READ_BYTES: usize = 16 << 10;
+/// Without anything due, the watching thread looks this often.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+
+/// If this process was started as an executor, is one until it ends, and does not return.
+///
+/// To be called by a program that makes itself a worker, before it does anything that only the worker is
+/// to do.
+pub fn serve_if_executor(program: &Arc<dyn Program>) {
+    let Ok(value) = std::env::var(VARIABLE) else { return };
+    let mut parts = value.splitn(3, ':');
+    let mut number = || parts.next().and_then(|part| part.parse::<u64>().ok());
+    let (Some(worker), Some(memory)) = (number(), number()) else { return };
+    // Processes that user code starts inherit the variable: they are not the worker's own children.
+    if u64::from(std::os::unix::process::parent_id()) != worker {
+        return;
+    }
+    let program = match parts.next() {
+        Some(COMMAND_SCHEME) => Arc::new(Commands) as Arc<dyn Program>,
+        _ => program.clone(),
+    };
+    if let Err(error) = serve(program, memory) {
+        eprintln!("marline: this executor cannot serve: {error}");
+    }
+    end_everything();
+}
+
+fn serve(program: Arc<dyn Program>, memory: u64) -> io::Result<()> {
+    let mut socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+    rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
+    let (control, lifeline) = receive_descriptors(&socket)?;
+    if memory > 0 {
+        let limit = Rlimit { current: Some(memory), maximum: Some(memory) };
+        rustix::process::setrlimit(Resource::As, limit)?;
+    }
+    let running = Running::default();
+    watch(UnixStream::from(control), File::from(lifeline), running.clone())?;
+    let answers = Mutex::new(socket.try_clone()?);
+    let tell = move |said| {
+        // What user code printed is there before what it returned.
+        let _ = io::stdout().flush();
+        say(&answers, &encode_said(said));
+    };
+    let mut runner = Runner::new(program, running, Arc::new(tell));
+    socket.write_all(&encode_ready())?;
+    let mut read = BytesMut::new();
+    loop {
+        while let Some(frame) = next_frame(&mut read).map_err(io::Error::other)? {
+            runner.handle(decode_command(frame).map_err(io::Error::other)?);
+        }
+        let had = read.len();
+        read.resize(had * 2 + READ_BYTES, 0);
+        let count = socket.read(&mut read[had..])?;
+        read.truncate(had + count);
+        if count == 0 {
+            return Ok(()); // The worker is done with this executor.
+        }
+    }
+}
+
+/// Says something to the worker. If it cannot be said, the worker is gone, which the watching thread sees.
+fn say(socket: &Mutex<UnixStream>, frame: &[u8]) {
+    let _ = socket.lock().expect("nothing panics under it").write_all(frame);
+}
+
+fn receive_descriptors(socket: &UnixStream) -> io::Result<(OwnedFd, OwnedFd)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+    let descriptors = ancillary.drain().flat_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(descriptors) => descriptors.collect(),
+        _ => Vec::new(), // Of a foreign enum: nothing else is sent.
+    });
+    let descriptors: Vec<OwnedFd> = descriptors.collect();
+    let [control, lifeline] = <[OwnedFd; DESCRIPTORS]>::try_from(descriptors)
+        .map_err(|_| io::Error::other("its worker did not pass on its descriptors"))?;
+    Ok((control, lifeline))
+}
+
+/// Starts the thread that ends this process in time, and passes on what is to stop.
+fn watch(control: UnixStream, lifeline: File, running: Running) -> io::Result<()> {
+    let run = move || {
+        let clock = Clock::new();
+        while !lifeline::is_over(&lifeline, &clock) && listen(&control, &lifeline, &running, &clock)
+        {
+        }
+        end_everything();
+    };
+    thread::Builder::new().name("marline-watch".into()).spawn(run)?;
+    Ok(())
+}
+
+/// Waits for the worker to ask for something, or for the time to look again. Says whether the worker is
+/// still there.
+fn listen(control: &UnixStream, lifeline: &File, running: &Running, clock: &Clock) -> bool {
+    let left = lifeline::until(lifeline).map_or(Duration::ZERO, |until| clock.until(until));
+    let wait = Timespec::try_from(left.min(LOOK_EVERY)).expect("it is short");
+    let mut fds = [PollFd::new(control, PollFlags::IN)];
+    match poll(&mut fds, Some(&wait)) {
+        Ok(0) | Err(rustix::io::Errno::INTR) => return true,
+        Ok(_) => {}
+        Err(_) => return false,
+    }
+    let mut task = [0; 16];
+    let mut socket = control;
+    let heard = socket.read_exact(&mut task).is_ok();
+    if heard {
+        running.interrupt(TaskId::from_u128(u128::from_be_bytes(task)));
+    }
+    heard
+}
+
+/// Ends this process and what user code left running in its group.
+fn end_everything() -> ! {
+    let _ = rustix::process::kill_current_process_group(Signal::KILL);
+    std::process::exit(0)
+}

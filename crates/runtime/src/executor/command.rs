@@ -1,0 +1,262 @@
+//! The program that runs commands, as any other task runs: in an executor, with its lease, its process
+//! group and its log. An executor runs one command and goes; what the command left running goes with it.
+//!
+//! The function is `command:NAME`, whatever the name; its one argument is a [`CommandLine`]. A command
+//! that exits with 0 gives a [`CommandEnd`]; any other end is a failure with the same as its payload.
+
+use super::{Instance, Invocation, Program, Reply, context};
+use crate::executor::process::signal_name;
+use marline_channel::{CancelToken, oneshot};
+use marline_core::error::{Error, Failure};
+use marline_core::payload::Payload;
+use marline_core::spec::COMMAND_SCHEME;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, VecDeque};
+use std::io::Write;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::thread;
+
+/// What a worker provides that runs commands.
+pub(crate) const PROVIDES: &str = "command:*";
+/// The latest bytes of a command's output, and of its errors, that are part of how it ended.
+pub const MAX_OUTPUT_BYTES: usize = 1 << 20;
+/// The same for a command that failed: errors are small, the log has the rest.
+pub const MAX_FAILED_OUTPUT_BYTES: usize = 16 << 10;
+
+/// A command to be run.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct CommandLine {
+    /// The program, found as a shell finds it, and its arguments.
+    pub argv: Vec<String>,
+    /// Variables beside those of the worker.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    /// The folder it runs in; the worker's own if there is none.
+    #[serde(default)]
+    pub cwd: Option<String>,
+    /// What it reads; nothing if there is none.
+    #[serde(default, with = "serde_bytes")]
+    pub stdin: Option<Vec<u8>>,
+}
+
+/// How a command ended.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct CommandEnd {
+    /// Its exit status, if it exited.
+    pub code: Option<i32>,
+    /// The signal that ended it, if one did.
+    pub signal: Option<i32>,
+    /// What it printed: the latest [`MAX_OUTPUT_BYTES`].
+    #[serde(with = "serde_bytes")]
+    pub stdout: Vec<u8>,
+    /// What it printed as errors: the latest [`MAX_OUTPUT_BYTES`].
+    #[serde(with = "serde_bytes")]
+    pub stderr: Vec<u8>,
+    /// How many bytes of both are left out.
+    pub left_out: u64,
+}
+
+impl CommandLine {
+    /// The name of the function that runs it: the program's, without its folder.
+    pub fn function(&self) -> String {
+        let program = self.argv.first().map_or("", String::as_str);
+        let name = program.rsplit('/').next().unwrap_or_default();
+        let name: String = name.chars().take(64).collect();
+        format!("{COMMAND_SCHEME}:{name}")
+    }
+
+    /// The arguments of the task that runs it.
+    pub fn encode(&self) -> Result<Payload, Error> {
+        let bytes = rmp_serde::to_vec_named(&(self,));
+        let bytes = bytes.map_err(|error| Error::invalid(format!("a command line: {error}")))?;
+        Ok(Payload::message_pack(bytes))
+    }
+
+    fn decode(payload: &Payload) -> Result<CommandLine, Error> {
+        let decoded = rmp_serde::from_slice::<(CommandLine,)>(&payload.inline);
+        let (line,) = decoded.map_err(|error| {
+            Error::invalid(format!(
+                "the argument of a command is a map with argv, and env, cwd and stdin if wanted: {error}"
+            ))
+        })?;
+        if line.argv.is_empty() {
+            return Err(Error::invalid("a command has no program: argv is empty"));
+        }
+        Ok(line)
+    }
+}
+
+impl CommandEnd {
+    /// How it ended, from a task's result or its error's payload.
+    pub fn decode(payload: &Payload) -> Result<CommandEnd, Error> {
+        rmp_serde::from_slice(&payload.inline)
+            .map_err(|error| Error::invalid(format!("this is not how a command ended: {error}")))
+    }
+
+    fn encode(&self) -> Payload {
+        let bytes = rmp_serde::to_vec_named(self).expect("a Vec has room");
+        Payload::message_pack(bytes)
+    }
+
+    fn into_reply(mut self, program: &str) -> Result<Reply, Error> {
+        if self.code == Some(0) {
+            return Ok(Reply { values: vec![self.encode().into()], kept: Vec::new() });
+        }
+        let words = match (self.code, self.signal) {
+            (Some(code), _) => format!("{program:?} exited with status {code}"),
+            (None, Some(signal)) => {
+                format!("{program:?} was killed by signal {signal} ({})", signal_name(signal))
+            }
+            (None, None) => format!("{program:?} is gone"),
+        };
+        for output in [&mut self.stdout, &mut self.stderr] {
+            let over = output.len().saturating_sub(MAX_FAILED_OUTPUT_BYTES);
+            output.drain(..over);
+            self.left_out += over as u64;
+        }
+        let traceback = String::from_utf8_lossy(&self.stderr).into_owned();
+        let payload = Some(self.encode());
+        Err(Error::failed(words, Failure { class: "CommandFailed".into(), traceback, payload }))
+    }
+}
+
+/// See the [module](self).
+pub(crate) struct Commands;
+
+impl Program for Commands {
+    fn provides(&self) -> Vec<String> {
+        vec![PROVIDES.into()]
+    }
+
+    fn run(&self, invocation: &Invocation) -> Result<Reply, Error> {
+        let line = CommandLine::decode(&invocation.args)?;
+        let program = line.argv[0].clone();
+        run(line)?.into_reply(&program)
+    }
+
+    fn construct(&self, invocation: &Invocation) -> Result<Arc<dyn Instance>, Error> {
+        Err(Error::unsupported(format!("{:?} is a command, not an actor", &*invocation.name)))
+    }
+}
+
+fn run(line: CommandLine) -> Result<CommandEnd, Error> {
+    let cannot = |error: std::io::Error| {
+        let program = &line.argv[0];
+        let failure = Failure { class: "CommandFailed".into(), ..Failure::default() };
+        Error::failed(format!("{program:?} could not be started: {error}"), failure)
+    };
+    let mut command = Command::new(&line.argv[0]);
+    command.args(&line.argv[1..]).envs(&line.env).env_remove(super::child::VARIABLE);
+    if let Some(folder) = &line.cwd {
+        command.current_dir(folder);
+    }
+    let context = context().expect("it runs as a task");
+    command.env("MARLINE_TASK", context.task.to_string());
+    command.env("MARLINE_ATTEMPT", context.attempt.to_string());
+    if !context.gpus.is_empty() {
+        let gpus: Vec<String> = context.gpus.iter().map(u32::to_string).collect();
+        command.env("CUDA_VISIBLE_DEVICES", gpus.join(","));
+    }
+    command.stdin(if line.stdin.is_some() { Stdio::piped() } else { Stdio::null() });
+    let mut child =
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(cannot)?;
+    let process = pidfd_open(Pid::from_child(&child), PidfdFlags::empty());
+    let process = Arc::new(process.map_err(|errno| cannot(errno.into()))?);
+    if let (Some(mut pipe), Some(input)) = (child.stdin.take(), line.stdin.clone()) {
+        // A command that does not read it ends all the same.
+        thread::spawn(move || pipe.write_all(&input));
+    }
+    let _running = stop_when_asked(process.clone(), context.cancel);
+    let mut stdout = Output::new(OwnedFd::from(child.stdout.take().expect("it is piped")));
+    let mut stderr = Output::new(OwnedFd::from(child.stderr.take().expect("it is piped")));
+    attend(&process, &mut stdout, &mut stderr);
+    let status = child.wait().map_err(cannot)?;
+    Ok(end(status, stdout, stderr))
+}
+
+/// Asks the command to stop when its task is cancelled, until what it gives is dropped.
+fn stop_when_asked(process: Arc<OwnedFd>, cancel: CancelToken) -> oneshot::Sender<()> {
+    let (running, ended) = oneshot::oneshot::<()>();
+    thread::spawn(move || {
+        let mut ended = ended;
+        let _ = ended.recv().cancel(&cancel).wait();
+        if cancel.is_cancelled() {
+            let _ = pidfd_send_signal(&*process, Signal::TERM);
+        }
+    });
+    running
+}
+
+/// Reads what the command prints until it has ended. What others that it started print after that is
+/// not waited for.
+fn attend(process: &OwnedFd, stdout: &mut Output, stderr: &mut Output) {
+    loop {
+        let pipes = [&*stdout, &*stderr].into_iter().filter_map(|output| output.pipe.as_ref());
+        let descriptors = std::iter::once(process).chain(pipes);
+        let mut fds: Vec<PollFd<'_>> =
+            descriptors.map(|descriptor| PollFd::new(descriptor, PollFlags::IN)).collect();
+        let ended = match poll(&mut fds, None) {
+            Ok(_) => !fds[0].revents().is_empty(),
+            Err(rustix::io::Errno::INTR) => continue,
+            Err(_) => return,
+        };
+        // What has nothing to say is read without blocking.
+        stdout.read(&mut std::io::stdout());
+        stderr.read(&mut std::io::stderr());
+        if ended {
+            return;
+        }
+    }
+}
+
+/// One of a command's outputs: the latest of it is kept, all of it is passed on to the log.
+struct Output {
+    /// Nothing when it has ended.
+    pipe: Option<OwnedFd>,
+    kept: VecDeque<u8>,
+    left_out: u64,
+}
+
+impl Output {
+    fn new(pipe: OwnedFd) -> Output {
+        // What cannot be read without blocking would be read until its end, which is safe.
+        let _ = rustix::io::ioctl_fionbio(&pipe, true);
+        Output { pipe: Some(pipe), kept: VecDeque::new(), left_out: 0 }
+    }
+
+    /// Reads what is there.
+    fn read(&mut self, log: &mut impl Write) {
+        let mut buffer = [0; 16 << 10];
+        while let Some(pipe) = &self.pipe {
+            match rustix::io::read(pipe.as_fd(), &mut buffer) {
+                Ok(0) => self.pipe = None,
+                Ok(count) => {
+                    let _ = log.write_all(&buffer[..count]);
+                    self.kept.extend(&buffer[..count]);
+                    let over = self.kept.len().saturating_sub(MAX_OUTPUT_BYTES);
+                    self.kept.drain(..over);
+                    self.left_out += over as u64;
+                }
+                Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::AGAIN) => break,
+                Err(_) => self.pipe = None,
+            }
+        }
+        let _ = log.flush();
+    }
+}
+
+fn end(status: ExitStatus, stdout: Output, stderr: Output) -> CommandEnd {
+    CommandEnd {
+        code: status.code(),
+        signal: status.signal(),
+        left_out: stdout.left_out + stderr.left_out,
+        stdout: stdout.kept.into(),
+        stderr: stderr.kept.into(),
+    }
+}

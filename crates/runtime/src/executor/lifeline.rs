@@ -1,0 +1,173 @@
+//! The file that a worker shares with its executors. It says until when they may act, and it is locked
+//! for as long as any of them lives.
+//!
+//! *Until when.* The worker writes when its lease ends, on the clock of the machine; every executor has a
+//! thread that reads it and ends the executor past it. So a worker that is frozen leaves no live executors
+//! behind when its lease is over.
+//!
+//! *As long as any lives.* A lock of `flock` belongs to the open file, which the worker passes on to its
+//! executors: it is free when the last of them is gone. Whoever can take it, a controller on the same
+//! machine, knows that nothing of that worker acts any more.
+
+use crate::clock::Clock;
+use marline_core::time::Time;
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const EXTENSION: &str = "life";
+
+/// The worker's end. The file goes with it.
+pub(crate) struct Lifeline {
+    file: File,
+    path: String,
+    written: AtomicU64,
+}
+
+impl Lifeline {
+    /// Makes one, and takes away those of workers that are gone.
+    pub fn create() -> io::Result<Lifeline> {
+        let folder = folder()?;
+        sweep(&folder);
+        let folder = folder.to_str().ok_or(io::ErrorKind::InvalidFilename)?;
+        let path = format!("{folder}/{}.{EXTENSION}", crate::new_session_id());
+        // It gets its name when it is locked: nobody finds it free before.
+        let draft = format!("{path}.draft");
+        let mut options = OpenOptions::new();
+        let file = options.read(true).write(true).create_new(true).mode(0o600).open(&draft)?;
+        file.lock_shared()?;
+        std::fs::rename(&draft, &path)?;
+        let lifeline = Lifeline { file, path, written: AtomicU64::new(0) };
+        lifeline.renew(Time::ZERO);
+        Ok(lifeline)
+    }
+
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Executors may act until then.
+    pub fn renew(&self, until: Time) {
+        let until = until.as_nanos();
+        if self.written.swap(until, Ordering::Relaxed) != until {
+            // Written twice, the second time inverted, so that a reader sees whether it is whole. If it
+            // cannot be written, executors stop too early, which is safe.
+            let mut both = [0; 16];
+            both[..8].copy_from_slice(&until.to_ne_bytes());
+            both[8..].copy_from_slice(&(!until).to_ne_bytes());
+            let _ = self.file.write_all_at(&both, 0);
+        }
+    }
+}
+
+impl Drop for Lifeline {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// Until when an executor may act, as the file says.
+pub(crate) fn until(file: &File) -> Option<Time> {
+    loop {
+        let mut both = [0; 16];
+        file.read_exact_at(&mut both, 0).ok()?;
+        let [first, second] = [0, 8].map(|at| {
+            u64::from_ne_bytes(both[at..at + 8].try_into().expect("eight bytes are eight"))
+        });
+        if first == !second {
+            return Some(Time::from_nanos(first));
+        }
+    }
+}
+
+/// Whether the time is over.
+pub(crate) fn is_over(file: &File, clock: &Clock) -> bool {
+    until(file).is_none_or(|until| clock.now() >= until)
+}
+
+/// Whether everything that shared the file at `path` is gone: then it is taken away. `None` if that
+/// cannot be known here.
+pub(crate) fn is_free(path: &Path) -> Option<bool> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        // Only its own worker takes it away, when it ends in good order, and whoever saw it free.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Some(true),
+        Err(_) => return None,
+    };
+    match file.try_lock() {
+        Ok(()) => {
+            let _ = std::fs::remove_file(path);
+            Some(true)
+        }
+        Err(TryLockError::WouldBlock) => Some(false),
+        Err(TryLockError::Error(_)) => None,
+    }
+}
+
+/// Where this user's files for running processes are: private to the user, gone after a restart of the
+/// machine.
+pub(crate) fn folder() -> io::Result<PathBuf> {
+    let user = rustix::process::getuid().as_raw();
+    let folder = match std::env::var_os("XDG_RUNTIME_DIR") {
+        Some(runtime) if !runtime.is_empty() => Path::new(&runtime).join("marline"),
+        _ => std::env::temp_dir().join(format!("marline-{user}")),
+    };
+    DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+    let owner = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(&folder)?);
+    if owner != user {
+        return Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            format!("{} belongs to another user: set XDG_RUNTIME_DIR", folder.display()),
+        ));
+    }
+    Ok(folder)
+}
+
+fn sweep(folder: &Path) {
+    let Ok(entries) = std::fs::read_dir(folder) else { return };
+    for entry in entries.flatten() {
+        if entry.path().extension().is_some_and(|extension| extension == EXTENSION) {
+            is_free(&entry.path());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_free_only_when_everybody_who_shared_it_is_gone() {
+        let lifeline = Lifeline::create().unwrap();
+        let path = Path::new(lifeline.path()).to_owned();
+        assert_eq!(is_free(&path), Some(false));
+        let shared = lifeline.file().try_clone().unwrap();
+        // A worker that was killed: the file stays, and somebody shares it still.
+        let name = path.with_extension("kept");
+        std::fs::rename(&path, &name).unwrap();
+        drop(lifeline);
+        assert_eq!(is_free(&name), Some(false));
+        drop(shared);
+        assert_eq!(is_free(&name), Some(true));
+        assert!(!name.exists(), "whoever sees it free takes it away");
+    }
+
+    #[test]
+    fn executors_read_what_the_worker_writes() {
+        let (lifeline, clock) = (Lifeline::create().unwrap(), Clock::new());
+        assert!(is_over(lifeline.file(), &clock), "nothing was granted yet");
+        let later = clock.now() + std::time::Duration::from_secs(60);
+        lifeline.renew(later);
+        let shared = lifeline.file().try_clone().unwrap();
+        assert_eq!(until(&shared), Some(later));
+        assert!(!is_over(&shared, &clock));
+        lifeline.renew(clock.now());
+        assert!(is_over(&shared, &clock));
+    }
+}

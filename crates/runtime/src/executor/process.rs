@@ -1,0 +1,485 @@
+//! Executors as processes, seen from their worker: started, spoken to, listened to, ended, and seen to
+//! be dead.
+//!
+//! An executor leads a process group of its own. Ending it ends the group, so nothing that user code
+//! started in it is left behind. Its death is what the kernel says, not the end of its socket, which
+//! processes that user code started may share; what it had said before is heard first, and only then is
+//! the worker told.
+
+use super::child::{DESCRIPTORS, VARIABLE};
+use super::lifeline::Lifeline;
+use super::log::{Logs, Source};
+use super::run::Command;
+use super::wire::{decode_said, encode_command, next_frame};
+use crate::net::io;
+use crate::node::Node;
+use bytes::BytesMut;
+use marline_core::error::{Error, Ran};
+use marline_core::id::TaskId;
+use marline_core::message::{End, FromWorker, Instance, Try};
+use marline_core::worker::{CallEnd, Event, ExecutorId};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use std::collections::VecDeque;
+use std::io::{ErrorKind, IoSlice, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+use tokio::net::unix::pipe;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Notify;
+
+/// How long an executor may take until it says that it is up.
+const START_PATIENCE: Duration = Duration::from_secs(60);
+
+/// What the executors of one worker have in common.
+pub(crate) struct Launch {
+    pub lifeline: Arc<Lifeline>,
+    pub logs: Arc<Logs>,
+    /// The most memory one may take.
+    pub memory: Option<u64>,
+    /// Whether what they print is passed on to this process's standard error.
+    pub pass_on: bool,
+    /// How many there are that are not seen to be dead.
+    pub alive: Arc<AtomicUsize>,
+}
+
+/// The worker's end of an executor. It lives until it is killed, or dies.
+pub(crate) struct Handle {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    socket: tokio::net::UnixStream,
+    /// What the socket had no room for.
+    backlog: Mutex<VecDeque<u8>>,
+    backlogged: Notify,
+    control: UnixStream,
+    life: Mutex<Life>,
+    /// What it runs, as far as its output is concerned.
+    source: Mutex<Option<Source>>,
+    /// It has said that it is up.
+    ready: AtomicBool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Life {
+    Starting,
+    Up(Pid),
+    /// It was killed, or is to be as soon as it is up.
+    Killed,
+}
+
+impl Handle {
+    /// Starts an executor of this runtime.
+    pub fn spawn(
+        node: Weak<Node>,
+        worker: usize,
+        executor: ExecutorId,
+        runtime: &str,
+        launch: Arc<Launch>,
+    ) -> std::io::Result<Handle> {
+        let (socket, theirs) = UnixStream::pair()?;
+        let (control, their_control) = UnixStream::pair()?;
+        socket.set_nonblocking(true)?;
+        control.set_nonblocking(true)?;
+        let memory = launch.memory.unwrap_or(0);
+        let variable = format!("{}:{memory}:{runtime}", std::process::id());
+        let guard = io().enter();
+        let shared = Arc::new(Shared {
+            socket: tokio::net::UnixStream::from_std(socket)?,
+            backlog: Mutex::default(),
+            backlogged: Notify::new(),
+            control,
+            life: Mutex::new(Life::Starting),
+            source: Mutex::default(),
+            ready: AtomicBool::new(false),
+        });
+        drop(guard);
+        launch.alive.fetch_add(1, Ordering::Relaxed);
+        let minder = Minder { node, worker, executor, launch, shared: shared.clone() };
+        io().spawn(minder.run(variable, theirs, their_control));
+        Ok(Handle { shared })
+    }
+
+    /// Tells it to do something. Does not block: what has no room goes when there is.
+    pub fn send(&self, command: Command) {
+        let source = match &command {
+            Command::Run { spec, attempt, .. } => {
+                Some(Source::Task(Try { task: spec.id, attempt: *attempt }))
+            }
+            Command::Construct { spec, epoch, .. } => {
+                Some(Source::Actor(Instance { actor: spec.id, epoch: *epoch }))
+            }
+            Command::Call { .. } => None, // Its actor's.
+        };
+        if let Some(source) = source {
+            *self.shared.source.lock().expect("nothing panics under it") = Some(source);
+        }
+        self.shared.write(&encode_command(command));
+    }
+
+    pub fn interrupt(&self, task: TaskId) {
+        // If there is no room, it has been asked to stop thousands of times.
+        let _ = (&self.shared.control).write(&task.as_u128().to_be_bytes());
+    }
+
+    /// Ends it, and everything it left in its group.
+    pub fn kill(&self) {
+        self.shared.kill();
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.shared.kill();
+    }
+}
+
+impl Shared {
+    fn write(&self, frame: &[u8]) {
+        let mut backlog = self.backlog.lock().expect("nothing panics under it");
+        let mut rest = frame;
+        while backlog.is_empty() && !rest.is_empty() {
+            match self.socket.try_write(rest) {
+                Ok(count) => rest = &rest[count..],
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(_) => return, // It is gone; that is seen elsewhere.
+            }
+        }
+        if !rest.is_empty() {
+            backlog.extend(rest);
+            drop(backlog);
+            self.backlogged.notify_one();
+        }
+    }
+
+    /// Writes what the socket had no room for, whenever there is some.
+    async fn write_backlog(&self) {
+        loop {
+            self.backlogged.notified().await;
+            loop {
+                if self.socket.writable().await.is_err() {
+                    return;
+                }
+                let mut backlog = self.backlog.lock().expect("nothing panics under it");
+                match self.socket.try_write(backlog.as_slices().0) {
+                    Ok(count) => drop(backlog.drain(..count)),
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
+                    Err(_) => return,
+                }
+                if backlog.is_empty() {
+                    break;
+                }
+            }
+        }
+    }
+
+    fn kill(&self) {
+        let mut life = self.life.lock().expect("nothing panics under it");
+        if let Life::Up(group) = std::mem::replace(&mut *life, Life::Killed) {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+    }
+
+    /// Over when it should have said that it is up, and has not; never otherwise.
+    async fn too_late(&self) {
+        tokio::time::sleep(START_PATIENCE).await;
+        if self.ready.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    fn source(&self) -> Option<Source> {
+        *self.source.lock().expect("nothing panics under it")
+    }
+}
+
+/// Minds one executor from its start until it is seen to be dead.
+struct Minder {
+    node: Weak<Node>,
+    worker: usize,
+    executor: ExecutorId,
+    launch: Arc<Launch>,
+    shared: Arc<Shared>,
+}
+
+impl Minder {
+    async fn run(self, variable: String, theirs: UnixStream, control: UnixStream) {
+        let executor = self.executor;
+        let event = match self.start(variable, theirs, control) {
+            Ok((child, output)) => {
+                let error = self.attend(child, output).await;
+                Event::ExecutorDied { executor, error }
+            }
+            Err(error) if is_for_now(&error) => Event::ExecutorRefused { executor },
+            Err(error) => {
+                let words = format!("an executor could not be started: {error}");
+                Event::ExecutorDied { executor, error: Error::unavailable(Ran::No, words) }
+            }
+        };
+        self.launch.alive.fetch_sub(1, Ordering::Release);
+        self.tell(event);
+    }
+
+    fn tell(&self, event: Event) {
+        if let Some(node) = self.node.upgrade() {
+            node.executor_said(self.worker, event);
+        }
+    }
+
+    fn start(
+        &self,
+        variable: String,
+        theirs: UnixStream,
+        control: UnixStream,
+    ) -> std::io::Result<(Child, pipe::Receiver)> {
+        let (output, prints) = std::io::pipe()?;
+        let mut command = std::process::Command::new(std::env::current_exe()?);
+        command.args(std::env::args_os().skip(1)).env(VARIABLE, variable).process_group(0);
+        command.stdin(Stdio::from(OwnedFd::from(theirs)));
+        command.stdout(prints.try_clone()?).stderr(prints);
+        let child = command.spawn()?;
+        drop(command);
+        let group = pid(&child);
+        let mut life = self.shared.life.lock().expect("nothing panics under it");
+        match *life {
+            Life::Killed => drop(kill_process_group(group, Signal::KILL)),
+            Life::Starting | Life::Up(_) => *life = Life::Up(group),
+        }
+        drop(life);
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        let descriptors = [control.as_fd(), self.launch.lifeline.file().as_fd()];
+        ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
+        // If it cannot be sent, the executor has died, which is seen next.
+        let _ = sendmsg(
+            &self.shared.socket,
+            &[IoSlice::new(b"!")],
+            &mut ancillary,
+            SendFlags::NOSIGNAL,
+        );
+        Ok((child, pipe::Receiver::from_owned_fd(OwnedFd::from(output))?))
+    }
+
+    /// Listens to it until it is dead, and says how it died.
+    async fn attend(&self, mut child: Child, output: pipe::Receiver) -> Error {
+        let group = pid(&child);
+        let mut ears = Ears { minder: self, output, read: BytesMut::new() };
+        let mut late = false;
+        tokio::select! {
+            () = death(group) => {}
+            () = self.shared.write_backlog() => {}
+            () = ears.listen() => {}
+            () = self.shared.too_late() => late = true,
+        }
+        self.shared.kill();
+        death(group).await;
+        // Not waited for yet, so its group's number is nobody else's.
+        let _ = kill_process_group(group, Signal::KILL);
+        let status = child.wait();
+        ears.hear_the_rest();
+        let words = if late {
+            format!(
+                "an executor did not say that it is up within {START_PATIENCE:?}: does the program \
+                 come to `Worker::join` or `Worker::run` when it is started again?"
+            )
+        } else {
+            how(status.ok())
+        };
+        let last = self.shared.source().and_then(|source| self.launch.logs.last_words(source));
+        let last = last.map_or(String::new(), |last| format!("; its last words: {last}"));
+        Error::unavailable(Ran::Maybe, words + &last)
+    }
+}
+
+/// What is heard of an executor: what it says on its socket, and what it prints.
+struct Ears<'a> {
+    minder: &'a Minder,
+    output: pipe::Receiver,
+    read: BytesMut,
+}
+
+impl Ears<'_> {
+    /// Listens until it says nothing more, or nonsense.
+    async fn listen(&mut self) {
+        let mut prints = true;
+        loop {
+            tokio::select! {
+                biased;
+                readable = self.output.readable(), if prints => {
+                    prints = readable.is_ok() && self.hear_prints();
+                }
+                readable = self.minder.shared.socket.readable() => {
+                    if readable.is_err() || !self.hear() {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// What it said or printed before it died.
+    fn hear_the_rest(&mut self) {
+        self.hear();
+        self.hear_prints();
+    }
+
+    /// Reads what it says, as far as it has come. Says whether there may be more.
+    fn hear(&mut self) -> bool {
+        loop {
+            match self.minder.shared.socket.try_read_buf(&mut self.read) {
+                Ok(0) => return false,
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return true,
+                Err(_) => return false,
+            }
+            loop {
+                match next_frame(&mut self.read) {
+                    Ok(Some(frame)) => match decode_said(frame) {
+                        Ok(message) => self.heard(message),
+                        Err(_) => return false,
+                    },
+                    Ok(None) => break,
+                    Err(_) => return false,
+                }
+            }
+        }
+    }
+
+    /// Reads what it prints, as far as it has come. Says whether there may be more.
+    fn hear_prints(&mut self) -> bool {
+        let mut buffer = [0; 16 << 10];
+        loop {
+            match self.output.try_read(&mut buffer) {
+                Ok(0) => return false,
+                Ok(count) => self.printed(&buffer[..count]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return true,
+                Err(_) => return false,
+            }
+        }
+    }
+
+    fn printed(&self, bytes: &[u8]) {
+        let launch = &self.minder.launch;
+        if let Some(source) = self.minder.shared.source() {
+            launch.logs.push(source, bytes);
+        }
+        if launch.pass_on {
+            let _ = std::io::stderr().write_all(bytes);
+        }
+    }
+
+    fn heard(&mut self, message: FromWorker) {
+        let executor = self.minder.executor;
+        let event = match message {
+            FromWorker::Joined => {
+                self.minder.shared.ready.store(true, Ordering::Relaxed);
+                Event::ExecutorReady { executor }
+            }
+            FromWorker::Ended { attempt, end, kept, .. } => {
+                let outcome = match end {
+                    End::Finished(values) => Ok(values),
+                    End::Failed(error) | End::Lost(error) => Err(error),
+                    End::Cancelled => Err(Error::cancelled("it stopped as asked")),
+                };
+                // What it printed before it ended is its own.
+                self.hear_prints();
+                let end = CallEnd { outcome, kept };
+                match self.minder.shared.source() {
+                    Some(Source::Actor(_)) => {
+                        Event::CallFinished { executor, call: attempt.task, end }
+                    }
+                    Some(Source::Task(_)) | None => {
+                        Event::RunEnded { executor, task: attempt.task, end }
+                    }
+                }
+            }
+            FromWorker::ActorReady { .. } => Event::Constructed { executor, result: Ok(()) },
+            FromWorker::ActorFailed { error, .. } => {
+                self.hear_prints();
+                Event::Constructed { executor, result: Err(error) }
+            }
+            FromWorker::Blocked { .. } => Event::Blocked { executor },
+            FromWorker::Resumed { .. } => Event::Resumed { executor },
+            FromWorker::Dropped { things, .. } => Event::Dropped { executor, things },
+            FromWorker::Refused { .. }
+            | FromWorker::Started { .. }
+            | FromWorker::ActorDied { .. }
+            | FromWorker::ActorDestroyed { .. }
+            | FromWorker::Watch { .. }
+            | FromWorker::ActorRefused { .. }
+            | FromWorker::Entrust { .. }
+            | FromWorker::CallsEnded(_)
+            | FromWorker::Draining
+            | FromWorker::Leaving => return, // Not an executor's to say.
+        };
+        self.minder.tell(event);
+    }
+}
+
+/// Over when a child of this process has ended; it is not waited for yet.
+async fn death(child: Pid) {
+    let mut children = signal(SignalKind::child()).expect("signals can be waited for");
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    // Looked at after the signal is waited for, so that none is missed.
+    while let Ok(None) = waitid(WaitId::Pid(child), options) {
+        children.recv().await;
+    }
+}
+
+fn pid(child: &Child) -> Pid {
+    Pid::from_child(child)
+}
+
+/// Whether starting a process failed for want of something that may come back.
+fn is_for_now(error: &std::io::Error) -> bool {
+    use rustix::io::Errno;
+    let passing = [Errno::AGAIN, Errno::NOMEM, Errno::MFILE, Errno::NFILE];
+    error
+        .raw_os_error()
+        .is_some_and(|code| passing.iter().any(|errno| errno.raw_os_error() == code))
+}
+
+/// How a process ended, in words.
+pub(crate) fn how(status: Option<ExitStatus>) -> String {
+    let Some(status) = status else { return "the executor is gone".into() };
+    match (status.signal(), status.code()) {
+        (Some(9), _) => "the executor was killed by signal 9 (SIGKILL): by somebody, or by the \
+                         kernel for want of memory"
+            .into(),
+        (Some(signal), _) => {
+            let name = signal_name(signal);
+            format!("the executor was killed by signal {signal} ({name})")
+        }
+        (None, Some(code)) => format!("the executor exited with status {code}"),
+        (None, None) => "the executor is gone".into(),
+    }
+}
+
+/// What a signal is called, where it ends processes often enough to be known by name.
+pub(crate) fn signal_name(signal: i32) -> &'static str {
+    let names = [
+        (Signal::HUP, "SIGHUP"),
+        (Signal::INT, "SIGINT"),
+        (Signal::QUIT, "SIGQUIT"),
+        (Signal::ILL, "SIGILL"),
+        (Signal::ABORT, "SIGABRT"),
+        (Signal::BUS, "SIGBUS"),
+        (Signal::FPE, "SIGFPE"),
+        (Signal::KILL, "SIGKILL"),
+        (Signal::SEGV, "SIGSEGV"),
+        (Signal::PIPE, "SIGPIPE"),
+        (Signal::TERM, "SIGTERM"),
+        (Signal::XCPU, "SIGXCPU"),
+        (Signal::XFSZ, "SIGXFSZ"),
+        (Signal::SYS, "SIGSYS"),
+    ];
+    let known = names.iter().find(|(known, _)| known.as_raw() == signal);
+    known.map_or("a signal", |(_, name)| name)
+}

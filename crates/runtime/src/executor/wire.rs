@@ -1,0 +1,164 @@
+//! What a worker and an executor that is a process say to each other: the same messages as between a
+//! controller and a worker, without a link. Each is preceded by its length, four bytes, big-endian.
+//!
+//! To the executor: `assign_task`, `instantiate_actor`, `execute_actor_method`. From it: `joined` when
+//! it is up, `attempt_ended` for tasks and calls, `actor_ready` or `actor_failed`, and `blocked`,
+//! `resumed`, `dropped`.
+
+use super::run::{Command, Said};
+use crate::net::MAX_MESSAGE_BYTES;
+use crate::wire::convert;
+use crate::wire::frame::Direction;
+use crate::wire::message::Message;
+use crate::wire::v1;
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use marline_core::error::Error;
+use marline_core::id::ActorEpoch;
+use marline_core::message::{End, FromWorker, ShapeId, ToWorker};
+use prost::Message as _;
+use std::time::Duration;
+
+const LENGTH_BYTES: usize = 4;
+
+fn encode(message: Message) -> Vec<u8> {
+    let wire = convert::encode_message(message);
+    let length = wire.encoded_len();
+    let mut frame = Vec::with_capacity(LENGTH_BYTES + length);
+    frame.put_u32(u32::try_from(length).expect("payloads are bounded far below 4 GiB"));
+    wire.encode(&mut frame).expect("a Vec has room");
+    frame
+}
+
+/// What an executor is told, as it travels.
+pub(super) fn encode_command(command: Command) -> Vec<u8> {
+    encode(Message::ToWorker(match command {
+        Command::Run { spec, attempt, values, grant } => {
+            ToWorker::Assign { spec, attempt, values, shape: ShapeId(0), grant: Some(grant) }
+        }
+        Command::Construct { spec, epoch, values, grant } => {
+            ToWorker::Instantiate { spec, epoch, values, grant }
+        }
+        // The executor knows which life of its actor it is.
+        Command::Call { spec, attempt, values } => {
+            ToWorker::Execute { spec, attempt, epoch: ActorEpoch(0), values }
+        }
+    }))
+}
+
+/// What an executor is told.
+pub(super) fn decode_command(frame: Bytes) -> Result<Command, Error> {
+    let wire = decode(frame)?;
+    match convert::decode_message(wire, Direction::ControllerToWorker)? {
+        Message::ToWorker(ToWorker::Assign { spec, attempt, values, shape: _, grant }) => {
+            Ok(Command::Run { spec, attempt, values, grant: grant.unwrap_or_default() })
+        }
+        Message::ToWorker(ToWorker::Instantiate { spec, epoch, values, grant }) => {
+            Ok(Command::Construct { spec, epoch, values, grant })
+        }
+        Message::ToWorker(ToWorker::Execute { spec, attempt, epoch: _, values }) => {
+            Ok(Command::Call { spec, attempt, values })
+        }
+        message => Err(Error::invalid(format!("this is not said to an executor: {message:?}"))),
+    }
+}
+
+/// The executor is up.
+pub(super) fn encode_ready() -> Vec<u8> {
+    encode(Message::FromWorker(FromWorker::Joined))
+}
+
+/// What an executor says, as it travels.
+pub(super) fn encode_said(said: Said) -> Vec<u8> {
+    encode(Message::FromWorker(match said {
+        Said::RunEnded { attempt, end } | Said::CallFinished { attempt, end } => {
+            let (kept, ran_for, next) = (end.kept, Duration::ZERO, None);
+            let end = match end.outcome {
+                Ok(values) => End::Finished(values),
+                Err(error) => End::Failed(error.bounded()),
+            };
+            FromWorker::Ended { attempt, end, kept, ran_for, next }
+        }
+        Said::Constructed { instance, result: Ok(()) } => FromWorker::ActorReady { instance },
+        Said::Constructed { instance, result: Err(error) } => {
+            FromWorker::ActorFailed { instance, error: error.bounded() }
+        }
+    }))
+}
+
+/// What an executor says.
+pub(super) fn decode_said(frame: Bytes) -> Result<FromWorker, Error> {
+    match convert::decode_message(decode(frame)?, Direction::WorkerToController)? {
+        Message::FromWorker(message) => Ok(message),
+        message => Err(Error::invalid(format!("this is not said by an executor: {message:?}"))),
+    }
+}
+
+fn decode(frame: Bytes) -> Result<v1::Message, Error> {
+    v1::Message::decode(frame).map_err(|error| Error::invalid(format!("a broken message: {error}")))
+}
+
+/// Takes the first whole frame off what was read.
+pub(super) fn next_frame(read: &mut BytesMut) -> Result<Option<Bytes>, Error> {
+    if read.len() < LENGTH_BYTES {
+        return Ok(None);
+    }
+    let length = (&read[..LENGTH_BYTES]).get_u32() as usize;
+    if length > MAX_MESSAGE_BYTES {
+        return Err(Error::too_large(format!(
+            "a message of {length} bytes, the limit is {MAX_MESSAGE_BYTES} (MAX_MESSAGE_BYTES)"
+        )));
+    }
+    if read.len() < LENGTH_BYTES + length {
+        read.reserve(LENGTH_BYTES + length - read.len());
+        return Ok(None);
+    }
+    read.advance(LENGTH_BYTES);
+    Ok(Some(read.split_to(length).freeze()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use marline_core::id::{ActorId, Attempt, TaskId};
+    use marline_core::message::{Instance, Try};
+    use marline_core::worker::CallEnd;
+
+    fn only_frame(bytes: Vec<u8>) -> Bytes {
+        let mut read = BytesMut::new();
+        let (last, rest) = bytes.split_last().unwrap();
+        for byte in rest {
+            read.put_u8(*byte);
+            assert_eq!(next_frame(&mut read).unwrap(), None, "it is not whole yet");
+        }
+        read.put_u8(*last);
+        let frame = next_frame(&mut read).unwrap().unwrap();
+        assert!(read.is_empty());
+        frame
+    }
+
+    #[test]
+    fn frames_come_whole_however_they_are_cut() {
+        assert_eq!(decode_said(only_frame(encode_ready())).unwrap(), FromWorker::Joined);
+    }
+
+    #[test]
+    fn what_an_executor_says_arrives() {
+        let attempt = Try { task: TaskId::from_u128(1), attempt: Attempt(2) };
+        let end = CallEnd { outcome: Err(Error::not_found("no such key")), kept: Vec::new() };
+        let said = decode_said(only_frame(encode_said(Said::RunEnded { attempt, end }))).unwrap();
+        let FromWorker::Ended { attempt: same, end: End::Failed(error), .. } = said else {
+            panic!("{said:?}")
+        };
+        assert_eq!((same, error.message()), (attempt, "no such key"));
+        let instance = Instance { actor: ActorId::from_u128(7), epoch: ActorEpoch(3) };
+        let said = Said::Constructed { instance, result: Ok(()) };
+        let said = decode_said(only_frame(encode_said(said))).unwrap();
+        assert_eq!(said, FromWorker::ActorReady { instance });
+    }
+
+    #[test]
+    fn a_length_beyond_the_limit_is_refused_before_anything_is_read() {
+        let mut read = BytesMut::from(&u32::MAX.to_be_bytes()[..]);
+        assert!(next_frame(&mut read).unwrap_err().message().contains("MAX_MESSAGE_BYTES"));
+    }
+}

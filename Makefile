@@ -60,7 +60,7 @@ bench-channels: ## the channel benchmark against ten rivals; writes target/bench
 	scripts/bench-channels $(ARGS)
 
 packages:
-	scripts/packages valgrind
+	scripts/packages valgrind iproute2
 
 clean: ## removes everything that was built
 	$(CARGO) clean

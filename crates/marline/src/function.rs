@@ -81,9 +81,12 @@ pub(crate) fn plain<T: Serialize>(value: T) -> Result<Payload, Error> {
 pub(crate) fn fallible<T: Serialize, E: Display>(value: Result<T, E>) -> Result<Payload, Error> {
     match value {
         Ok(value) => encode(&value),
-        Err(error) => {
-            let class = std::any::type_name::<E>().to_owned();
-            Err(Error::failed(error.to_string(), Failure { class, ..Failure::default() }))
-        }
+        Err(error) => Err(own_error(&error)),
     }
+}
+
+/// An error of the user's own.
+pub(crate) fn own_error<E: Display>(error: &E) -> Error {
+    let class = std::any::type_name::<E>().to_owned();
+    Error::failed(error.to_string(), Failure { class, ..Failure::default() })
 }

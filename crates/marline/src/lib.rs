@@ -51,7 +51,7 @@ pub use marline_runtime::core::controller::{Config, Counters, WorkerStatus};
 pub use marline_runtime::core::error::{Error, ErrorKind};
 pub use marline_runtime::core::resources::{Amount, Resources};
 pub use marline_runtime::core::spec::{ActorOptions, Budget, Lifetime, RetryOn, TaskOptions};
-pub use marline_runtime::{CommandEnd, CommandLine, Context, context};
+pub use marline_runtime::{CommandEnd, CommandLine, Context, Load, context};
 pub use process::{Controller, ControllerBuilder, Worker, WorkerBuilder};
 pub use program::{Class, Program};
 

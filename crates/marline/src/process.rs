@@ -17,7 +17,7 @@ use marline_runtime::core::controller::{Config, Counters, WorkerStatus};
 use marline_runtime::core::error::Error;
 use marline_runtime::core::lease::Terms;
 use marline_runtime::core::resources::Resources;
-use marline_runtime::{ExecutorOptions, WorkerOptions};
+use marline_runtime::{ExecutorOptions, Load, WorkerOptions};
 use std::sync::Arc;
 use std::thread::available_parallelism;
 use std::time::Duration;
@@ -51,6 +51,11 @@ impl Controller {
     /// The workers, and what is free there.
     pub fn workers(&self) -> Vec<WorkerStatus> {
         self.inner.workers()
+    }
+
+    /// What it has to remember.
+    pub fn load(&self) -> Load {
+        self.inner.load()
     }
 
     /// What happened so far.

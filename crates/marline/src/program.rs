@@ -1,6 +1,6 @@
 //! A program: the functions and actors that a worker provides, registered by name.
 
-use crate::function::{Constructor, Function, Method, fallible, plain};
+use crate::function::{Constructor, Function, Method, fallible, own_error, plain};
 use marline_runtime::core::Error;
 use marline_runtime::core::payload::Payload;
 use marline_runtime::{Instance, Invocation, Reply};
@@ -69,14 +69,38 @@ impl Program {
         T: Send + 'static,
         C: Constructor<T, Args>,
     {
-        let class = Arc::new(methods(Class { methods: BTreeMap::new() }));
+        let make = made_by(methods(Class { methods: BTreeMap::new() }));
+        let make = move |invocation: &Invocation| Ok(make(constructor.invoke(invocation)?));
+        self.actors.insert(name.into(), Box::new(make));
+        self
+    }
+
+    /// Provides an actor whose constructor may fail. It is run once; its error reaches whoever calls the
+    /// actor, and its name is free again.
+    pub fn try_actor<T, E, Args, C>(
+        mut self,
+        name: &str,
+        constructor: C,
+        methods: impl FnOnce(Class<T>) -> Class<T>,
+    ) -> Program
+    where
+        T: Send + 'static,
+        E: Display,
+        C: Function<Args, Output = Result<T, E>>,
+    {
+        let make = made_by(methods(Class { methods: BTreeMap::new() }));
         let make = move |invocation: &Invocation| {
-            let actor = Mutex::new(constructor.invoke(invocation)?);
-            Ok(Arc::new(Made { actor, class: class.clone() }) as Arc<dyn Instance>)
+            constructor.invoke(invocation)?.map(&make).map_err(|error| own_error(&error))
         };
         self.actors.insert(name.into(), Box::new(make));
         self
     }
+}
+
+/// How an actor with these methods becomes an instance.
+fn made_by<T: Send + 'static>(class: Class<T>) -> impl Fn(T) -> Arc<dyn Instance> {
+    let class = Arc::new(class);
+    move |actor| Arc::new(Made { actor: Mutex::new(actor), class: class.clone() })
 }
 
 type Call<T> = Box<dyn Fn(&mut T, &Invocation) -> Result<Payload, Error> + Send + Sync>;

@@ -26,7 +26,7 @@ pub use executor::child::serve_if_executor;
 pub use executor::command::{CommandEnd, CommandLine};
 pub use executor::{Context, Instance, Invocation, Program, Reply, context};
 pub use marline_core as core;
-pub use process::{Controller, ExecutorOptions, Worker, WorkerOptions, hostname};
+pub use process::{Controller, ExecutorOptions, Load, Worker, WorkerOptions, hostname};
 pub use signal::asked_to_end;
 
 use marline_core::id::{ActorId, ClusterId, SessionId, TaskId};

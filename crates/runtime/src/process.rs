@@ -73,6 +73,11 @@ impl Controller {
         counters.unwrap_or_default()
     }
 
+    /// What it has to remember.
+    pub fn load(&self) -> Load {
+        self.node.enter(|state, _| state.controller().map(Load::of)).unwrap_or_default()
+    }
+
     /// The workers, and what is free there.
     pub fn workers(&self) -> Vec<controller::WorkerStatus> {
         let workers = self
@@ -85,6 +90,27 @@ impl Controller {
 impl Drop for Controller {
     fn drop(&mut self) {
         self.node.close();
+    }
+}
+
+/// What a controller has to remember.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Load {
+    /// Processes that joined.
+    pub sessions: usize,
+    /// Tasks that have not ended.
+    pub pending_tasks: usize,
+    /// Objects that are kept.
+    pub objects: usize,
+    /// The bytes of their payloads.
+    pub object_bytes: usize,
+}
+
+impl Load {
+    fn of(controller: &controller::Controller) -> Load {
+        let (objects, object_bytes) = controller.kept();
+        let (sessions, pending_tasks) = (controller.session_count(), controller.pending_tasks());
+        Load { sessions, pending_tasks, objects, object_bytes }
     }
 }
 

@@ -8,6 +8,34 @@ use std::time::{Duration, Instant};
 
 struct Counter(u64);
 
+/// Writes into a file, and dies of it the first time.
+struct Diary(String);
+
+impl Diary {
+    fn write_and_die(&mut self, times: u64) -> u64 {
+        append(&self.0, "written");
+        let written = std::fs::read_to_string(&self.0).unwrap().lines().count() as u64;
+        if written < times || times == 1 {
+            std::process::abort();
+        }
+        written
+    }
+}
+
+struct Fails;
+
+impl Fails {
+    fn new(file: String) -> Result<Fails, String> {
+        append(&file, "tried");
+        Err("not today".into())
+    }
+}
+
+fn append(file: &str, line: &str) {
+    let mut file = std::fs::OpenOptions::new().append(true).create(true).open(file).unwrap();
+    file.write_all(format!("{line}\n").as_bytes()).unwrap();
+}
+
 impl Counter {
     fn add(&mut self, n: u64) -> u64 {
         self.0 += n;
@@ -64,14 +92,14 @@ fn program() -> Program {
         })
         // Appends its number to a file: what ran, and how often.
         .task("write down", |file: String, number: u64| {
-            let mut file =
-                std::fs::OpenOptions::new().append(true).create(true).open(file).unwrap();
-            file.write_all(format!("{number}\n").as_bytes()).unwrap();
+            append(&file, &number.to_string());
             number
         })
         .actor("Counter", Counter, |counter| {
             counter.method("add", Counter::add).method("pid", Counter::pid)
         })
+        .actor("Diary", Diary, |diary| diary.method("write and die", Diary::write_and_die))
+        .try_actor("Fails", Fails::new, |class| class)
 }
 
 /// A file is there with all of its content, or not at all.
@@ -98,7 +126,11 @@ fn worker_process() {
                 run = true;
                 worker
             }
-            other => panic!("no such option: {other}"),
+            "token" => worker.token("a token, since others could reach it"),
+            other => match other.strip_prefix("at=") {
+                Some(at) => worker.listen(at),
+                None => panic!("no such option: {other}"),
+            },
         };
     }
     if run {
@@ -113,15 +145,51 @@ fn worker_process() {
 /// `MARLINE_TEST_LISTEN` names.
 #[test]
 fn controller_process() {
-    let Ok(file) = std::env::var("MARLINE_TEST_LISTEN") else { return };
-    let controller = Controller::listen("127.0.0.1:0").unwrap();
-    write_atomically(&file, controller.address());
+    let Ok(words) = std::env::var("MARLINE_TEST_LISTEN") else { return };
+    let (file, at) = words.split_once(' ').unwrap();
+    let at = if at.is_empty() { "127.0.0.1:0" } else { at };
+    let controller = Controller::listen(at).unwrap();
+    write_atomically(file, controller.address());
     let _ = std::io::stdin().read_line(&mut String::new());
+}
+
+/// Not a test: a client that holds things until it is killed, and says in a file when it does.
+#[test]
+fn client_process() {
+    let Ok(words) = std::env::var("MARLINE_TEST_HOLD") else { return };
+    let (address, file) = words.split_once(' ').unwrap();
+    let client = Client::connect(address).unwrap();
+    let _held = client.actor("Counter").create((0_u64,)).unwrap();
+    let detached = client.actor("Counter").name("detached").detached().create((7_u64,)).unwrap();
+    let _nap = client.task("nap").submit::<u32>((600_000_u64,)).unwrap();
+    write_atomically(file, &detached.id().to_string());
+    let _ = std::io::stdin().read_line(&mut String::new());
+}
+
+/// A controller process, and where it listens: at `at`, or anywhere.
+pub fn start_controller(at: &str) -> (Process, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("address").display().to_string();
+    let words = format!("{file} {at}");
+    let controller = Process(again("controller_process", "MARLINE_TEST_LISTEN", &words));
+    until("the controller listens", || std::fs::exists(&file).unwrap());
+    let address = std::fs::read_to_string(&file).unwrap();
+    (controller, address)
 }
 
 /// This test binary again, as something else; it dies with its input.
 pub fn again(what: &str, variable: &str, value: &str) -> Child {
-    let mut command = Command::new(std::env::current_exe().unwrap());
+    start(Command::new(std::env::current_exe().unwrap()), what, variable, value)
+}
+
+/// The same in a network namespace.
+pub fn again_in(namespace: &str, what: &str, variable: &str, value: &str) -> Child {
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", namespace]).arg(std::env::current_exe().unwrap());
+    start(command, what, variable, value)
+}
+
+fn start(mut command: Command, what: &str, variable: &str, value: &str) -> Child {
     command.args([&format!("harness::{what}"), "--exact", "--nocapture", "--test-threads=1"]);
     command.env(variable, value);
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -175,10 +243,11 @@ pub fn parent(pid: u32) -> u32 {
 
 /// A worker process that has joined.
 pub fn start_worker(controller: &Controller, options: &[&str]) -> Process {
-    let before = controller.workers().len();
     let words: Vec<&str> = std::iter::once(controller.address()).chain(options.to_vec()).collect();
     let worker = Process(again("worker_process", "MARLINE_TEST_JOIN", &words.join(" ")));
-    until("the worker has joined", || controller.workers().len() > before);
+    until("the worker has joined", || {
+        controller.workers().iter().any(|known| known.info.pid == worker.id())
+    });
     worker
 }
 

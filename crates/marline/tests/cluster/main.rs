@@ -1,8 +1,12 @@
 //! Clusters of real processes, killed with real signals. The test binary starts itself again as whatever
 //! a test needs: see `harness.rs`.
 
+mod actors;
 mod commands;
+mod controllers;
 mod executors;
 mod harness;
 mod leases;
+mod ledger;
+mod partitions;
 mod threads;

@@ -1,7 +1,7 @@
 //! Workers whose executors are threads: losing one is losing its process.
 
-use crate::harness::{Process, again, cluster, start_worker, until};
-use marline::{Budget, Client, ErrorKind};
+use crate::harness::{cluster, start_worker, until};
+use marline::{Budget, ErrorKind};
 use std::time::{Duration, Instant};
 
 #[test]
@@ -105,24 +105,4 @@ fn a_controller_that_is_gone_ends_every_wait() {
     let error = nap.wait().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(error.may_have_run());
-}
-
-#[test]
-fn a_killed_controller_ends_every_wait() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("address").display().to_string();
-    let mut controller = Process(again("controller_process", "MARLINE_TEST_LISTEN", &file));
-    until("the controller listens", || std::fs::exists(&file).unwrap());
-    let address = std::fs::read_to_string(&file).unwrap();
-    let client = Client::connect(&address).unwrap();
-    let mut worker =
-        Process(again("worker_process", "MARLINE_TEST_JOIN", &format!("{address} threads")));
-    assert_eq!(client.task("double").submit::<u64>((4_u64,)).unwrap().wait().unwrap(), 8);
-    let nap = client.task("nap").submit::<u32>((60_000_u64,)).unwrap();
-    controller.kill();
-    let error = nap.wait().unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-    assert!(error.may_have_run());
-    assert!(worker.0.try_wait().unwrap().is_none(), "the worker waits to join again");
-    worker.kill();
 }

@@ -1,0 +1,155 @@
+//! Actors from creation to their end, in processes of their own.
+
+use crate::harness::{cluster, lives, signal, start_worker, until};
+use marline::{Amount, Budget, ErrorKind, Lifetime, Resources};
+
+#[test]
+fn an_actor_is_created_called_restarted_and_destroyed() {
+    let (controller, client) = cluster();
+    let _worker = start_worker(&controller, &[]);
+    let cpu = Resources::cpus(1);
+    let counter = client.actor("Counter").resources(cpu).max_restarts(Budget::Times(1));
+    let counter = counter.create((10_u64,)).unwrap();
+    for total in 11..20 {
+        assert_eq!(counter.call::<u64>("add", (1_u64,)).unwrap().wait().unwrap(), total);
+    }
+    let pid: u32 = counter.call("pid", ()).unwrap().wait().unwrap();
+    let free = || controller.workers()[0].free.cpu;
+    assert_eq!(free(), Amount::ONE, "it takes one of two");
+    signal(pid, "KILL");
+    until("it lives again, with fresh state", || {
+        counter.call::<u64>("add", (1_u64,)).unwrap().wait().is_ok_and(|total| total == 11)
+    });
+    let pid: u32 = counter.call("pid", ()).unwrap().wait().unwrap();
+    counter.delete().unwrap();
+    let error = counter.call::<u64>("add", (1_u64,)).unwrap().wait().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Gone, "{error}");
+    until("its executor is gone, and its CPU free", || !lives(pid) && free() == Amount::whole(2));
+}
+
+#[test]
+fn there_is_one_actor_of_a_name_whatever_it_is_doing() {
+    let (controller, client) = cluster();
+    let other = marline::Client::connect(controller.address()).unwrap();
+    // Nobody can host it yet: it is being created.
+    let only = client.actor("Counter").name("only").max_restarts(Budget::Unlimited);
+    let only = only.create((100_u64,)).unwrap();
+    let same = other.actor("Counter").name("only").get_if_exists().create((0_u64,)).unwrap();
+    assert_eq!(same.id(), only.id());
+    let taken = other.actor("Counter").name("only").create((0_u64,)).err().unwrap();
+    assert_eq!(taken.kind(), ErrorKind::AlreadyExists, "{taken}");
+    let elsewhere = other.actor("Counter").name("only").namespace("elsewhere");
+    assert_ne!(elsewhere.create((0_u64,)).unwrap().id(), only.id());
+    let call = same.call::<u64>("add", (1_u64,)).unwrap();
+    let mut worker = start_worker(&controller, &[]);
+    assert_eq!(call.wait().unwrap(), 101, "it was made once, with the first one's arguments");
+    assert_eq!(only.call::<u64>("add", (1_u64,)).unwrap().wait().unwrap(), 102);
+    worker.kill();
+    until("the loss is seen", || controller.workers().is_empty());
+    // It is being restarted: it is still the one of that name.
+    let same = other.actor("Counter").name("only").get_if_exists().create((0_u64,)).unwrap();
+    assert_eq!(same.id(), only.id());
+    assert_eq!(other.get_actor("default", "only").unwrap().id(), only.id());
+    let taken = other.actor("Counter").name("only").create((0_u64,)).err().unwrap();
+    assert_eq!(taken.kind(), ErrorKind::AlreadyExists, "{taken}");
+    let _worker = start_worker(&controller, &[]);
+    assert_eq!(same.call::<u64>("add", (1_u64,)).unwrap().wait().unwrap(), 101);
+    only.delete().unwrap();
+    until("its name is free", || client.get_actor("default", "only").is_err());
+    let again = client.actor("Counter").name("only").create((1_u64,)).unwrap();
+    assert_ne!(again.id(), only.id());
+}
+
+#[test]
+fn a_constructor_that_fails_runs_once_and_frees_the_name() {
+    let (controller, client) = cluster();
+    let _worker = start_worker(&controller, &[]);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("tries").display().to_string();
+    let fails = client.actor("Fails").name("it").max_restarts(Budget::Times(5));
+    let fails = fails.create((file.clone(),)).unwrap();
+    let error = fails.call::<()>("any", ()).unwrap().wait().unwrap_err();
+    assert!(error.message().contains("not today"), "{error}");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "tried\n", "it ran once");
+    let works = client.actor("Counter").name("it").create((1_u64,)).unwrap();
+    assert_eq!(works.call::<u64>("add", (1_u64,)).unwrap().wait().unwrap(), 2);
+}
+
+#[test]
+fn what_nobody_provides_is_not_found_and_what_nobody_has_is_named() {
+    let (controller, client) = cluster();
+    let _worker = start_worker(&controller, &[]);
+    let error = client.task("triple").submit::<u64>((1_u64,)).unwrap().wait().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+    assert!(error.message().contains("\"triple\""), "{error}");
+    let actor = client.actor("Abacus").create(()).unwrap();
+    let error = actor.call::<u64>("add", ()).unwrap().wait().unwrap_err();
+    assert!(error.message().contains("\"Abacus\""), "{error}");
+    let counter = client.actor("Counter").create((0_u64,)).unwrap();
+    let error = counter.call::<u64>("subtract", (1_u64,)).unwrap().wait().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+    assert!(error.message().contains("\"subtract\""), "{error}");
+    let gpus = Resources { gpu: Amount::whole(8), ..Resources::cpus(1) };
+    let huge = client.task("double").resources(gpus).submit::<u64>((1_u64,)).unwrap();
+    huge.cancel();
+    assert_eq!(huge.wait().unwrap_err().kind(), ErrorKind::Cancelled);
+}
+
+#[test]
+fn a_call_that_may_have_run_is_repeated_only_if_that_is_allowed() {
+    let (controller, client) = cluster();
+    let _worker = start_worker(&controller, &[]);
+    let folder = tempfile::tempdir().unwrap();
+    for (retries, times) in [(Budget::Times(0), 1), (Budget::Times(1), 2)] {
+        let file = folder.path().join(format!("{times}")).display().to_string();
+        let diary = client.actor("Diary").max_restarts(Budget::Times(3)).max_task_retries(retries);
+        let diary = diary.create((file.clone(),)).unwrap();
+        // The call counts itself in the file, and then takes its actor along.
+        let outcome = diary.call::<u64>("write and die", (times as u64,)).unwrap().wait();
+        let written = std::fs::read_to_string(&file).unwrap();
+        assert_eq!(written.lines().count(), times, "it ran as often as it may");
+        match retries {
+            Budget::Times(0) => assert!(outcome.unwrap_err().may_have_run()),
+            Budget::Times(_) | Budget::Unlimited => {
+                assert_eq!(outcome.unwrap(), 2, "the second time it found that it had run");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_call_that_never_reached_the_actor_is_sent_again() {
+    let (controller, client) = cluster();
+    let mut worker = start_worker(&controller, &[]);
+    let counter = client.actor("Counter").max_restarts(Budget::Times(1)).create((0_u64,)).unwrap();
+    assert_eq!(counter.call::<u64>("add", (1_u64,)).unwrap().wait().unwrap(), 1);
+    worker.kill();
+    until("the loss is seen", || controller.workers().is_empty());
+    // Nowhere to go: they wait, though no call of this actor may be repeated.
+    let calls: Vec<_> = (0..10).map(|_| counter.call::<u64>("add", (1_u64,)).unwrap()).collect();
+    let _worker = start_worker(&controller, &[]);
+    let answers: Vec<u64> = calls.into_iter().map(|call| call.wait().unwrap()).collect();
+    assert_eq!(answers, (1..=10).collect::<Vec<_>>(), "each once, in order");
+}
+
+#[test]
+fn a_killed_client_lets_go_of_everything_it_held() {
+    let (controller, client) = cluster();
+    let _worker = start_worker(&controller, &[]);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("held").display().to_string();
+    let words = format!("{} {file}", controller.address());
+    let mut holder = crate::harness::Process(crate::harness::again(
+        "client_process",
+        "MARLINE_TEST_HOLD",
+        &words,
+    ));
+    until("it holds an actor and runs a task", || std::fs::exists(&file).unwrap());
+    let kept = || (controller.workers()[0].actors, controller.workers()[0].tasks);
+    until("both are there", || kept() == (2, 1));
+    holder.kill();
+    until("only what is detached is left", || kept() == (1, 0));
+    let left = client.get_actor("default", "detached").unwrap();
+    assert_eq!(left.call::<u64>("add", (1_u64,)).unwrap().wait().unwrap(), 8);
+    let _ = Lifetime::Detached;
+}

@@ -180,11 +180,14 @@ impl Shared {
         }
     }
 
-    fn kill(&self) {
+    /// Says whether it was killed before.
+    fn kill(&self) -> bool {
         let mut life = self.life.lock().expect("nothing panics under it");
-        if let Life::Up(group) = std::mem::replace(&mut *life, Life::Killed) {
+        let before = std::mem::replace(&mut *life, Life::Killed);
+        if let Life::Up(group) = before {
             let _ = kill_process_group(group, Signal::KILL);
         }
+        before == Life::Killed
     }
 
     /// Over when it should have said that it is up, and has not; never otherwise.
@@ -278,7 +281,7 @@ impl Minder {
             () = ears.listen() => {}
             () = self.shared.too_late() => late = true,
         }
-        self.shared.kill();
+        let by_us = self.shared.kill();
         death(group).await;
         // Not waited for yet, so its group's number is nobody else's.
         let _ = kill_process_group(group, Signal::KILL);
@@ -289,6 +292,8 @@ impl Minder {
                 "an executor did not say that it is up within {START_PATIENCE:?}: does the program \
                  come to `Worker::join` or `Worker::run` when it is started again?"
             )
+        } else if by_us {
+            "the executor was ended by its worker".into()
         } else {
             how(status.ok())
         };

@@ -345,6 +345,11 @@ impl Controller {
         workers
     }
 
+    /// Whether this task is known and has not ended.
+    pub fn is_pending(&self, id: TaskId) -> bool {
+        self.tasks.contains_key(&id)
+    }
+
     /// How many tasks have not ended.
     pub fn pending_tasks(&self) -> usize {
         self.tasks.len()

@@ -9,6 +9,7 @@ use crate::id::{ActorEpoch, Attempt};
 use crate::resources::Resources;
 use crate::spec::{ActorSpec, Target, TaskSpec};
 use crate::time::Time;
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 /// A task or a call that is with a worker.
@@ -65,7 +66,7 @@ impl Worker {
             filter.wants(task.state, actor)
         });
         let mut listed: Vec<TaskHere> = wanted.collect();
-        listed.sort_unstable_by(|a, b| b.spec.id.cmp(&a.spec.id));
+        listed.sort_unstable_by_key(|here| Reverse(here.spec.id));
         listed.truncate(limit);
         listed
     }
@@ -80,7 +81,7 @@ impl Worker {
             pending_calls: hosted.mailbox.len() + hosted.running.len(),
         });
         let mut listed: Vec<ActorHere> = hosted.collect();
-        listed.sort_unstable_by(|a, b| b.spec.id.cmp(&a.spec.id));
+        listed.sort_unstable_by_key(|here| Reverse(here.spec.id));
         listed.truncate(limit);
         listed
     }

@@ -1,10 +1,15 @@
-//! Compiles the protocol without a system `protoc`.
+//! Compiles the protocol without a system `protoc`, and keeps its descriptors for reflection.
+
+use prost::Message;
+use std::path::PathBuf;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let root = "../../proto";
-    let files = ["marline/v1/common.proto", "marline/v1/link.proto"];
+    let files = ["common", "link", "control"].map(|name| format!("marline/v1/{name}.proto"));
     let descriptors = protox::compile(files, [root])?;
     println!("cargo:rerun-if-changed={root}");
+    let kept = PathBuf::from(std::env::var("OUT_DIR")?).join("marline.bin");
+    std::fs::write(kept, descriptors.encode_to_vec())?;
     tonic_prost_build::configure().bytes(".").compile_fds(descriptors)?;
     Ok(())
 }

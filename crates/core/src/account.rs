@@ -139,12 +139,14 @@ impl Account {
         self.move_plain(&grant.resources, 1);
     }
 
-    /// Takes what a grant names, wherever that leads; for checking accounts.
+    /// Takes what a grant names, wherever that leads; for checking accounts, and for those of others.
     pub(crate) fn charge(&mut self, grant: &Grant) {
         let part =
             if grant.resources.gpu < Amount::ONE { grant.resources.gpu } else { Amount::ONE };
         for index in &grant.gpus {
-            self.gpus[*index as usize].0 -= part.0;
+            if let Some(free) = self.gpus.get_mut(*index as usize) {
+                free.0 -= part.0;
+            }
         }
         self.move_plain(&grant.resources, -1);
     }

@@ -3,33 +3,38 @@
 //! One plain state, one function per event, effects through one door. The shell gives it events with
 //! the time, and does what it says, in order:
 //!
-//! 1. [`Controller::handle`] for everything that happens; [`Controller::submit`] and its siblings for
-//!    callers that have no session and want an answer.
+//! 1. [`Controller::handle`] for everything that happens; [`Controller::submit_for`] and its siblings
+//!    for callers that have no link and want an answer.
 //! 2. [`Controller::next_wake`] says when to come back with [`Event::TimePassed`].
 //!
 //! Where things are decided: membership in `session.rs`, workers in `worker.rs`, tasks in `task.rs`,
 //! calls and actors in `actor.rs`, values and holds in `object.rs`, placement in
-//! [`schedule`](crate::schedule). `query.rs` only reads.
+//! [`schedule`](crate::schedule), callers without a link in `control.rs`. `query.rs`, `list.rs` and
+//! `waiting.rs` only read.
 
 mod actor;
 mod attempt;
 mod call;
 mod check;
 mod client;
+mod control;
 mod credit;
 mod effect;
 mod event;
+mod list;
 mod object;
 mod query;
 mod session;
 mod task;
 #[cfg(test)]
 mod tests;
+mod waiting;
 mod worker;
 
 pub use actor::{ActorState, DeathCause};
 pub use effect::{Effect, EndCause};
 pub use event::{Event, Role, WorkerInfo};
+pub use list::TaskFilter;
 pub use query::{ActorStatus, TaskState, TaskStatus, WorkerState, WorkerStatus};
 pub use task::Owner;
 
@@ -64,6 +69,8 @@ pub struct Config {
     pub max_pending_tasks: usize,
     /// How many submissions a client may send ahead of the controller's word.
     pub submit_window: u64,
+    /// The most sessions that are open without a link; opening more is refused as `Exhausted`.
+    pub max_unlinked_sessions: usize,
     /// How long results are kept that no session holds.
     pub result_ttl: Duration,
     /// The most bytes of results and put values; beyond it the oldest that no session holds go, and
@@ -89,6 +96,7 @@ impl Default for Config {
             suspect_after: Duration::from_secs(5),
             max_pending_tasks: 1_000_000,
             submit_window: 4_096,
+            max_unlinked_sessions: 10_000,
             result_ttl: Duration::from_secs(600),
             max_result_bytes: 1 << 30,
             max_payload_bytes: 64 << 20,
@@ -148,6 +156,8 @@ pub struct Controller {
     by_slot: Vec<SessionId>,
     schedule: Schedule,
     tasks: Map<TaskId, Task>,
+    /// How many of them wait for values.
+    lacking: usize,
     history: History,
     objects: Map<ObjectId, Object>,
     object_bytes: usize,
@@ -183,6 +193,7 @@ impl Controller {
             by_slot: Vec::new(),
             schedule: Schedule::default(),
             tasks: Map::default(),
+            lacking: 0,
             objects: Map::default(),
             object_bytes: 0,
             holds: Holds::default(),

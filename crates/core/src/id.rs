@@ -145,6 +145,20 @@ impl fmt::Display for ObjectId {
     }
 }
 
+impl FromStr for ObjectId {
+    type Err = crate::Error;
+    /// `TASK#INDEX`, or `TASK` for the first result.
+    fn from_str(text: &str) -> Result<ObjectId, crate::Error> {
+        let (origin, index) = text.split_once('#').unwrap_or((text, "0"));
+        let index = index.parse().map_err(|_| {
+            crate::Error::invalid(format!(
+                "{text:?} is not an object: expected a task's id, #, and which of its results"
+            ))
+        })?;
+        Ok(ObjectId::of(origin.parse()?, index))
+    }
+}
+
 /// Something that lives as long as it is held.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Thing {
@@ -165,6 +179,17 @@ mod tests {
         let later = SessionEpoch::first_of(ControllerEpoch(8));
         assert!(first < many && many < later);
         assert_eq!([first, many, later].map(|epoch| epoch.controller().0), [7, 7, 8]);
+    }
+
+    #[test]
+    fn an_object_prints_as_it_parses_and_is_the_first_unless_said() {
+        let task = TaskId::from_u128(7);
+        let object = ObjectId::of(task, 3);
+        assert_eq!(object.to_string().parse::<ObjectId>().unwrap(), object);
+        assert_eq!(task.to_string().parse::<ObjectId>().unwrap(), ObjectId::of(task, 0));
+        for wrong in ["seven#0", "00000000-0000-0000-0000-000000000007#x", ""] {
+            assert_eq!(wrong.parse::<ObjectId>().unwrap_err().kind(), crate::ErrorKind::Invalid);
+        }
     }
 
     #[test]

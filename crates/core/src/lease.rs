@@ -85,6 +85,12 @@ impl Granted {
         }
     }
 
+    /// The holder asked for more without being pinged. It counts from when it sent that, which was
+    /// before now.
+    pub fn renew(&mut self, now: Time) {
+        self.heard_at = self.heard_at.max(now);
+    }
+
     /// When the session is over unless it is heard before.
     pub fn ends_at(&self, terms: &Terms) -> Time {
         self.heard_at + terms.lease

@@ -93,6 +93,20 @@ impl Resources {
         self
     }
 
+    /// Both together.
+    pub fn plus(&self, other: &Resources) -> Resources {
+        let mut custom = self.custom.as_deref().cloned().unwrap_or_default();
+        for (name, amount) in other.custom.iter().flat_map(|map| map.iter()) {
+            custom.entry(name.clone()).or_default().0 += amount.0;
+        }
+        Resources {
+            cpu: Amount(self.cpu.0 + other.cpu.0),
+            gpu: Amount(self.gpu.0 + other.gpu.0),
+            memory: self.memory.saturating_add(other.memory),
+            custom: (!custom.is_empty()).then(|| Arc::new(custom)),
+        }
+    }
+
     /// The larger amount of each resource.
     pub fn max(&self, other: &Resources) -> Resources {
         let mut custom = self.custom.as_deref().cloned().unwrap_or_default();

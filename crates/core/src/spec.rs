@@ -165,6 +165,12 @@ impl TaskSpec {
         (0..self.returns).map(move |index| ObjectId::of(id, index))
     }
 
+    /// Its results as things that can be held; none if it asks for more than it may.
+    pub fn results_to_hold(&self) -> impl Iterator<Item = Thing> + use<> {
+        let most = if self.returns > MAX_RETURNS { 0 } else { usize::MAX };
+        self.results().take(most).map(Thing::Object)
+    }
+
     /// Its results, if they are as many as were asked for.
     pub fn check_results(&self, values: Vec<Value>) -> Outcome {
         if values.len() == self.returns as usize {

@@ -8,7 +8,7 @@
 //! is asked whether that session lives; when it ends, all that it had here goes in one step.
 //!
 //! Where things are decided: membership and time in `session.rs`, tasks in `task.rs`, actors and calls
-//! in `actor.rs`, callers in `host.rs`, executors in `executor.rs`.
+//! in `actor.rs`, callers in `host.rs`, executors in `executor.rs`. `query.rs` only reads.
 
 mod actor;
 mod call;
@@ -17,6 +17,7 @@ mod effect;
 mod event;
 mod executor;
 mod host;
+mod query;
 mod session;
 mod task;
 #[cfg(test)]
@@ -25,6 +26,7 @@ mod tests;
 pub use effect::Effect;
 pub use event::{CallEnd, Event};
 pub use executor::ExecutorId;
+pub use query::{ActorHere, TaskHere};
 
 use crate::id::{ActorId, Session, TaskId};
 use crate::lease::Held;

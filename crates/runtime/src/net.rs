@@ -1,7 +1,9 @@
 //! The network: tonic servers and dialers that carry links between nodes. Nothing here looks into a
 //! message: frames go to the node, and what the node says goes out in batches.
 
+mod control;
 pub(crate) mod dial;
+mod explain;
 pub(crate) mod outbox;
 pub(crate) mod server;
 

@@ -9,12 +9,15 @@
 //! it is released. Commands to executors are sent under the lock, so that their order is the order
 //! in which they were decided; sending never blocks.
 
+mod control;
 mod controller;
 mod links;
 mod remote;
 mod seats;
 mod timer;
+mod waits;
 
+pub(crate) use control::Health;
 pub(crate) use links::Which;
 pub(crate) use remote::{Membership, Wish};
 
@@ -31,12 +34,15 @@ use marline_core::controller::{self as controller_machine, Controller};
 use marline_core::id::{ActorId, ClusterId, ControllerEpoch, Session};
 use marline_core::map::Map;
 use marline_core::payload::{Outcome, Value};
+use marline_core::resources::Resources;
 use marline_core::time::Time;
 use marline_core::worker;
 use seats::{ClientSeat, WorkerSeat};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::sync::Notify;
+use waits::Waits;
 
 /// See the [module](self).
 pub(crate) struct Node {
@@ -55,6 +61,9 @@ pub(crate) struct State {
     cluster: ClusterId,
     workers: Vec<WorkerSeat>,
     clients: Vec<Option<ClientSeat>>,
+    /// What each worker offers, by its seat, and the controller that is elsewhere.
+    offers: Map<usize, Resources>,
+    upstream: Option<String>,
     /// Where each session of this process sits.
     seats: Map<Session, Seat>,
     /// Who asks to join at the moment, and the session that was opened for it.
@@ -66,6 +75,8 @@ pub(crate) struct State {
     links: BTreeMap<Which, End>,
     /// What direct calls of this process's clients carry.
     token: Token,
+    /// Who waits for ends of tasks of this node's controller.
+    waits: Waits,
     todo: VecDeque<Todo>,
     /// Done when the lock is released.
     outside: Vec<Outside>,
@@ -98,6 +109,8 @@ enum Outside {
     Object(oneshot::Sender<Result<Value, Error>>, Result<Value, Error>),
     /// A worker has left.
     Left(oneshot::Sender<()>),
+    /// Enough of what somebody waits for has ended.
+    Wake(Arc<Notify>),
     /// Connect a client's link to a worker elsewhere.
     Call {
         me: Session,
@@ -115,6 +128,7 @@ impl Outside {
             Outside::Actor(waiter, actor) => drop(waiter.send(actor)),
             Outside::Object(waiter, value) => drop(waiter.send(value)),
             Outside::Left(waiter) => drop(waiter.send(())),
+            Outside::Wake(waiter) => waiter.notify_one(),
             Outside::Call { me, host, address, token } => {
                 dial::call(node.clone(), me, host, &address, token);
             }
@@ -206,7 +220,10 @@ impl Node {
 
     /// Ends everything here: executors stop when they are idle, whoever waits is told.
     pub fn close(&self) {
-        self.enter(|state, _| state.close());
+        self.enter(|state, _| {
+            state.close();
+            state.end_waits();
+        });
         self.alarm.notify_all();
     }
 }

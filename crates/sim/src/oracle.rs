@@ -207,7 +207,10 @@ impl World {
         let controller = self.controller;
         let odd = self.oracle.odd.clone();
         let machine = &self.controller_shell(controller).machine;
-        let waiting = machine.list_tasks(10_000).into_iter().filter(|task| task.finished.is_none());
+        let waiting = machine
+            .list_tasks(10_000, &Default::default())
+            .into_iter()
+            .filter(|task| task.finished.is_none());
         let waiting: Vec<String> = waiting
             .filter(|task| !odd.contains(&task.id))
             .map(|task| format!("{task:?}"))

@@ -33,16 +33,10 @@ impl Controller {
         call: TaskId,
         effects: &mut Vec<Effect>,
     ) {
-        let refused = match self.actors.get_mut(&id) {
+        let refused = match self.actors.get(&id) {
             None => Some(Error::not_found(format!("no actor {id} is here"))),
             Some(Actor { life: Life::Dead { error, .. }, .. }) => Some(error.clone()),
-            Some(actor) => {
-                let limit = actor.spec.options.max_pending_calls as usize;
-                let pending = actor.calls.len() + actor.sent.len();
-                (pending >= limit).then(|| {
-                    Error::exhausted(format!("{pending} calls wait for actor {id}, the limit is {limit} (max_pending_calls)"))
-                })
-            }
+            Some(_) => self.check_calls(id).err(),
         };
         if let Some(error) = refused {
             let ran = ran_before(&self.tasks[&call]);
@@ -56,6 +50,19 @@ impl Controller {
         self.tasks.get_mut(&call).expect("a ready call exists").state =
             State::AwaitingActor { number };
         self.send_calls(id, effects);
+    }
+
+    /// Says so if no more calls may wait for this actor.
+    pub(super) fn check_calls(&self, id: ActorId) -> Result<(), Error> {
+        let actor = &self.actors[&id];
+        let limit = actor.spec.options.max_pending_calls as usize;
+        let pending = actor.calls.len() + actor.sent.len();
+        if pending < limit {
+            return Ok(());
+        }
+        Err(Error::exhausted(format!(
+            "{pending} calls wait for actor {id}, the limit is {limit} (max_pending_calls)"
+        )))
     }
 
     /// Sends the calls that wait, if the actor is ready.

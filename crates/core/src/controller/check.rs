@@ -65,7 +65,7 @@ impl Controller {
     }
 
     fn check_tasks(&self) {
-        let mut queued = 0;
+        let (mut queued, mut lacking) = (0, 0);
         for (id, task) in &self.tasks {
             match &task.state {
                 State::Placed { worker, place, .. } => {
@@ -84,7 +84,10 @@ impl Controller {
                     }
                 }
                 State::Queued(_) => queued += 1,
-                State::Waiting { missing } => assert!(*missing > 0, "{id} waits for nothing"),
+                State::Waiting { missing } => {
+                    lacking += 1;
+                    assert!(*missing > 0, "{id} waits for nothing");
+                }
                 State::AwaitingActor { number } => {
                     let crate::spec::Target::Method { actor, .. } = task.spec.target else {
                         panic!("{id} waits for an actor, and is no call")
@@ -109,6 +112,7 @@ impl Controller {
                 "{id} was tried past its budget"
             );
         }
+        assert_eq!(self.lacking, lacking, "tasks that wait for values");
         let actors =
             self.actors.values().filter(|actor| matches!(actor.life, Life::Queued(_))).count();
         assert_eq!(self.schedule.queued(), queued + actors, "what waits for a worker");

@@ -39,7 +39,7 @@ pub enum Effect {
         /// What.
         message: ToWorker,
     },
-    /// A task that no session owns ended: wake those who wait for it.
+    /// A task ended that is [awaited](super::Controller::await_task): wake those who wait for it.
     Ended(TaskId),
 }
 

@@ -1,6 +1,6 @@
 //! What can be asked: statuses, and the record of what ended. Nothing here changes anything.
 
-use super::actor::ActorState;
+use super::actor::{ActorState, Life};
 use super::task::{Place, State, Task};
 use super::{Controller, WorkerInfo};
 use crate::error::Error;
@@ -170,8 +170,14 @@ impl History {
         remember(&mut self.order, &mut self.ended, status, self.limit);
     }
 
-    fn get(&self, id: TaskId) -> Option<&TaskStatus> {
+    pub fn get(&self, id: TaskId) -> Option<&TaskStatus> {
         self.ended.get(&id).or_else(|| self.ended_calls.get(&id))
+    }
+
+    /// All of them, the latest first: tasks and calls through the controller, then direct calls.
+    pub fn latest(&self) -> impl Iterator<Item = &TaskStatus> {
+        let tasks = self.order.iter().rev().map(|id| &self.ended[id]);
+        tasks.chain(self.calls.iter().rev().map(|id| &self.ended_calls[id]))
     }
 }
 
@@ -192,12 +198,11 @@ fn remember(
     }
 }
 
-fn status_of(task: &Task) -> TaskStatus {
-    let (state, worker) = match &task.state {
-        State::Placed { worker, running: true, .. } => (TaskState::Running, Some(*worker)),
-        State::Placed { worker, .. } => (TaskState::Assigned, Some(*worker)),
+pub(super) fn status_of(task: &Task) -> TaskStatus {
+    let worker = match &task.state {
+        State::Placed { worker, .. } => Some(*worker),
         State::Waiting { .. } | State::Delayed | State::Queued(_) | State::AwaitingActor { .. } => {
-            (TaskState::Pending, None)
+            None
         }
     };
     TaskStatus {
@@ -207,7 +212,7 @@ fn status_of(task: &Task) -> TaskStatus {
             Target::Function(_) => None,
             Target::Method { actor, .. } => Some(actor),
         },
-        state,
+        state: task.state.seen(),
         worker,
         returns: task.spec.returns,
         attempts: task.attempt,
@@ -223,11 +228,13 @@ impl Controller {
     /// Whether this task was submitted before. A call that went direct and is known to have ended was
     /// not: its caller lost the answer, and may send it again.
     pub(super) fn was_submitted(&self, spec: &TaskSpec) -> bool {
-        let ended = || {
-            self.history.ended.contains_key(&spec.id)
-                || self.objects.contains_key(&ObjectId::of(spec.id, 0))
-        };
-        self.tasks.contains_key(&spec.id) || matches!(spec.target, Target::Function(_)) && ended()
+        let is_function = matches!(spec.target, Target::Function(_));
+        self.tasks.contains_key(&spec.id) || is_function && self.has_ended(spec.id)
+    }
+
+    /// Whether this task or call ended here, as far as is known.
+    pub(super) fn has_ended(&self, id: TaskId) -> bool {
+        self.history.ended.contains_key(&id) || self.objects.contains_key(&ObjectId::of(id, 0))
     }
 
     /// What is known of a task.
@@ -242,7 +249,7 @@ impl Controller {
         })
     }
 
-    fn why_waits(&self, task: &Task) -> Option<String> {
+    pub(super) fn why_waits(&self, task: &Task) -> Option<String> {
         match &task.state {
             State::Waiting { missing } => Some(format!("{missing} values that it needs")),
             State::Delayed => Some("the delay before its next attempt".into()),
@@ -264,14 +271,17 @@ impl Controller {
         }
     }
 
-    fn why_queued(&self, demand: &Demand) -> String {
+    pub(super) fn why_queued(&self, demand: &Demand) -> String {
         let why = self.schedule.why_infeasible(demand);
         why.unwrap_or_else(|| format!("{} to be free at a worker", demand.resources))
     }
 
     /// How a task ended: `NotReady` if it has not, `NotFound` if its results are not kept.
     pub fn task_result(&self, id: TaskId) -> Result<Outcome, Error> {
-        let status = self.task_status(id)?;
+        let status = match self.task_status(id) {
+            Ok(status) => status,
+            Err(unknown) => return self.kept_results_of(id).ok_or(unknown),
+        };
         if status.finished.is_none() {
             return Err(Error::not_ready(format!("task {id} has not ended yet")));
         }
@@ -285,14 +295,11 @@ impl Controller {
         })
     }
 
-    /// The tasks that have not ended, then the latest that have, newest first; at most `limit`.
-    pub fn list_tasks(&self, limit: usize) -> Vec<TaskStatus> {
-        let mut live: Vec<TaskId> = self.tasks.keys().copied().collect();
-        live.sort_unstable_by(|a, b| b.cmp(a));
-        let calls = self.history.calls.iter().rev();
-        let ended = self.history.order.iter().rev().chain(calls).copied();
-        let ids = live.into_iter().chain(ended).take(limit);
-        ids.map(|id| self.task_status(id).expect("it is known")).collect()
+    /// How a task ended that the record has forgotten, if somebody still holds its results.
+    fn kept_results_of(&self, id: TaskId) -> Option<Outcome> {
+        let results = (0..).map_while(|index| self.objects.get(&ObjectId::of(id, index)));
+        let outcome: Option<Outcome> = results.map(|object| object.value.clone()).collect();
+        outcome.filter(|outcome| outcome.as_ref().map_or(true, |values| !values.is_empty()))
     }
 
     /// What is known of an actor.
@@ -300,7 +307,6 @@ impl Controller {
         let Some(actor) = self.actors.get(&id) else {
             return Err(Error::not_found(format!("no actor {id} is known")));
         };
-        let queued = matches!(actor.life, super::actor::Life::Queued(_));
         Ok(ActorStatus {
             spec: actor.spec.clone(),
             state: actor.state(),
@@ -311,15 +317,13 @@ impl Controller {
             created: actor.created,
             last_used: actor.last_used,
             pending_calls: actor.calls.len() + actor.sent.len(),
-            waits_for: queued.then(|| self.why_queued(&actor.demand())),
+            waits_for: match actor.life {
+                Life::Waiting => Some("values that its constructor needs".into()),
+                Life::Delayed => Some("the delay before its next instance".into()),
+                Life::Queued(_) => Some(self.why_queued(&actor.demand())),
+                Life::Instantiating { .. } | Life::Ready { .. } | Life::Dead { .. } => None,
+            },
         })
-    }
-
-    /// All actors that are known, newest first; at most `limit`.
-    pub fn list_actors(&self, limit: usize) -> Vec<ActorStatus> {
-        let mut ids: Vec<ActorId> = self.actors.keys().copied().collect();
-        ids.sort_unstable_by(|a, b| b.cmp(a));
-        ids.into_iter().take(limit).map(|id| self.actor_status(id).expect("it is known")).collect()
     }
 
     /// All workers, in the order of their ids.
@@ -341,6 +345,11 @@ impl Controller {
         workers
     }
 
+    /// Whether this task is known and has not ended.
+    pub fn is_pending(&self, id: TaskId) -> bool {
+        self.tasks.contains_key(&id)
+    }
+
     /// How many tasks have not ended.
     pub fn pending_tasks(&self) -> usize {
         self.tasks.len()
@@ -351,6 +360,12 @@ impl Controller {
         let values =
             self.objects.values().filter_map(|object| object.value.as_ref()?.as_ref().ok());
         (self.objects.len(), values.map(|value| value.payload.len()).sum())
+    }
+
+    /// How many objects are kept, and the bytes they take with all that belongs to them. Unlike
+    /// [`kept`](Controller::kept) it looks at none of them.
+    pub fn stored(&self) -> (usize, usize) {
+        (self.objects.len(), self.object_bytes)
     }
 
     /// How many sessions are open.

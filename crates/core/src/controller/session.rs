@@ -19,6 +19,8 @@ pub(super) struct Member {
     /// Which of its process's requests to join opened it.
     request: u64,
     pub is_worker: bool,
+    /// Whether it is spoken to. One without a link asks, and is neither told nor pinged.
+    pub is_linked: bool,
     pub lease: Granted,
     next_ping: Time,
     /// Who wants to know when it ends: hosts of its calls, clients of its actors.
@@ -40,6 +42,12 @@ impl Controller {
     /// Whether this session lives.
     pub fn is_alive(&self, session: Session) -> bool {
         self.sessions.get(&session.id).is_some_and(|member| member.session == session)
+    }
+
+    /// Whether this session lives, and can be told something.
+    pub(super) fn listens(&self, session: Session) -> bool {
+        let member = self.sessions.get(&session.id);
+        member.is_some_and(|member| member.session == session && member.is_linked)
     }
 
     /// Whether this session may speak; if not, it is told.
@@ -68,15 +76,35 @@ impl Controller {
             }
             self.end_session(now, id, EndCause::Replaced, effects);
         }
+        let session = self.add_member(now, id, request, matches!(role, Role::Worker(_)), true);
+        if !local {
+            let first_ping = self.sessions[&id].next_ping;
+            self.timers.insert((first_ping, Timer::Check(id, session.epoch)));
+        }
+        effects.push(Effect::Opened(session));
+        match role {
+            Role::Client => self.promise(id, effects),
+            Role::Worker(info) => self.worker_joined(now, session, info),
+        }
+    }
+
+    pub(super) fn add_member(
+        &mut self,
+        now: Time,
+        id: SessionId,
+        request: u64,
+        is_worker: bool,
+        is_linked: bool,
+    ) -> Session {
         self.last_epoch = self.last_epoch.next();
         let session = Session { id, epoch: self.last_epoch };
-        let next_ping = now + self.config.terms.ping_interval;
         let member = Member {
             session,
             request,
-            is_worker: matches!(role, Role::Worker(_)),
+            is_worker,
+            is_linked,
             lease: Granted::new(now),
-            next_ping,
+            next_ping: now + self.config.terms.ping_interval,
             watchers: Set::default(),
             watching: Set::default(),
             tasks: Set::default(),
@@ -86,14 +114,7 @@ impl Controller {
             window: FIRST_WINDOW,
         };
         self.sessions.insert(id, member);
-        if !local {
-            self.timers.insert((next_ping, Timer::Check(id, session.epoch)));
-        }
-        effects.push(Effect::Opened(session));
-        match role {
-            Role::Client => self.promise(id, effects),
-            Role::Worker(info) => self.worker_joined(now, session, info),
-        }
+        session
     }
 
     pub(super) fn heard(&mut self, now: Time, session: Session, pong: Pong) {
@@ -121,6 +142,10 @@ impl Controller {
         let ends_at = member.lease.ends_at(&terms);
         if now >= ends_at {
             return self.end_session(now, id, EndCause::LeaseOver, effects);
+        }
+        if !member.is_linked {
+            self.timers.insert((ends_at, Timer::Check(id, epoch)));
+            return;
         }
         if now >= member.next_ping {
             member.next_ping = now + terms.ping_interval;

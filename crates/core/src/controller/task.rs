@@ -39,6 +39,8 @@ pub(super) struct Task {
     pub spent: u32,
     /// Whether it is to stop.
     pub cancelled: bool,
+    /// Whether the shell is to be told of its end.
+    pub awaited: bool,
     pub created: Time,
     pub started: Option<Time>,
 }
@@ -55,6 +57,20 @@ pub(super) enum State {
     AwaitingActor { number: u64 },
     /// It is with a worker.
     Placed { worker: SessionId, place: Place, running: bool },
+}
+
+impl State {
+    /// What is seen of it from outside.
+    pub fn seen(&self) -> TaskState {
+        match self {
+            State::Placed { running: true, .. } => TaskState::Running,
+            State::Placed { running: false, .. } => TaskState::Assigned,
+            State::Waiting { .. }
+            | State::Delayed
+            | State::Queued(_)
+            | State::AwaitingActor { .. } => TaskState::Pending,
+        }
+    }
 }
 
 /// What a task has at its worker.
@@ -128,9 +144,7 @@ impl Controller {
             self.use_promise(session.id);
             self.promise(session.id, effects);
         }
-        let returns = if spec.returns > MAX_RETURNS { 0 } else { spec.returns };
-        let results = (0..returns).map(|index| Thing::Object(ObjectId::of(spec.id, index)));
-        self.hold_all(Holder::Session(session.id), results);
+        self.hold_all(Holder::Session(session.id), spec.results_to_hold());
         if let Some(task) = self.tasks.get_mut(&spec.id) {
             if task.owner != Owner::Session(session) && !task.also.contains(&session) {
                 task.also.push(session);
@@ -178,10 +192,12 @@ impl Controller {
             attempt: Attempt(0),
             spent: 0,
             cancelled: false,
+            awaited: false,
             created: now,
             started: None,
         };
         self.tasks.insert(id, task);
+        self.lacking += 1;
         self.hold_all(Holder::Task(id), spec.held());
         if let Some(thing) = missing_thing {
             let error =
@@ -223,6 +239,8 @@ impl Controller {
     /// Nothing is missing: the task waits for a worker, or for its actor.
     fn make_ready(&mut self, now: Time, id: TaskId, effects: &mut Vec<Effect>) {
         let task = self.tasks.get_mut(&id).expect("a ready task exists");
+        task.state = State::Delayed;
+        self.lacking -= 1;
         match &task.spec.target {
             Target::Function(name) => {
                 let name = name.clone();
@@ -321,6 +339,7 @@ impl Controller {
     ) {
         let task = self.tasks.remove(&id).expect("a task ends once");
         if matches!(task.state, State::Waiting { .. }) {
+            self.lacking -= 1;
             self.stop_waiting(Work::Task(id), &task.spec.needs);
         }
         let outcome =
@@ -341,11 +360,12 @@ impl Controller {
         };
         *count += 1;
         self.history.push(now, &task, state, outcome.as_ref().err());
-        if let Owner::Session(owner) = task.owner {
-            if self.is_alive(owner) {
-                self.sessions.get_mut(&owner.id).expect("it lives").tasks.remove(&id);
-            }
-        } else {
+        if let Owner::Session(owner) = task.owner
+            && self.is_alive(owner)
+        {
+            self.sessions.get_mut(&owner.id).expect("it lives").tasks.remove(&id);
+        }
+        if task.awaited {
             effects.push(Effect::Ended(id));
         }
         let owner = match task.owner {
@@ -353,7 +373,7 @@ impl Controller {
             Owner::Cluster => None,
         };
         for to in owner.into_iter().chain(task.also) {
-            if self.is_alive(to) {
+            if self.listens(to) {
                 let message = ToClient::TaskEnded { task: id, outcome: outcome.clone() };
                 effects.push(Effect::ToClient { to, message });
             }

@@ -14,7 +14,9 @@ use crate::spec::{ActorOptions, ActorSpec, Budget, Lifetime, RETRY_DELAY, RetryO
 use crate::spec::{Target, TaskOptions, TaskSpec};
 
 mod actors;
+mod control;
 mod limits;
+mod lists;
 mod sessions;
 mod tasks;
 mod workers;

@@ -72,6 +72,14 @@ impl Schedule {
         })
     }
 
+    /// What is waited for, and by how many pieces of work; in no order.
+    pub fn waiting(&self) -> impl Iterator<Item = (&ShapeKey, usize)> {
+        self.waiting.iter().map(|(_, id)| {
+            let shape = self.shape(*id);
+            (&shape.key, shape.queue.len() - shape.left)
+        })
+    }
+
     /// Whether any worker ever provided this.
     pub fn knows(&self, requires: &str) -> bool {
         self.known.provides(requires)

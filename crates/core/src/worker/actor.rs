@@ -21,7 +21,7 @@ pub(super) struct Hosted {
     pub spec: Arc<ActorSpec>,
     pub epoch: ActorEpoch,
     values: Vec<Value>,
-    grant: Grant,
+    pub grant: Grant,
     pub executor: ExecutorId,
     pub life: Life,
     /// Calls that wait, in order.

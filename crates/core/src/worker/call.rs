@@ -21,7 +21,7 @@ pub(super) struct Call {
     pub spec: Arc<TaskSpec>,
     attempt: Attempt,
     values: Vec<Value>,
-    since: Time,
+    pub since: Time,
     /// When it is looked at again, if it is.
     timers: Vec<(Time, Timer)>,
     /// Its caller has its answer, or is gone; what it returns goes nowhere.

@@ -573,3 +573,25 @@ fn what_still_runs_when_the_grace_is_over_goes_back_at_no_cost() {
     rig.dies(executor);
     assert_eq!(rig.take(), [vec![back], leaves.into()].concat());
 }
+
+#[test]
+fn what_is_here_can_be_asked() {
+    let mut rig = Rig::new();
+    let executor = rig.start(task(1));
+    rig.host(ActorOptions::default());
+    rig.assign(task(2), None);
+    rig.call(method(3), 0);
+    rig.trust_caller();
+    let filter = crate::controller::TaskFilter::default();
+    let listed = |rig: &Rig, limit| {
+        let tasks = rig.worker.list_tasks(limit, &filter).into_iter();
+        tasks.map(|task| (task.spec.id.as_u128(), task.since.is_some())).collect::<Vec<_>>()
+    };
+    assert_eq!(listed(&rig, 10), [(3, true), (2, false), (1, true)]);
+    assert_eq!(listed(&rig, 1), [(3, true)]);
+    let actors = rig.worker.list_actors(10);
+    assert_eq!((actors.len(), actors[0].pending_calls, actors[0].ready), (1, 1, true));
+    assert_eq!(rig.worker.free(&Resources::cpus(4)), Resources::cpus(3));
+    rig.happens(Event::Blocked { executor });
+    assert_eq!(rig.worker.free(&Resources::cpus(4)), Resources::cpus(4), "it lends its CPU");
+}

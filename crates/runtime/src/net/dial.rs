@@ -79,6 +79,7 @@ pub(crate) fn join(
     let guard = io().enter();
     let client = client(&membership.address, membership.token.clone())?;
     drop(guard);
+    node.belongs(&membership);
     let (tell, told) = marline_channel::oneshot();
     let weak = Arc::downgrade(node);
     let address = membership.address.clone();

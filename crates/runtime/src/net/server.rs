@@ -1,11 +1,16 @@
-//! What a node serves: joining, and connections of links.
+//! What a node serves: joining and connections of links; the unary operations; and what tools ask every
+//! gRPC server. Only health is told to those who have no token.
 
+use super::control;
+use super::explain::Explained;
 use super::outbox::{Outgoing, outbox};
 use super::{CONNECTION_WINDOW_BYTES, KEEP_ALIVE, MAX_MESSAGE_BYTES, STREAM_WINDOW_BYTES, io};
 use crate::node::Node;
+use crate::wire::DESCRIPTORS;
 use crate::wire::convert::{decode_join, encode_joined, to_status};
 use crate::wire::frame::Frame;
 use crate::wire::v1;
+use crate::wire::v1::control_server::ControlServer;
 use crate::wire::v1::links_server::{Links, LinksServer};
 use marline_core::error::Error;
 use std::net::SocketAddr;
@@ -16,6 +21,7 @@ use std::task::{Context, Poll};
 use tokio::net::{TcpListener, UnixListener};
 use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
 use tokio_stream::{Stream, StreamExt};
+use tonic::service::interceptor::InterceptedService;
 use tonic::{Request, Response, Status, Streaming};
 
 /// The secret that every request carries, if there is one.
@@ -72,22 +78,41 @@ where
         + Send
         + 'static,
 {
-    let links = Service { node: Arc::downgrade(node) };
-    let links = LinksServer::new(links)
+    let links = LinksServer::new(Service { node: Arc::downgrade(node) })
         .max_decoding_message_size(MAX_MESSAGE_BYTES)
         .max_encoding_message_size(MAX_MESSAGE_BYTES);
-    let links = tonic::service::interceptor::InterceptedService::new(links, check_token(token));
+    let control = ControlServer::new(control::Service::new(node))
+        .max_decoding_message_size(MAX_MESSAGE_BYTES)
+        .max_encoding_message_size(MAX_MESSAGE_BYTES);
+    let reflection = || {
+        tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(DESCRIPTORS)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+    };
+    let reflection_v1 = reflection().build_v1().expect("the descriptors are those that we made");
+    let reflection_v1alpha =
+        reflection().build_v1alpha().expect("the descriptors are those that we made");
+    let (health, health_server) = tonic_health::server::health_reporter();
+    let token = check_token(token);
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let server = tonic::transport::Server::builder()
         .http2_keepalive_interval(Some(KEEP_ALIVE))
         .http2_keepalive_timeout(Some(KEEP_ALIVE))
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-        .add_service(links)
+        .add_service(InterceptedService::new(links, token.clone()))
+        .add_service(InterceptedService::new(Explained(control), token.clone()))
+        .add_service(InterceptedService::new(reflection_v1, token.clone()))
+        .add_service(InterceptedService::new(reflection_v1alpha, token))
+        .add_service(health_server)
         .serve_with_incoming_shutdown(incoming, async {
             let _ = stopped.await;
         });
-    io().spawn(server);
+    io().spawn(async move {
+        health.set_serving::<LinksServer<Service>>().await;
+        health.set_serving::<ControlServer<control::Service>>().await;
+        server.await
+    });
     Server { stop: Some(stop) }
 }
 

@@ -50,7 +50,7 @@ impl State {
                 }
                 _ => self.link_send(Which::Session(to), Message::ToWorker(message)),
             },
-            Effect::Ended(_) => {}
+            Effect::Ended(task) => self.task_ended(task),
         }
     }
 

@@ -8,7 +8,7 @@ use crate::net::outbox::Outbox;
 use crate::net::server::Token;
 use crate::proof::Process;
 use crate::wire::frame::{Direction, Frame};
-use crate::wire::join::{Join, Joined, PROTOCOL};
+use crate::wire::join::{Join, Joined, check_protocol};
 use crate::wire::message::Message;
 use crate::wire::v1;
 use marline_channel::oneshot;
@@ -177,12 +177,7 @@ impl State {
         let Some(controller) = &self.controller else {
             return Err(Error::unsupported("this is a worker: join its controller"));
         };
-        if join.protocol != PROTOCOL {
-            return Err(Error::incompatible(format!(
-                "this controller speaks protocol {PROTOCOL}, not {:?}: use the same major version",
-                join.protocol
-            )));
-        }
+        check_protocol(&join.protocol)?;
         if let Role::Worker(info) = &join.role {
             info.validate()?;
         }

@@ -52,6 +52,7 @@ impl State {
         config: worker::Config,
     ) {
         self.joining = Some(self.seat_worker(executors, config));
+        self.note_offer(self.workers.len() - 1, &info);
         self.open(now, Role::Worker(info));
     }
 

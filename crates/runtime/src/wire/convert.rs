@@ -7,9 +7,10 @@
 //! not asked here; `validate` of `marline-core` says.
 //!
 //! One file per family of types: [`field`] has what all of them share, then [`ids`], [`payload`],
-//! [`error`], [`resources`], [`spec`], [`message`], and what is said outside of messages in [`frame`]
-//! and [`join`].
+//! [`error`], [`resources`], [`spec`], [`message`], what is said outside of messages in [`frame`] and
+//! [`join`], and the unary operations in [`control`].
 
+pub(crate) mod control;
 mod error;
 mod field;
 mod frame;

@@ -1,12 +1,23 @@
 //! How a process joins: what it asks, and what it is told.
 
 use crate::proof::Process;
+use marline_core::Error;
 use marline_core::controller::Role;
 use marline_core::id::{ClusterId, ControllerEpoch, Session, SessionId};
 use marline_core::lease::Terms;
 
 /// The version of the protocol that is spoken here; another is refused as `Incompatible`.
 pub(crate) const PROTOCOL: &str = "1";
+
+/// Says so if another version of the protocol is spoken.
+pub(crate) fn check_protocol(protocol: &str) -> Result<(), Error> {
+    if protocol == PROTOCOL {
+        return Ok(());
+    }
+    Err(Error::incompatible(format!(
+        "this controller speaks protocol {PROTOCOL}, not {protocol:?}: use the same major version"
+    )))
+}
 
 /// A process asks to join.
 #[derive(Clone, PartialEq, Eq, Debug)]

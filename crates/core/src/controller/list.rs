@@ -1,0 +1,93 @@
+//! Lists of what is there, newest first. They look at everything but sort only what is asked for, so
+//! that a short list of a million tasks is cheap.
+
+use super::query::status_of;
+use super::{ActorStatus, Controller, TaskState, TaskStatus};
+use crate::id::ActorId;
+use crate::spec::Target;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// Which tasks are listed.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct TaskFilter {
+    /// Only those that do one of these; all if it is empty.
+    pub states: Vec<TaskState>,
+    /// Only calls of this actor.
+    pub actor: Option<ActorId>,
+}
+
+impl TaskFilter {
+    /// Whether a task in this state is wanted.
+    pub fn wants(&self, state: TaskState, actor: Option<ActorId>) -> bool {
+        (self.states.is_empty() || self.states.contains(&state))
+            && (self.actor.is_none() || self.actor == actor)
+    }
+
+    fn wants_unended(&self) -> bool {
+        let ended = [TaskState::Finished, TaskState::Failed, TaskState::Cancelled];
+        self.states.is_empty() || self.states.iter().any(|state| !ended.contains(state))
+    }
+}
+
+/// The `limit` largest, the largest first.
+pub(crate) fn largest<T: Ord>(all: impl Iterator<Item = T>, limit: usize) -> Vec<T> {
+    let mut kept = BinaryHeap::new();
+    for one in all {
+        if kept.len() < limit {
+            kept.push(Reverse(one));
+        } else if let Some(mut smallest) = kept.peek_mut()
+            && smallest.0 < one
+        {
+            *smallest = Reverse(one);
+        }
+    }
+    kept.into_sorted_vec().into_iter().map(|Reverse(one)| one).collect()
+}
+
+impl Controller {
+    /// The tasks that have not ended, then the latest that have, newest first; at most `limit`.
+    pub fn list_tasks(&self, limit: usize, filter: &TaskFilter) -> Vec<TaskStatus> {
+        let mut listed = Vec::new();
+        if filter.wants_unended() {
+            let wanted = self.tasks.iter().filter(|(_, task)| {
+                let actor = match task.spec.target {
+                    Target::Function(_) => None,
+                    Target::Method { actor, .. } => Some(actor),
+                };
+                filter.wants(task.state.seen(), actor)
+            });
+            let ids = largest(wanted.map(|(id, _)| *id), limit);
+            listed.extend(ids.into_iter().map(|id| {
+                let task = &self.tasks[&id];
+                TaskStatus { waits_for: self.why_waits(task), ..status_of(task) }
+            }));
+        }
+        let ended = self.history.latest().filter(|task| filter.wants(task.state, task.actor));
+        listed.extend(ended.take(limit - listed.len()).cloned());
+        listed
+    }
+
+    /// All actors that are known, newest first; at most `limit`.
+    pub fn list_actors(&self, limit: usize) -> Vec<ActorStatus> {
+        let ids = largest(self.actors.keys().copied(), limit);
+        ids.into_iter().map(|id| self.actor_status(id).expect("it is known")).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_of_many_are_those_that_sorting_finds() {
+        let mut random = crate::random::Random::new(1);
+        for limit in [0, 1, 2, 7, 50, 200] {
+            let all: Vec<u64> = (0..100).map(|_| random.below(1_000)).collect();
+            let mut sorted = all.clone();
+            sorted.sort_unstable_by(|a, b| b.cmp(a));
+            sorted.truncate(limit);
+            assert_eq!(largest(all.into_iter(), limit), sorted);
+        }
+    }
+}

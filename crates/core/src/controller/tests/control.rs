@@ -1,0 +1,256 @@
+//! Callers without a link: what they ask for is theirs for as long as they keep asking.
+
+use super::*;
+
+impl Rig {
+    fn opens(&mut self, number: u128) -> Result<Session, Error> {
+        let id = SessionId::from_u128(number);
+        self.ask(|controller, now, effects| controller.open_unlinked(now, id, effects))
+    }
+
+    fn keeps(&mut self, session: Session) -> Result<Duration, Error> {
+        self.ask(|controller, now, effects| controller.keep_alive(now, session, effects))
+    }
+
+    fn closes(&mut self, session: Session) -> Result<(), Error> {
+        self.ask(|controller, now, effects| controller.close_unlinked(now, session, effects))
+    }
+
+    fn submit_for(&mut self, session: Option<Session>, spec: TaskSpec) -> Result<(), Error> {
+        let spec = Arc::new(spec);
+        self.ask(|controller, now, effects| controller.submit_for(now, session, spec, effects))
+    }
+
+    fn create_for(
+        &mut self,
+        session: Option<Session>,
+        spec: ActorSpec,
+    ) -> Result<(ActorId, bool), Error> {
+        let spec = Arc::new(spec);
+        self.ask(|controller, now, effects| controller.create_for(now, session, spec, effects))
+    }
+
+    fn cancels(&mut self, task: u128, force: bool) -> Result<bool, Error> {
+        let id = task_id(task);
+        self.ask(|controller, now, effects| controller.cancel_for(now, id, force, effects))
+    }
+
+    fn awaits(&mut self, task: u128) -> Result<bool, Error> {
+        self.ask(|controller, _, _| controller.await_task(task_id(task)))
+    }
+
+    fn is_over(&mut self, session: Session, cause: EndCause) {
+        assert_eq!(self.next(), Effect::Over { session, cause });
+    }
+}
+
+fn detached(number: u128) -> ActorSpec {
+    actor_with(number, ActorOptions { lifetime: Lifetime::Detached, ..ActorOptions::default() })
+}
+
+#[test]
+fn a_session_without_a_link_is_never_pinged_and_ends_exactly_with_its_lease() {
+    let mut rig = Rig::new();
+    let session = rig.opens(1).unwrap();
+    rig.pass(29 * SECOND);
+    assert_eq!(rig.keeps(session), Ok(30 * SECOND));
+    rig.pass(30 * SECOND - Duration::from_nanos(1));
+    rig.nothing_left();
+    assert!(rig.controller.is_alive(session));
+    rig.pass(Duration::from_nanos(1));
+    rig.is_over(session, EndCause::LeaseOver);
+    assert_eq!(rig.keeps(session).unwrap_err().kind(), ErrorKind::Fenced);
+    assert_eq!(rig.controller.session_count(), 0);
+    rig.nothing_left();
+}
+
+#[test]
+fn a_request_at_the_end_of_a_lease_comes_too_late_also_before_the_timer() {
+    let mut rig = Rig::new();
+    let session = rig.opens(1).unwrap();
+    rig.now = Time::ZERO + 30 * SECOND;
+    assert_eq!(rig.submit_for(Some(session), task(1)).unwrap_err().kind(), ErrorKind::Fenced);
+    rig.is_over(session, EndCause::LeaseOver);
+    assert_eq!(rig.controller.pending_tasks(), 0);
+    // Whoever opens it again gets another.
+    let again = rig.opens(1).unwrap();
+    assert!(again.id == session.id && again.epoch > session.epoch);
+    rig.nothing_left();
+}
+
+#[test]
+fn opening_twice_is_opening_once_and_renews() {
+    let mut rig = Rig::new();
+    let session = rig.opens(1).unwrap();
+    rig.pass(20 * SECOND);
+    assert_eq!(rig.opens(1), Ok(session));
+    rig.pass(20 * SECOND);
+    assert!(rig.controller.is_alive(session));
+    rig.nothing_left();
+}
+
+#[test]
+fn sessions_with_a_link_are_not_spoken_for() {
+    let mut rig = Rig::new();
+    let client = rig.client(1);
+    assert_eq!(rig.opens(1).unwrap_err().kind(), ErrorKind::AlreadyExists);
+    assert_eq!(rig.keeps(client).unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(rig.closes(client).unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(rig.submit_for(Some(client), task(1)).unwrap_err().kind(), ErrorKind::Invalid);
+    assert!(rig.controller.is_alive(client));
+    rig.nothing_left();
+}
+
+#[test]
+fn sessions_beyond_the_limit_are_exhausted_and_name_the_limit() {
+    let mut rig = Rig::with(Config { max_unlinked_sessions: 1, ..Config::default() });
+    let session = rig.opens(1).unwrap();
+    let error = rig.opens(2).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Exhausted);
+    assert!(error.message().contains("the limit is 1 (max_unlinked_sessions)"), "{error}");
+    rig.closes(session).unwrap();
+    rig.is_over(session, EndCause::Closed);
+    rig.opens(2).unwrap();
+    rig.nothing_left();
+}
+
+#[test]
+fn what_a_session_asked_for_goes_when_it_is_closed() {
+    let mut rig = Rig::new();
+    let worker = rig.worker(2, 2);
+    let session = rig.opens(1).unwrap();
+    rig.submit_for(Some(session), task(1)).unwrap();
+    let first = rig.assigns(worker, 1);
+    rig.finish(worker, first);
+    assert!(rig.holds(session, Thing::Object(ObjectId::of(task_id(1), 0))));
+    rig.nothing_left(); // It has no link on which it could be told.
+    rig.submit_for(Some(session), task(2)).unwrap();
+    let running = rig.assigns(worker, 2);
+    let (actor, created) = rig.create_for(Some(session), actor(7)).unwrap();
+    assert!(created);
+    let instance = rig.instantiates(worker, actor);
+
+    rig.closes(session).unwrap();
+    rig.is_over(session, EndCause::Closed);
+    let cancel = ToWorker::CancelAttempt { attempt: running, force: true };
+    assert_eq!(rig.orders(worker), cancel);
+    assert_eq!(rig.orders(worker), ToWorker::Destroy(instance));
+    assert_eq!(rig.controller.kept(), (0, 0));
+    assert_eq!(rig.closes(session).unwrap_err().kind(), ErrorKind::Fenced);
+    rig.nothing_left();
+}
+
+#[test]
+fn without_a_session_work_is_the_clusters_and_an_actor_must_be_detached() {
+    let mut rig = Rig::new();
+    let worker = rig.worker(2, 1);
+    let error = rig.create_for(None, actor(7)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    let id = rig.create_for(None, detached(7)).unwrap().0;
+    assert_eq!(rig.create_for(None, detached(7)), Ok((id, false)), "it was asked for before");
+    let instance = rig.instantiates(worker, id);
+    rig.worker_says(worker, FromWorker::ActorReady { instance });
+    rig.submit_for(None, call(1, id)).unwrap();
+    let called = rig.executes(worker, 1);
+    rig.finish(worker, called);
+    assert_eq!(rig.controller.task_result(task_id(1)), Ok(Ok(vec![value("done")])));
+    // The same call again is the same call.
+    rig.submit_for(None, call(1, id)).unwrap();
+    rig.nothing_left();
+}
+
+#[test]
+fn a_call_that_would_fail_at_once_is_refused() {
+    let mut rig = Rig::new();
+    let worker = rig.worker(2, 1);
+    let nobody = ActorId::from_u128(9);
+    let refused = |rig: &mut Rig, id| rig.submit_for(None, call(1, id)).unwrap_err().kind();
+    assert_eq!(refused(&mut rig, nobody), ErrorKind::NotFound);
+    let options = ActorOptions {
+        lifetime: Lifetime::Detached,
+        max_pending_calls: 0,
+        ..ActorOptions::default()
+    };
+    let id = rig.create_for(None, actor_with(7, options)).unwrap().0;
+    let instance = rig.instantiates(worker, id);
+    assert_eq!(refused(&mut rig, id), ErrorKind::Exhausted);
+    let error = raised("ValueError");
+    rig.worker_says(worker, FromWorker::ActorFailed { instance, error });
+    assert_eq!(refused(&mut rig, id), ErrorKind::Gone, "user code's failure is the cause");
+    assert_eq!(rig.controller.pending_tasks(), 0);
+    rig.nothing_left();
+}
+
+#[test]
+fn submitting_beyond_the_limit_is_exhausted_for_sessions_too() {
+    let mut rig = Rig::with(Config { max_pending_tasks: 1, ..Config::default() });
+    let session = rig.opens(1).unwrap();
+    rig.submit_for(Some(session), task(1)).unwrap();
+    rig.submit_for(Some(session), task(1)).unwrap();
+    let error = rig.submit_for(Some(session), task(2)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Exhausted);
+    assert!(error.message().contains("(max_pending_tasks)"), "{error}");
+    rig.nothing_left();
+}
+
+#[test]
+fn a_session_that_submits_what_another_did_holds_its_results_too() {
+    let mut rig = Rig::new();
+    let worker = rig.worker(2, 1);
+    let (first, second) = (rig.opens(3).unwrap(), rig.opens(4).unwrap());
+    rig.submit_for(Some(first), task(1)).unwrap();
+    let attempt = rig.assigns(worker, 1);
+    rig.submit_for(Some(second), task(1)).unwrap();
+    rig.finish(worker, attempt);
+    rig.closes(first).unwrap();
+    rig.is_over(first, EndCause::Closed);
+    assert_eq!(rig.controller.task_result(task_id(1)), Ok(Ok(vec![value("done")])));
+    rig.nothing_left();
+}
+
+#[test]
+fn the_end_of_a_task_is_told_to_those_who_await_it_whoever_owns_it() {
+    let mut rig = Rig::new();
+    let (client, worker) = (rig.client(1), rig.worker(2, 2));
+    rig.submit(client, task(1));
+    rig.submit_ownerless(task(2)).unwrap();
+    let attempts = [rig.assigns(worker, 1), rig.assigns(worker, 2)];
+    assert_eq!(rig.awaits(1), Ok(true));
+    rig.finish(worker, attempts[0]);
+    assert_eq!(rig.next(), Effect::Ended(task_id(1)));
+    rig.ends(client, 1).unwrap();
+    rig.finish(worker, attempts[1]);
+    rig.nothing_left(); // Nobody awaited the other.
+    assert_eq!(rig.awaits(2), Ok(false));
+    assert_eq!(rig.awaits(3).unwrap_err().kind(), ErrorKind::NotFound);
+}
+
+#[test]
+fn cancelling_says_whether_it_was_in_time() {
+    let mut rig = Rig::new();
+    rig.submit_for(None, task(1)).unwrap();
+    assert_eq!(rig.awaits(1), Ok(true));
+    assert_eq!(rig.cancels(1, false), Ok(true));
+    assert_eq!(rig.next(), Effect::Ended(task_id(1)));
+    assert_eq!(rig.cancels(1, false), Ok(false));
+    assert_eq!(rig.cancels(2, false).unwrap_err().kind(), ErrorKind::NotFound);
+    rig.nothing_left();
+}
+
+#[test]
+fn results_that_are_held_are_found_when_the_record_has_forgotten_their_task() {
+    let mut rig = Rig::with(Config { history: 1, ..Config::default() });
+    let worker = rig.worker(2, 1);
+    let session = rig.opens(1).unwrap();
+    for number in 1..=3 {
+        rig.submit_for(Some(session), task(number)).unwrap();
+        let attempt = rig.assigns(worker, number);
+        rig.finish(worker, attempt);
+    }
+    assert_eq!(rig.controller.task_status(task_id(1)).unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(rig.controller.task_result(task_id(1)), Ok(Ok(vec![value("done")])));
+    assert_eq!(rig.awaits(1), Ok(false));
+    let unknown = rig.controller.task_result(task_id(9)).unwrap_err();
+    assert_eq!(unknown.kind(), ErrorKind::NotFound);
+    rig.nothing_left();
+}

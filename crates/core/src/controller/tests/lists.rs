@@ -1,0 +1,87 @@
+//! What is listed, and why things wait.
+
+use super::*;
+
+fn ids(tasks: Vec<TaskStatus>) -> Vec<u128> {
+    tasks.into_iter().map(|task| task.id.as_u128()).collect()
+}
+
+#[test]
+fn tasks_are_listed_newest_first_and_as_the_filter_says() {
+    let mut rig = Rig::new();
+    let worker = rig.worker(2, 1);
+    for number in 1..=5 {
+        rig.submit_ownerless(task(number)).unwrap();
+    }
+    let first = rig.assigns(worker, 1);
+    rig.finish(worker, first);
+    rig.assigns(worker, 2);
+    let list = |limit, states: &[TaskState]| {
+        let filter = TaskFilter { states: states.to_vec(), actor: None };
+        ids(rig.controller.list_tasks(limit, &filter))
+    };
+    assert_eq!(list(10, &[]), [5, 4, 3, 2, 1]);
+    assert_eq!(list(2, &[]), [5, 4]);
+    assert_eq!(list(0, &[]), []);
+    assert_eq!(list(10, &[TaskState::Assigned]), [2]);
+    assert_eq!(list(10, &[TaskState::Finished]), [1]);
+    assert_eq!(list(2, &[TaskState::Pending, TaskState::Finished]), [5, 4]);
+    let filter = TaskFilter { actor: Some(ActorId::from_u128(7)), ..TaskFilter::default() };
+    assert_eq!(ids(rig.controller.list_tasks(10, &filter)), []);
+}
+
+#[test]
+fn the_calls_of_an_actor_are_listed_alone() {
+    let mut rig = Rig::new();
+    let client = rig.client(1);
+    rig.submit_ownerless(task(1)).unwrap();
+    let actors = [actor(7), actor(8)].map(|spec| {
+        let id = spec.id;
+        rig.client_says(client, FromClient::CreateActor(Arc::new(spec)));
+        rig.submit(client, call(id.as_u128() + 10, id));
+        id
+    });
+    let filter = TaskFilter { actor: Some(actors[1]), ..TaskFilter::default() };
+    assert_eq!(ids(rig.controller.list_tasks(10, &filter)), [18]);
+    let listed: Vec<ActorId> =
+        rig.controller.list_actors(1).into_iter().map(|actor| actor.spec.id).collect();
+    assert_eq!(listed, [actors[1]]);
+}
+
+#[test]
+fn reasons_to_wait_are_counted_once_per_kind() {
+    let mut rig = Rig::new();
+    let client = rig.client(1);
+    for number in 1..=3 {
+        rig.submit_ownerless(task(number)).unwrap();
+    }
+    let no_worker = "no worker is here: start one with `marline worker`";
+    assert_eq!(rig.controller.waiting(), [(no_worker.to_owned(), 3)]);
+
+    let worker = rig.worker(2, 1);
+    let running = rig.assigns(worker, 1);
+    let large = TaskOptions { resources: Resources::cpus(9), ..TaskOptions::default() };
+    rig.submit_ownerless(task_with(4, large)).unwrap();
+    let needs = vec![ObjectId::of(task_id(1), 0)];
+    rig.submit_ownerless(TaskSpec { needs, ..task(5) }).unwrap();
+    let id = actor(7).id;
+    rig.client_says(client, FromClient::CreateActor(Arc::new(actor(7))));
+    rig.submit(client, call(6, id));
+    let too_large = "no worker is large enough for cpu 9: the largest offers cpu 1";
+    let expected = [
+        ("cpu 1 to be free at a worker", 3),
+        ("its actor to be ready", 1),
+        (too_large, 1),
+        ("values that it needs", 1),
+    ];
+    let expected = expected.map(|(reason, count)| (reason.to_owned(), count));
+    assert_eq!(rig.controller.waiting(), expected);
+
+    rig.end(worker, running, End::Lost(crashed()), None);
+    let waiting = rig.controller.waiting();
+    assert!(waiting.contains(&("the delay before its next attempt".to_owned(), 1)), "{waiting:?}");
+    let counted: usize = waiting.iter().map(|(_, count)| count).sum();
+    let with_worker = rig.controller.list_workers()[0].tasks;
+    let actors = rig.controller.list_actors(9).iter().filter(|a| a.waits_for.is_some()).count();
+    assert_eq!(counted, rig.controller.pending_tasks() - with_worker + actors, "each once");
+}

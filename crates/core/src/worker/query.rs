@@ -1,0 +1,114 @@
+//! What can be asked of a worker: what is here. Nothing in this file changes anything.
+
+use super::Worker;
+use super::actor::Life;
+use super::task::State;
+use crate::account::Account;
+use crate::controller::{TaskFilter, TaskState};
+use crate::id::{ActorEpoch, Attempt};
+use crate::resources::Resources;
+use crate::spec::{ActorSpec, Target, TaskSpec};
+use crate::time::Time;
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+/// A task or a call that is with a worker.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TaskHere {
+    /// What was asked for.
+    pub spec: Arc<TaskSpec>,
+    /// Which try at it.
+    pub attempt: Attempt,
+    /// Whether user code runs, or it waits for that.
+    pub state: TaskState,
+    /// Since when it runs, or since when it is here if it is a call that waits.
+    pub since: Option<Time>,
+}
+
+/// An instance of an actor that is with a worker.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ActorHere {
+    /// What was asked for.
+    pub spec: Arc<ActorSpec>,
+    /// Which of its lives.
+    pub epoch: ActorEpoch,
+    /// Whether its constructor returned.
+    pub ready: bool,
+    /// When it was last called.
+    pub last_used: Time,
+    /// Calls that wait or run.
+    pub pending_calls: usize,
+}
+
+impl Worker {
+    /// The tasks and calls that are here, newest first; at most `limit`.
+    pub fn list_tasks(&self, limit: usize, filter: &TaskFilter) -> Vec<TaskHere> {
+        let tasks = self.attempts.values().map(|local| {
+            let (state, since) = match &local.state {
+                State::Backlog | State::Starting { .. } => (TaskState::Assigned, None),
+                State::Running { since, .. } => (TaskState::Running, Some(*since)),
+            };
+            TaskHere { spec: local.spec.clone(), attempt: local.attempt, state, since }
+        });
+        let calls = self.actors.values().flat_map(|hosted| {
+            let waiting = hosted.mailbox.iter().map(|call| (call, TaskState::Assigned));
+            waiting.chain(hosted.running.values().map(|call| (call, TaskState::Running)))
+        });
+        let calls = calls.map(|(call, state)| {
+            let (spec, attempt) = (call.spec.clone(), call.tried().attempt);
+            TaskHere { spec, attempt, state, since: Some(call.since) }
+        });
+        let wanted = tasks.chain(calls).filter(|task| {
+            let actor = match task.spec.target {
+                Target::Function(_) => None,
+                Target::Method { actor, .. } => Some(actor),
+            };
+            filter.wants(task.state, actor)
+        });
+        let mut listed: Vec<TaskHere> = wanted.collect();
+        listed.sort_unstable_by_key(|here| Reverse(here.spec.id));
+        listed.truncate(limit);
+        listed
+    }
+
+    /// The actors that are here, newest first; at most `limit`.
+    pub fn list_actors(&self, limit: usize) -> Vec<ActorHere> {
+        let hosted = self.actors.values().map(|hosted| ActorHere {
+            spec: hosted.spec.clone(),
+            epoch: hosted.epoch,
+            ready: hosted.life != Life::Constructing,
+            last_used: hosted.last_used,
+            pending_calls: hosted.mailbox.len() + hosted.running.len(),
+        });
+        let mut listed: Vec<ActorHere> = hosted.collect();
+        listed.sort_unstable_by_key(|here| Reverse(here.spec.id));
+        listed.truncate(limit);
+        listed
+    }
+
+    /// What is free of what this worker offers, as far as it knows: what is on its way here is not.
+    pub fn free(&self, offers: &Resources) -> Resources {
+        let mut account = Account::new(offers.clone());
+        for local in self.attempts.values() {
+            match &local.state {
+                State::Backlog => {}
+                State::Starting { grant, .. } => account.charge(grant),
+                State::Running { grant, blocked, .. } => {
+                    account.charge(grant);
+                    if *blocked {
+                        account.lend_cpu(grant);
+                    }
+                }
+            }
+        }
+        for hosted in self.actors.values() {
+            account.charge(&hosted.grant);
+        }
+        account.free()
+    }
+
+    /// Whether it takes no new work and is about to leave.
+    pub fn is_draining(&self) -> bool {
+        self.draining
+    }
+}

@@ -1,0 +1,104 @@
+//! The unary operations, as any gRPC client calls them: each request is decoded, asked of the node under
+//! its lock, and the answer encoded. What is decided is decided in `marline-core`; here are the limits
+//! of what one request may ask for.
+//!
+//! One file per family: `session.rs`, `task.rs`, `actor.rs`, `cluster.rs`.
+
+mod actor;
+mod cluster;
+mod session;
+mod task;
+
+use crate::node::Node;
+use crate::wire::convert::to_status;
+use crate::wire::v1;
+use crate::wire::v1::control_server::Control;
+use crate::wire::wall::Wall;
+use marline_core::error::{Error, Ran};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use tonic::{Request, Response, Status};
+
+/// How many entries a list has that names no limit, and the most it can have.
+const DEFAULT_PAGE: usize = 100;
+const MAX_PAGE: usize = 1_000;
+/// The most tasks that one request waits for.
+const MAX_WAIT_TASKS: usize = 10_000;
+/// The longest that one request waits: shorter than what proxies let a silent request live.
+const MAX_WAIT: Duration = Duration::from_secs(60);
+
+/// See the [module](self).
+pub(crate) struct Service {
+    node: Weak<Node>,
+    wall: Wall,
+}
+
+impl Service {
+    pub fn new(node: &Arc<Node>) -> Service {
+        Service { node: Arc::downgrade(node), wall: Wall::new(node.now()) }
+    }
+
+    fn node(&self) -> Result<Arc<Node>, Error> {
+        let gone = || Error::unavailable(Ran::No, "this process is shutting down");
+        self.node.upgrade().ok_or_else(gone)
+    }
+}
+
+/// How many entries are asked for.
+fn page(limit: u32) -> Result<usize, Error> {
+    match limit as usize {
+        0 => Ok(DEFAULT_PAGE),
+        limit if limit <= MAX_PAGE => Ok(limit),
+        limit => Err(Error::too_large(format!(
+            "{limit} entries were asked for, the limit is {MAX_PAGE} (MAX_PAGE)"
+        ))),
+    }
+}
+
+/// The first `limit` of a list that was asked for one more. Says whether there was one.
+fn cut<T>(mut list: Vec<T>, limit: usize) -> (Vec<T>, bool) {
+    let more = list.len() > limit;
+    list.truncate(limit);
+    (list, more)
+}
+
+type Answer<T> = Result<Response<T>, Status>;
+
+fn answer<T>(result: Result<T, Error>) -> Answer<T> {
+    result.map(Response::new).map_err(to_status)
+}
+
+/// Hands each operation to the method of the same name.
+macro_rules! operations {
+    ($($name:ident: $request:ident -> $reply:ident $(, $wait:ident)?;)+) => {
+        #[tonic::async_trait]
+        impl Control for Service {
+            $(
+                async fn $name(&self, request: Request<v1::$request>) -> Answer<v1::$reply> {
+                    answer(Service::$name(self, request.into_inner())$(.$wait)?)
+                }
+            )+
+        }
+    };
+}
+
+operations! {
+    open_session: OpenSessionRequest -> OpenSessionReply;
+    keep_alive: KeepAliveRequest -> KeepAliveReply;
+    close_session: CloseSessionRequest -> CloseSessionReply;
+    submit_task: SubmitTaskRequest -> SubmitTaskReply;
+    get_task_status: GetTaskStatusRequest -> TaskStatus;
+    get_task_result: GetTaskResultRequest -> GetTaskResultReply;
+    cancel_task: CancelTaskRequest -> CancelTaskReply;
+    wait_tasks: WaitTasksRequest -> WaitTasksReply, await;
+    list_tasks: ListTasksRequest -> ListTasksReply;
+    create_actor: CreateActorRequest -> CreateActorReply;
+    call_actor: CallActorRequest -> CallActorReply;
+    get_actor_status: GetActorStatusRequest -> ActorStatus;
+    list_actors: ListActorsRequest -> ListActorsReply;
+    delete_actor: DeleteActorRequest -> DeleteActorReply;
+    list_workers: ListWorkersRequest -> ListWorkersReply;
+    drain_worker: DrainWorkerRequest -> DrainWorkerReply;
+    cluster_resources: ClusterResourcesRequest -> ClusterResourcesReply;
+    worker_health: WorkerHealthRequest -> WorkerHealthReply;
+}

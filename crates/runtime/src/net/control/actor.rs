@@ -1,0 +1,81 @@
+//! Actors: created, called, asked about, deleted.
+
+use super::{Service, cut, page};
+use crate::wire::convert::control::{
+    Detail, decode_actor, decode_call, encode_actor, encode_actor_here, id, namespace,
+};
+use crate::wire::v1;
+use marline_core::Error;
+
+impl Service {
+    pub(super) fn create_actor(
+        &self,
+        request: v1::CreateActorRequest,
+    ) -> Result<v1::CreateActorReply, Error> {
+        let asked = decode_actor(request)?;
+        let (actor, created) = self.node()?.ask(|controller, now, effects| {
+            controller.create_for(now, asked.session, asked.spec, effects)
+        })?;
+        Ok(v1::CreateActorReply { actor_id: actor.to_string(), created })
+    }
+
+    pub(super) fn call_actor(
+        &self,
+        request: v1::CallActorRequest,
+    ) -> Result<v1::CallActorReply, Error> {
+        let asked = decode_call(request)?;
+        let task_id = asked.spec.id.to_string();
+        self.node()?.ask(|controller, now, effects| {
+            controller.submit_for(now, asked.session, asked.spec, effects)
+        })?;
+        Ok(v1::CallActorReply { task_id })
+    }
+
+    pub(super) fn get_actor_status(
+        &self,
+        request: v1::GetActorStatusRequest,
+    ) -> Result<v1::ActorStatus, Error> {
+        if request.actor_id.is_empty() == request.name.is_empty() {
+            return Err(Error::invalid("an actor is asked about by its actor_id, or by its name"));
+        }
+        let status = if request.name.is_empty() {
+            let id = id(&request.actor_id, "GetActorStatusRequest.actor_id")?;
+            self.node()?.look(|controller| controller.actor_status(id))??
+        } else {
+            let namespace = namespace(&request.namespace).into();
+            self.node()?.look(|controller| {
+                let id = controller.find_actor(&namespace, &request.name.into())?;
+                controller.actor_status(id)
+            })??
+        };
+        Ok(encode_actor(status, Detail::Whole, self.wall))
+    }
+
+    pub(super) fn list_actors(
+        &self,
+        request: v1::ListActorsRequest,
+    ) -> Result<v1::ListActorsReply, Error> {
+        let limit = page(request.limit)?;
+        let node = self.node()?;
+        if node.has_controller() {
+            let listed = node.look(|controller| controller.list_actors(limit + 1))?;
+            let (listed, more) = cut(listed, limit);
+            let actors =
+                listed.into_iter().map(|actor| encode_actor(actor, Detail::Brief, self.wall));
+            return Ok(v1::ListActorsReply { actors: actors.collect(), more });
+        }
+        let (listed, more) = cut(node.actors_here(limit + 1), limit);
+        let actors =
+            listed.iter().map(|(worker, actor)| encode_actor_here(*worker, actor, self.wall));
+        Ok(v1::ListActorsReply { actors: actors.collect(), more })
+    }
+
+    pub(super) fn delete_actor(
+        &self,
+        request: v1::DeleteActorRequest,
+    ) -> Result<v1::DeleteActorReply, Error> {
+        let id = id(&request.actor_id, "DeleteActorRequest.actor_id")?;
+        self.node()?.ask(|controller, now, effects| controller.delete_actor(now, id, effects))?;
+        Ok(v1::DeleteActorReply {})
+    }
+}

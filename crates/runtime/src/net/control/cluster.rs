@@ -1,0 +1,93 @@
+//! Workers, and the cluster as a whole.
+
+use super::{Service, cut, page};
+use crate::wire::convert::control::{
+    encode_counters, encode_health, encode_worker, id, worker_state,
+};
+use crate::wire::join::PROTOCOL;
+use crate::wire::v1;
+use marline_core::Error;
+use marline_core::controller::WorkerStatus;
+use marline_core::resources::Resources;
+use marline_core::time::Time;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+impl Service {
+    pub(super) fn list_workers(
+        &self,
+        request: v1::ListWorkersRequest,
+    ) -> Result<v1::ListWorkersReply, Error> {
+        let limit = page(request.limit)?;
+        let (listed, more) = cut(self.node()?.look(|controller| controller.list_workers())?, limit);
+        let workers = listed.into_iter().map(|worker| encode_worker(worker, self.wall)).collect();
+        Ok(v1::ListWorkersReply { workers, more })
+    }
+
+    pub(super) fn drain_worker(
+        &self,
+        request: v1::DrainWorkerRequest,
+    ) -> Result<v1::DrainWorkerReply, Error> {
+        let id = id(&request.worker_id, "DrainWorkerRequest.worker_id")?;
+        let grace = Duration::from_millis(request.grace_ms);
+        self.node()?.ask(|controller, now, effects| controller.drain(now, id, grace, effects))?;
+        Ok(v1::DrainWorkerReply {})
+    }
+
+    pub(super) fn cluster_resources(
+        &self,
+        _: v1::ClusterResourcesRequest,
+    ) -> Result<v1::ClusterResourcesReply, Error> {
+        let node = self.node()?;
+        let (reply, workers) = node.look(|controller| {
+            let (kept_objects, kept_bytes) = controller.stored();
+            let waiting = controller.waiting().into_iter();
+            let waiting =
+                waiting.map(|(reason, count)| v1::Waiting { reason, count: count as u64 });
+            let reply = v1::ClusterResourcesReply {
+                pending_tasks: controller.pending_tasks() as u64,
+                counters: Some(encode_counters(controller.counters())),
+                kept_objects: kept_objects as u64,
+                kept_bytes: kept_bytes as u64,
+                sessions: controller.session_count() as u64,
+                controller_epoch: controller.config().epoch.0,
+                waiting: waiting.collect(),
+                ..v1::ClusterResourcesReply::default()
+            };
+            (reply, controller.list_workers())
+        })?;
+        let sum = |amount: fn(&WorkerStatus) -> &Resources| {
+            let none = Resources::default();
+            workers.iter().map(amount).fold(none, |sum, amount| sum.plus(amount))
+        };
+        let mut states: BTreeMap<i32, u32> = BTreeMap::new();
+        for worker in &workers {
+            *states.entry(worker_state(worker.state).into()).or_default() += 1;
+        }
+        let states = states.into_iter().map(|(state, count)| v1::WorkerCount { state, count });
+        Ok(v1::ClusterResourcesReply {
+            total: Some(sum(|worker| &worker.info.resources).into()),
+            free: Some(sum(|worker| &worker.free).into()),
+            workers: states.collect(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            protocol: PROTOCOL.into(),
+            uptime_ms: uptime_ms(node.now()),
+            cluster_id: node.cluster_id().to_string(),
+            ..reply
+        })
+    }
+
+    pub(super) fn worker_health(
+        &self,
+        _: v1::WorkerHealthRequest,
+    ) -> Result<v1::WorkerHealthReply, Error> {
+        let node = self.node()?;
+        let workers = node.health()?.into_iter().map(encode_health).collect();
+        Ok(v1::WorkerHealthReply { workers, uptime_ms: uptime_ms(node.now()) })
+    }
+}
+
+/// A node's clock began when the node did.
+fn uptime_ms(now: Time) -> u64 {
+    now.as_nanos() / 1_000_000
+}

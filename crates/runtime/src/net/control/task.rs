@@ -1,0 +1,133 @@
+//! Tasks: submitted, asked about, waited for.
+
+use super::{MAX_WAIT, MAX_WAIT_TASKS, Service, cut, page};
+use crate::wire::convert::control::{
+    Detail, decode_filter, decode_task, encode_task, encode_task_here, id,
+};
+use crate::wire::v1;
+use marline_core::Error;
+use marline_core::id::TaskId;
+use std::collections::HashSet;
+use std::time::Duration;
+
+impl Service {
+    pub(super) fn submit_task(
+        &self,
+        request: v1::SubmitTaskRequest,
+    ) -> Result<v1::SubmitTaskReply, Error> {
+        let asked = decode_task(request)?;
+        let task_id = asked.spec.id.to_string();
+        self.node()?.ask(|controller, now, effects| {
+            controller.submit_for(now, asked.session, asked.spec, effects)
+        })?;
+        Ok(v1::SubmitTaskReply { task_id })
+    }
+
+    pub(super) fn get_task_status(
+        &self,
+        request: v1::GetTaskStatusRequest,
+    ) -> Result<v1::TaskStatus, Error> {
+        let id = id(&request.task_id, "GetTaskStatusRequest.task_id")?;
+        let status = self.node()?.look(|controller| controller.task_status(id))??;
+        Ok(encode_task(status, Detail::Whole, self.wall))
+    }
+
+    pub(super) fn get_task_result(
+        &self,
+        request: v1::GetTaskResultRequest,
+    ) -> Result<v1::GetTaskResultReply, Error> {
+        let id = id(&request.task_id, "GetTaskResultRequest.task_id")?;
+        let outcome = self.node()?.look(|controller| controller.task_result(id))??;
+        Ok(match outcome {
+            Ok(values) => v1::GetTaskResultReply {
+                values: values.into_iter().map(v1::Value::from).collect(),
+                error: None,
+            },
+            Err(error) => v1::GetTaskResultReply { values: Vec::new(), error: Some(error.into()) },
+        })
+    }
+
+    pub(super) fn cancel_task(
+        &self,
+        request: v1::CancelTaskRequest,
+    ) -> Result<v1::CancelTaskReply, Error> {
+        let id = id(&request.task_id, "CancelTaskRequest.task_id")?;
+        let had_not_ended = self.node()?.ask(|controller, now, effects| {
+            controller.cancel_for(now, id, request.force, effects)
+        })?;
+        Ok(v1::CancelTaskReply { had_not_ended })
+    }
+
+    pub(super) async fn wait_tasks(
+        &self,
+        request: v1::WaitTasksRequest,
+    ) -> Result<v1::WaitTasksReply, Error> {
+        let tasks = distinct(&request.task_ids)?;
+        let count = match request.count as usize {
+            0 => tasks.len(),
+            count if count <= tasks.len() => count,
+            count => {
+                return Err(Error::invalid(format!(
+                    "{count} of {} tasks can never have ended: ask for fewer",
+                    tasks.len()
+                )));
+            }
+        };
+        let time = Duration::from_millis(request.timeout_ms);
+        if time > MAX_WAIT {
+            return Err(Error::too_large(format!(
+                "timeout_ms is {}, the limit is {} (MAX_WAIT): wait again when it is over",
+                request.timeout_ms,
+                MAX_WAIT.as_millis()
+            )));
+        }
+        // The node is not kept alive by those who wait.
+        let wait = self.node()?.wait(&tasks, count)?;
+        if let Some(wait) = wait
+            && !time.is_zero()
+        {
+            // Time that is over is no error: the answer says what has not ended.
+            let _ = tokio::time::timeout(time, wait.woken()).await;
+        }
+        let (pending, ended): (Vec<TaskId>, Vec<TaskId>) = self
+            .node()?
+            .look(|controller| tasks.into_iter().partition(|task| controller.is_pending(*task)))?;
+        let text = |ids: Vec<TaskId>| ids.iter().map(TaskId::to_string).collect();
+        Ok(v1::WaitTasksReply { ended: text(ended), pending: text(pending) })
+    }
+
+    pub(super) fn list_tasks(
+        &self,
+        request: v1::ListTasksRequest,
+    ) -> Result<v1::ListTasksReply, Error> {
+        let limit = page(request.limit)?;
+        let filter = decode_filter(&request.states, &request.actor_id)?;
+        let node = self.node()?;
+        if node.has_controller() {
+            let listed = node.look(|controller| controller.list_tasks(limit + 1, &filter))?;
+            let (listed, more) = cut(listed, limit);
+            let tasks = listed.into_iter().map(|task| encode_task(task, Detail::Brief, self.wall));
+            return Ok(v1::ListTasksReply { tasks: tasks.collect(), more });
+        }
+        let (listed, more) = cut(node.tasks_here(limit + 1, &filter), limit);
+        let tasks = listed.iter().map(|(worker, task)| encode_task_here(*worker, task, self.wall));
+        Ok(v1::ListTasksReply { tasks: tasks.collect(), more })
+    }
+}
+
+/// The tasks that are named, each once.
+fn distinct(texts: &[String]) -> Result<Vec<TaskId>, Error> {
+    if texts.is_empty() {
+        return Err(Error::invalid("WaitTasksRequest.task_ids is empty: name what to wait for"));
+    }
+    if texts.len() > MAX_WAIT_TASKS {
+        return Err(Error::too_large(format!(
+            "{} tasks are to be waited for, the limit is {MAX_WAIT_TASKS} (MAX_WAIT_TASKS)",
+            texts.len()
+        )));
+    }
+    let mut seen = HashSet::new();
+    let tasks = texts.iter().map(|text| id(text, "WaitTasksRequest.task_ids"));
+    let tasks = tasks.collect::<Result<Vec<TaskId>, Error>>()?;
+    Ok(tasks.into_iter().filter(|task| seen.insert(*task)).collect())
+}

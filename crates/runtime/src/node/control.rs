@@ -1,0 +1,139 @@
+//! Questions from outside, each answered under the lock: what the controller decides, what workers of
+//! this process have.
+
+use super::{Node, Seat, State};
+use crate::node::remote::Membership;
+use marline_core::Error;
+use marline_core::controller::{Controller, Effect, Role, TaskFilter, WorkerInfo};
+use marline_core::error::Ran;
+use marline_core::id::{ClusterId, Session};
+use marline_core::resources::Resources;
+use marline_core::time::Time;
+use marline_core::worker::{ActorHere, TaskHere};
+
+/// What a worker of this process says of itself.
+pub(crate) struct Health {
+    pub session: Option<Session>,
+    pub tasks: usize,
+    pub actors: usize,
+    pub total: Resources,
+    pub free: Resources,
+    pub draining: bool,
+}
+
+impl Node {
+    /// Asks the controller for something, and does what follows from it.
+    pub fn ask<R>(
+        &self,
+        ask: impl FnOnce(&mut Controller, Time, &mut Vec<Effect>) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        self.enter(|state, now| {
+            let mut effects = Vec::new();
+            let answer = ask(state.controller_mut()?, now, &mut effects);
+            state.controller_effects(now, effects);
+            answer
+        })
+    }
+
+    /// Looks at the controller.
+    pub fn look<R>(&self, look: impl FnOnce(&Controller) -> R) -> Result<R, Error> {
+        self.enter(|state, _| state.controller_mut().map(|controller| look(controller)))
+    }
+
+    /// Whether a controller is here.
+    pub fn has_controller(&self) -> bool {
+        self.enter(|state, _| state.controller.is_some())
+    }
+
+    /// The time on this node's clock, which began when the node did.
+    pub fn now(&self) -> Time {
+        self.clock.now()
+    }
+
+    /// Which cluster the controller here has.
+    pub fn cluster_id(&self) -> ClusterId {
+        self.enter(|state, _| state.cluster)
+    }
+
+    /// A seat of this node belongs to a controller elsewhere.
+    pub fn belongs(&self, membership: &Membership) {
+        self.enter(|state, _| {
+            state.upstream = Some(membership.address.clone());
+            if let (Seat::Worker(index), Role::Worker(info)) = (membership.seat, &membership.role) {
+                state.note_offer(index, info);
+            }
+        });
+    }
+
+    /// Tasks and calls that are with the workers here; at most `limit` of each.
+    pub fn tasks_here(
+        &self,
+        limit: usize,
+        filter: &TaskFilter,
+    ) -> Vec<(Option<Session>, TaskHere)> {
+        self.enter(|state, _| {
+            let of_each = state.workers.iter().flat_map(|seat| {
+                let tasks = seat.machine.list_tasks(limit, filter).into_iter();
+                tasks.map(|task| (seat.machine.session(), task))
+            });
+            of_each.collect()
+        })
+    }
+
+    /// Actors that are with the workers here; at most `limit` of each.
+    pub fn actors_here(&self, limit: usize) -> Vec<(Option<Session>, ActorHere)> {
+        self.enter(|state, _| {
+            let of_each = state.workers.iter().flat_map(|seat| {
+                let actors = seat.machine.list_actors(limit).into_iter();
+                actors.map(|actor| (seat.machine.session(), actor))
+            });
+            of_each.collect()
+        })
+    }
+
+    /// How the workers here are.
+    pub fn health(&self) -> Result<Vec<Health>, Error> {
+        self.enter(|state, _| {
+            if state.closed {
+                return Err(Error::unavailable(Ran::No, "this process is shutting down"));
+            }
+            if state.workers.is_empty() {
+                return Err(Error::unsupported(
+                    "no worker is here: ask one at its own address, as ListWorkers says it",
+                ));
+            }
+            let healths = state.workers.iter().enumerate().map(|(index, seat)| {
+                let total = state.offers.get(&index).cloned().unwrap_or_default();
+                let (tasks, actors) = seat.machine.load();
+                Health {
+                    session: seat.machine.session(),
+                    tasks,
+                    actors,
+                    free: seat.machine.free(&total),
+                    total,
+                    draining: seat.machine.is_draining(),
+                }
+            });
+            Ok(healths.collect())
+        })
+    }
+}
+
+impl State {
+    /// The controller of this node, if it has one and goes on.
+    pub(super) fn controller_mut(&mut self) -> Result<&mut Controller, Error> {
+        if self.closed {
+            return Err(Error::unavailable(Ran::Maybe, "this process is shutting down"));
+        }
+        let upstream = self.upstream.as_deref();
+        self.controller.as_mut().ok_or_else(|| {
+            let whom =
+                upstream.map_or("its controller".into(), |at| format!("the controller at {at}"));
+            Error::unsupported(format!("this node has only workers: ask {whom}"))
+        })
+    }
+
+    pub(super) fn note_offer(&mut self, index: usize, info: &WorkerInfo) {
+        self.offers.insert(index, info.resources.clone());
+    }
+}

@@ -1,0 +1,94 @@
+//! Actors: how they are asked for, and what is known of them.
+
+use super::super::field::or_default;
+use super::{
+    Asked, Detail, args, check_version, error, id_or_new, namespace, objects, optional_session,
+};
+use crate::wire::v1;
+use crate::wire::wall::Wall;
+use marline_core::Error;
+use marline_core::controller::{ActorState, ActorStatus, DeathCause};
+use marline_core::id::Session;
+use marline_core::spec::ActorSpec;
+use marline_core::worker::ActorHere;
+use std::sync::Arc;
+
+pub(crate) fn decode_actor(wire: v1::CreateActorRequest) -> Result<Asked<Arc<ActorSpec>>, Error> {
+    check_version(&wire.protocol)?;
+    let spec = ActorSpec {
+        id: id_or_new(&wire.actor_id, "CreateActorRequest.actor_id", crate::new_actor_id)?,
+        class: wire.class.into(),
+        args: args(wire.args, "CreateActorRequest.args")?,
+        needs: objects(&wire.needs, "CreateActorRequest.needs")?,
+        holds: Vec::new(),
+        name: (!wire.name.is_empty()).then(|| wire.name.into()),
+        namespace: namespace(&wire.namespace).into(),
+        options: Arc::new(or_default(wire.options, "CreateActorRequest.options")?),
+    };
+    let session = optional_session(wire.session, "CreateActorRequest.session")?;
+    Ok(Asked { session, spec: Arc::new(spec) })
+}
+
+fn encode_state(state: ActorState) -> (v1::ActorState, v1::DeathCause) {
+    let lives = v1::DeathCause::Unspecified;
+    match state {
+        ActorState::Creating => (v1::ActorState::Creating, lives),
+        ActorState::Ready => (v1::ActorState::Ready, lives),
+        ActorState::Restarting => (v1::ActorState::Restarting, lives),
+        ActorState::Dead(cause) => (v1::ActorState::Dead, encode_cause(cause)),
+    }
+}
+
+fn encode_cause(cause: DeathCause) -> v1::DeathCause {
+    match cause {
+        DeathCause::Deleted => v1::DeathCause::Deleted,
+        DeathCause::ConstructorFailed => v1::DeathCause::ConstructorFailed,
+        DeathCause::RestartsUsedUp => v1::DeathCause::RestartsUsedUp,
+        DeathCause::OwnerGone => v1::DeathCause::OwnerGone,
+        DeathCause::Idle => v1::DeathCause::Idle,
+    }
+}
+
+pub(crate) fn encode_actor(status: ActorStatus, detail: Detail, wall: Wall) -> v1::ActorStatus {
+    let (state, cause) = encode_state(status.state);
+    v1::ActorStatus {
+        state: state.into(),
+        cause: cause.into(),
+        error: error(status.error, detail),
+        worker_id: status.worker.map(|worker| worker.to_string()).unwrap_or_default(),
+        epoch: status.epoch.0,
+        restarts: status.restarts,
+        created_at: Some(wall.unix_millis(status.created)),
+        last_used_at: Some(wall.unix_millis(status.last_used)),
+        pending_calls: status.pending_calls as u64,
+        waits_for: status.waits_for.unwrap_or_default(),
+        ..described(&status.spec)
+    }
+}
+
+/// What a worker knows of an actor that is with it.
+pub(crate) fn encode_actor_here(
+    worker: Option<Session>,
+    actor: &ActorHere,
+    wall: Wall,
+) -> v1::ActorStatus {
+    let state = if actor.ready { v1::ActorState::Ready } else { v1::ActorState::Creating };
+    v1::ActorStatus {
+        state: state.into(),
+        worker_id: worker.map(|worker| worker.id.to_string()).unwrap_or_default(),
+        epoch: actor.epoch.0,
+        last_used_at: Some(wall.unix_millis(actor.last_used)),
+        pending_calls: actor.pending_calls as u64,
+        ..described(&actor.spec)
+    }
+}
+
+fn described(spec: &ActorSpec) -> v1::ActorStatus {
+    v1::ActorStatus {
+        actor_id: spec.id.to_string(),
+        name: spec.name.as_deref().unwrap_or_default().to_owned(),
+        namespace: spec.namespace.to_string(),
+        class: spec.class.to_string(),
+        ..v1::ActorStatus::default()
+    }
+}

@@ -1,0 +1,51 @@
+//! Workers and the cluster as a whole, as they are shown.
+
+use crate::node::Health;
+use crate::wire::v1;
+use crate::wire::wall::Wall;
+use marline_core::controller::{Counters, WorkerState, WorkerStatus};
+
+pub(crate) fn worker_state(state: WorkerState) -> v1::WorkerState {
+    match state {
+        WorkerState::Joining => v1::WorkerState::Joining,
+        WorkerState::Healthy => v1::WorkerState::Healthy,
+        WorkerState::Suspect => v1::WorkerState::Suspect,
+        WorkerState::Draining => v1::WorkerState::Draining,
+    }
+}
+
+pub(crate) fn encode_worker(status: WorkerStatus, wall: Wall) -> v1::WorkerStatus {
+    let info = status.info;
+    v1::WorkerStatus {
+        worker_id: status.session.id.to_string(),
+        epoch: status.session.epoch.0,
+        state: worker_state(status.state).into(),
+        address: info.address.map(|address| address.to_string()).unwrap_or_default(),
+        hostname: info.hostname,
+        pid: info.pid,
+        version: info.version,
+        total: Some(info.resources.into()),
+        free: Some(status.free.into()),
+        tasks: status.tasks as u64,
+        actors: status.actors as u64,
+        joined_at: wall.unix_millis(status.joined),
+        preemptible: info.provides.preemptible,
+    }
+}
+
+pub(crate) fn encode_counters(counters: Counters) -> v1::Counters {
+    let Counters { submitted, finished, failed, cancelled, lost, refused, fenced, stale } =
+        counters;
+    v1::Counters { submitted, finished, failed, cancelled, lost, refused, fenced, stale }
+}
+
+pub(crate) fn encode_health(health: Health) -> v1::HostedWorker {
+    v1::HostedWorker {
+        worker_id: health.session.map(|session| session.id.to_string()).unwrap_or_default(),
+        tasks: health.tasks as u64,
+        actors: health.actors as u64,
+        total: Some(health.total.into()),
+        free: Some(health.free.into()),
+        draining: health.draining,
+    }
+}

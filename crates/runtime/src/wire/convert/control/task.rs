@@ -1,0 +1,112 @@
+//! Tasks and calls: how they are asked for, and what is known of them.
+
+use super::super::field::{or_default, unknown, within};
+use super::{Asked, Detail, args, check_version, error, id, id_or_new, objects, optional_session};
+use crate::wire::v1;
+use crate::wire::wall::Wall;
+use marline_core::Error;
+use marline_core::controller::{TaskFilter, TaskState, TaskStatus};
+use marline_core::id::Session;
+use marline_core::spec::{Target, TaskSpec};
+use marline_core::worker::TaskHere;
+use std::sync::Arc;
+
+/// How many results a task gives that says nothing else.
+const DEFAULT_RETURNS: u32 = 1;
+
+pub(crate) fn decode_task(wire: v1::SubmitTaskRequest) -> Result<Asked<Arc<TaskSpec>>, Error> {
+    check_version(&wire.protocol)?;
+    let spec = TaskSpec {
+        id: id_or_new(&wire.task_id, "SubmitTaskRequest.task_id", crate::new_task_id)?,
+        target: Target::Function(wire.function.into()),
+        args: args(wire.args, "SubmitTaskRequest.args")?,
+        needs: objects(&wire.needs, "SubmitTaskRequest.needs")?,
+        holds: Vec::new(),
+        returns: wire.returns.unwrap_or(DEFAULT_RETURNS),
+        options: Arc::new(or_default(wire.options, "SubmitTaskRequest.options")?),
+    };
+    let session = optional_session(wire.session, "SubmitTaskRequest.session")?;
+    Ok(Asked { session, spec: Arc::new(spec) })
+}
+
+pub(crate) fn decode_call(wire: v1::CallActorRequest) -> Result<Asked<Arc<TaskSpec>>, Error> {
+    check_version(&wire.protocol)?;
+    let actor = id(&wire.actor_id, "CallActorRequest.actor_id")?;
+    let spec = TaskSpec {
+        id: id_or_new(&wire.task_id, "CallActorRequest.task_id", crate::new_task_id)?,
+        target: Target::Method { actor, method: wire.method.into() },
+        args: args(wire.args, "CallActorRequest.args")?,
+        needs: objects(&wire.needs, "CallActorRequest.needs")?,
+        holds: Vec::new(),
+        returns: wire.returns.unwrap_or(DEFAULT_RETURNS),
+        options: Arc::new(or_default(wire.options, "CallActorRequest.options")?),
+    };
+    let session = optional_session(wire.session, "CallActorRequest.session")?;
+    Ok(Asked { session, spec: Arc::new(spec) })
+}
+
+pub(crate) fn decode_filter(states: &[i32], actor: &str) -> Result<TaskFilter, Error> {
+    let states = states.iter().map(|state| task_state(*state)).collect::<Result<_, Error>>();
+    let states = states.map_err(|error| within("ListTasksRequest.states", error))?;
+    let actor = (!actor.is_empty()).then(|| id(actor, "ListTasksRequest.actor_id")).transpose()?;
+    Ok(TaskFilter { states, actor })
+}
+
+macro_rules! states {
+    ($($state:ident)+) => {
+        fn encode_state(state: TaskState) -> i32 {
+            match state {
+                $(TaskState::$state => v1::TaskState::$state.into(),)+
+            }
+        }
+
+        fn task_state(number: i32) -> Result<TaskState, Error> {
+            match v1::TaskState::try_from(number) {
+                $(Ok(v1::TaskState::$state) => Ok(TaskState::$state),)+
+                Ok(v1::TaskState::Unspecified) | Err(_) => Err(unknown("TaskState", number)),
+            }
+        }
+    };
+}
+
+states! { Pending Assigned Running Finished Failed Cancelled }
+
+pub(crate) fn encode_task(status: TaskStatus, detail: Detail, wall: Wall) -> v1::TaskStatus {
+    v1::TaskStatus {
+        task_id: status.id.to_string(),
+        name: status.name.to_string(),
+        actor_id: status.actor.map(|actor| actor.to_string()).unwrap_or_default(),
+        state: encode_state(status.state),
+        worker_id: status.worker.map(|worker| worker.to_string()).unwrap_or_default(),
+        attempts: status.attempts.0,
+        returns: status.returns,
+        created_at: Some(wall.unix_millis(status.created)),
+        started_at: status.started.map(|time| wall.unix_millis(time)),
+        finished_at: status.finished.map(|time| wall.unix_millis(time)),
+        error: error(status.error, detail),
+        waits_for: status.waits_for.unwrap_or_default(),
+    }
+}
+
+/// What a worker knows of a task that is with it.
+pub(crate) fn encode_task_here(
+    worker: Option<Session>,
+    task: &TaskHere,
+    wall: Wall,
+) -> v1::TaskStatus {
+    let actor = match task.spec.target {
+        Target::Function(_) => None,
+        Target::Method { actor, .. } => Some(actor),
+    };
+    v1::TaskStatus {
+        task_id: task.spec.id.to_string(),
+        name: task.spec.target.name().to_string(),
+        actor_id: actor.map(|actor| actor.to_string()).unwrap_or_default(),
+        state: encode_state(task.state),
+        worker_id: worker.map(|worker| worker.id.to_string()).unwrap_or_default(),
+        attempts: task.attempt.0,
+        returns: task.spec.returns,
+        started_at: task.since.map(|time| wall.unix_millis(time)),
+        ..v1::TaskStatus::default()
+    }
+}

@@ -2,6 +2,7 @@
 
 use crate::actor::{ActorBuilder, ActorHandle};
 use crate::codec::{Arguments, arguments, decode, encode};
+use marline_runtime::control::TaskStatus;
 use marline_runtime::core::error::Error;
 use marline_runtime::core::id::{ActorId, ObjectId, TaskId, Thing};
 use marline_runtime::core::payload::{Outcome, Payload};
@@ -221,6 +222,23 @@ impl<T: DeserializeOwned> TaskHandle<T> {
     /// Blocks this thread until it has ended, or the time is over: then it can be waited for again.
     pub fn wait_timeout(&mut self, timeout: Duration) -> Result<T, Error> {
         decode_outcome(self.pending.wait_timeout(timeout)?)
+    }
+
+    /// What is known of it: where it is, how often it was tried, why it waits.
+    ///
+    /// ```
+    /// use marline::{Cluster, Program, Resources, TaskState};
+    ///
+    /// let cluster = Cluster::local(Program::new().task("one", || 1))?;
+    /// let huge = Resources::cpus(10_000);
+    /// let task = cluster.client().task("one").resources(huge).submit::<i32>(())?;
+    /// let status = task.status()?;
+    /// assert_eq!(status.state(), TaskState::Pending);
+    /// assert!(status.waits_for.contains("no worker is large enough"));
+    /// # Ok::<(), marline::Error>(())
+    /// ```
+    pub fn status(&self) -> Result<TaskStatus, Error> {
+        self.object.client.inner.status(self.id)
     }
 
     /// Asks it to stop; whoever waits for it gets `Cancelled`.

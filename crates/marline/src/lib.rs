@@ -47,6 +47,7 @@ pub use cluster::{Cluster, ClusterBuilder};
 pub use codec::Arguments;
 pub use function::{Constructor, Function, Method};
 pub use marline_channel as channel;
+pub use marline_runtime::control::{TaskState, TaskStatus};
 pub use marline_runtime::core::controller::{Config, Counters, WorkerStatus};
 pub use marline_runtime::core::error::{Error, ErrorKind};
 pub use marline_runtime::core::resources::{Amount, Resources};

@@ -1,5 +1,6 @@
 //! What a program that submits work holds: tasks, values, actors, and waiting for them.
 
+use crate::control::{Control, TaskStatus};
 use crate::net::dial;
 use crate::node::{Membership, Node, Seat};
 use crate::process::JOIN_PATIENCE;
@@ -24,14 +25,15 @@ pub struct Client {
 struct Shared {
     node: Arc<Node>,
     index: usize,
-    /// Whether the node lives for this client alone, and ends with it.
-    owns_node: bool,
+    /// If its controller is elsewhere: whom to ask. Then the node lives for this client alone, and ends
+    /// with it.
+    elsewhere: Option<Control>,
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
         self.node.leave_client(self.index);
-        if self.owns_node {
+        if self.elsewhere.is_some() {
             self.node.close();
         }
     }
@@ -79,14 +81,15 @@ impl Client {
     /// A client of a controller in the same process.
     pub(crate) fn new(node: Arc<Node>) -> Client {
         let index = node.host_client();
-        Client { shared: Arc::new(Shared { node, index, owns_node: false }) }
+        Client { shared: Arc::new(Shared { node, index, elsewhere: None }) }
     }
 
     /// Connects to a controller at `host:port` or `unix:/path`.
     pub fn connect(address: &str, token: Option<Arc<str>>) -> Result<Client, Error> {
+        let elsewhere = Some(Control::at(address, token.clone())?);
         let node = Node::new();
         let index = node.seat_client(token.clone());
-        let client = Client { shared: Arc::new(Shared { node, index, owns_node: true }) };
+        let client = Client { shared: Arc::new(Shared { node, index, elsewhere }) };
         let membership = Membership {
             seat: Seat::Client(index),
             session_id: crate::new_session_id(),
@@ -141,6 +144,14 @@ impl Client {
 
     fn room(&self) -> marline_channel::watch::Receiver<u64> {
         self.shared.node.enter(|state, _| state.client(self.shared.index).room.subscribe())
+    }
+
+    /// What is known of a task or a call.
+    pub fn status(&self, task: TaskId) -> Result<TaskStatus, Error> {
+        match &self.shared.elsewhere {
+            Some(control) => control.task(task),
+            None => self.shared.node.task_status(task),
+        }
     }
 
     /// Stops a task or a call; by force, if it does not stop by itself.

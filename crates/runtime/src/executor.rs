@@ -3,13 +3,15 @@
 //!
 //! `run.rs` runs user code, on a thread of the worker's process (`thread.rs`) or in a process of its own:
 //! `process.rs` is the worker's end of that, `child.rs` the executor's, `wire.rs` what they say to each
-//! other, `lifeline.rs` the file they share, `log.rs` what user code prints. `command.rs` is the program
+//! other, `lifeline.rs` the file they share, `log.rs` what user code prints
+//! (and `print.rs` passes on). `command.rs` is the program
 //! that runs commands.
 
 pub(crate) mod child;
 pub(crate) mod command;
 pub(crate) mod lifeline;
 pub(crate) mod log;
+mod print;
 pub(crate) mod process;
 pub(crate) mod run;
 pub(crate) mod thread;

@@ -12,6 +12,7 @@
 mod client;
 mod clock;
 mod cluster;
+pub mod control;
 mod executor;
 mod net;
 mod node;
@@ -24,10 +25,11 @@ pub use client::{Client, Pending};
 pub use cluster::Cluster;
 pub use executor::child::serve_if_executor;
 pub use executor::command::{CommandEnd, CommandLine};
+pub use executor::lifeline::folder as runtime_folder;
 pub use executor::{Context, Instance, Invocation, Program, Reply, context};
 pub use marline_core as core;
 pub use process::{Controller, ExecutorOptions, Load, Worker, WorkerOptions, hostname};
-pub use signal::asked_to_end;
+pub use signal::on_signal;
 
 use marline_core::id::{ActorId, ClusterId, SessionId, TaskId};
 

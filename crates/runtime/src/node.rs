@@ -23,6 +23,7 @@ pub(crate) use remote::{Membership, Wish};
 
 use crate::clock::Clock;
 use crate::executor::Executors;
+use crate::executor::log::Logs;
 use crate::net::dial;
 use crate::net::server::Token;
 use crate::proof::Process;
@@ -48,6 +49,9 @@ use waits::Waits;
 pub(crate) struct Node {
     state: Mutex<State>,
     clock: Clock,
+    began: Time,
+    /// What executors of this node's workers print.
+    logs: Arc<Logs>,
     /// Told when the next wake-up is earlier than the timer thread thinks, and when it is to end.
     alarm: Condvar,
     me: Weak<Node>,
@@ -142,6 +146,8 @@ impl Node {
         let node = Arc::new_cyclic(|me| Node {
             state: Mutex::new(State::default()),
             clock: Clock::new(),
+            began: Clock::new().now(),
+            logs: Arc::default(),
             alarm: Condvar::new(),
             me: me.clone(),
         });
@@ -192,14 +198,14 @@ impl Node {
         });
     }
 
-    /// Starts a worker here.
+    /// Starts a worker here; says where it sits.
     pub fn host_worker(
         &self,
         executors: Executors,
         offer: controller_machine::WorkerInfo,
         config: worker::Config,
-    ) {
-        self.enter(|state, now| state.join_worker(now, executors, offer, config));
+    ) -> Seat {
+        self.enter(|state, now| state.join_worker(now, executors, offer, config))
     }
 
     /// Starts a client here; says which.

@@ -43,8 +43,11 @@ fn serve(node: &Arc<Node>, at: &str, token: Token) -> Result<(Server, String), E
 /// A controller that others join.
 pub struct Controller {
     node: Arc<Node>,
-    _server: Server,
+    servers: Vec<Server>,
     address: String,
+    token: Token,
+    /// Workers in this process.
+    hosted: Vec<Seat>,
 }
 
 impl Controller {
@@ -52,8 +55,37 @@ impl Controller {
     pub fn start(at: &str, token: Token, config: controller::Config) -> Result<Controller, Error> {
         let node = Node::new();
         node.host_controller(config);
-        let (server, address) = serve(&node, at, token)?;
-        Ok(Controller { node, _server: server, address })
+        let (server, address) = serve(&node, at, token.clone())?;
+        Ok(Controller { node, servers: vec![server], address, token, hosted: Vec::new() })
+    }
+
+    /// Listens somewhere else too; says where.
+    pub fn also_listen(&mut self, at: &str) -> Result<String, Error> {
+        let (server, address) = serve(&self.node, at, self.token.clone())?;
+        self.servers.push(server);
+        Ok(address)
+    }
+
+    /// Has a worker in the same process. What it is to join and where it listens is known.
+    pub fn host_worker(&mut self, options: WorkerOptions) -> Result<(), Error> {
+        options.resources.validate()?;
+        let (info, executors, _) =
+            options.prepare(&self.node, Some(self.address.as_str().into()))?;
+        self.hosted.push(self.node.host_worker(executors, info, options.config));
+        Ok(())
+    }
+
+    /// Goes on until the process is asked to end (SIGTERM, SIGINT). Then workers in this process finish
+    /// what they have, until `grace` is over. A second signal ends it at once.
+    pub fn run(self, grace: Duration) -> Result<(), Error> {
+        // Nobody says that a controller has left: `never` is dropped with it.
+        let (never, left) = marline_channel::oneshot();
+        let result = run_until_left(left, || match self.hosted.first() {
+            Some(seat) => self.node.drain(*seat, grace),
+            None => marline_channel::oneshot().1,
+        });
+        drop(never);
+        result
     }
 
     /// Where it listens.
@@ -134,6 +166,31 @@ pub struct WorkerOptions {
     pub config: worker::Config,
 }
 
+impl WorkerOptions {
+    /// What the worker says of itself, how it has its executors, and which process it is.
+    fn prepare(
+        &self,
+        node: &Node,
+        address: Option<Arc<str>>,
+    ) -> Result<(WorkerInfo, Executors, Option<Process>), Error> {
+        let mut names = self.program.provides();
+        if let ExecutorOptions::Processes { commands: true, .. } = self.executors {
+            names.push(command::PROVIDES.into());
+        }
+        let names = names.into_iter().map(Arc::from).collect();
+        let (executors, process) = self.executors.start(node, self.program.clone())?;
+        let info = WorkerInfo {
+            address,
+            hostname: hostname(),
+            pid: std::process::id(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            resources: self.resources.clone(),
+            provides: Arc::new(Provided { names, preemptible: self.preemptible }),
+        };
+        Ok((info, executors, process))
+    }
+}
+
 /// Where user code runs.
 #[derive(Clone, Debug)]
 pub enum ExecutorOptions {
@@ -153,20 +210,15 @@ pub enum ExecutorOptions {
 }
 
 impl ExecutorOptions {
-    fn provides(&self, program: &dyn Program) -> Arc<Provided> {
-        let mut names = program.provides();
-        if let ExecutorOptions::Processes { commands: true, .. } = self {
-            names.push(command::PROVIDES.into());
-        }
-        let names = names.into_iter().map(Arc::from).collect();
-        Arc::new(Provided { names, preemptible: false })
-    }
-
     /// How the worker has them, and which process it is.
-    fn start(self, program: Arc<dyn Program>) -> Result<(Executors, Option<Process>), Error> {
+    fn start(
+        &self,
+        node: &Node,
+        program: Arc<dyn Program>,
+    ) -> Result<(Executors, Option<Process>), Error> {
         let (memory, pass_on) = match self {
             ExecutorOptions::Threads => return Ok((Executors::Threads(program), Process::this())),
-            ExecutorOptions::Processes { memory, pass_on, .. } => (memory, pass_on),
+            ExecutorOptions::Processes { memory, pass_on, .. } => (*memory, *pass_on),
         };
         let lifeline = Lifeline::create().map_err(|error| {
             Error::unsupported(format!(
@@ -177,7 +229,7 @@ impl ExecutorOptions {
         let process = Process::this().map(|this| Process { lifeline: Some(path), ..this });
         let launch = Launch {
             lifeline: Arc::new(lifeline),
-            logs: Arc::default(),
+            logs: node.logs(),
             memory,
             pass_on,
             alive: Arc::default(),
@@ -204,19 +256,7 @@ impl Worker {
             }
             None => (None, None),
         };
-        let provides = options.executors.provides(&*options.program);
-        let (executors, process) = options.executors.start(options.program)?;
-        let info = WorkerInfo {
-            address,
-            hostname: hostname(),
-            pid: std::process::id(),
-            version: env!("CARGO_PKG_VERSION").into(),
-            resources: options.resources,
-            provides: Arc::new(Provided {
-                preemptible: options.preemptible,
-                ..(*provides).clone()
-            }),
-        };
+        let (info, executors, process) = options.prepare(&node, address)?;
         let seat = node.seat_worker(executors, options.config);
         let membership = Membership {
             seat,

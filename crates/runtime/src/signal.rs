@@ -1,19 +1,42 @@
-//! Being asked to end: the first signal is a request, the second an order.
+//! Being asked to end (SIGTERM, SIGINT): the first signal is a request, the second an order.
 
 use crate::net::io;
 use marline_channel::oneshot;
 use marline_core::error::Error;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Waits for a signal to this process that asks it to end: SIGTERM or SIGINT.
-pub async fn asked_to_end() -> Result<(), Error> {
-    let cannot = |error| Error::internal(format!("signals cannot be waited for: {error}"));
-    let mut terminate = signal(SignalKind::terminate()).map_err(cannot)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(cannot)?;
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
+/// The signals that ask this process to end. From when this is made, they do not end it by themselves.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> Result<Signals, Error> {
+        let _guard = io().enter();
+        let cannot = |error| Error::internal(format!("signals cannot be waited for: {error}"));
+        let terminate = signal(SignalKind::terminate()).map_err(cannot)?;
+        let interrupt = signal(SignalKind::interrupt()).map_err(cannot)?;
+        Ok(Signals { terminate, interrupt })
     }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+/// Calls this whenever the process is asked to end, instead of ending it.
+pub fn on_signal(mut asked: impl FnMut() + Send + 'static) -> Result<(), Error> {
+    let mut signals = Signals::new()?;
+    io().spawn(async move {
+        loop {
+            signals.next().await;
+            asked();
+        }
+    });
     Ok(())
 }
 
@@ -22,14 +45,16 @@ pub(crate) fn run_until_left(
     left: oneshot::Receiver<()>,
     leave: impl FnOnce() -> oneshot::Receiver<()>,
 ) -> Result<(), Error> {
+    let mut signals = Signals::new()?;
     io().block_on(async {
         tokio::select! {
-            _ = left => return Ok(()),
-            asked = asked_to_end() => asked?,
+            _ = left => return,
+            () = signals.next() => {}
         }
         tokio::select! {
-            _ = leave() => Ok(()),
-            asked = asked_to_end() => asked,
+            _ = leave() => {}
+            () = signals.next() => {}
         }
-    })
+    });
+    Ok(())
 }

@@ -117,6 +117,7 @@ impl Controller {
         if self.has(worker, attempt) {
             let task = self.tasks.get_mut(&attempt.task).expect("the worker has it");
             task.started.get_or_insert(now);
+            task.ran_at = Some(worker.id);
             if let State::Placed { running, .. } = &mut task.state {
                 *running = true;
             }

@@ -202,7 +202,7 @@ pub(super) fn status_of(task: &Task) -> TaskStatus {
     let worker = match &task.state {
         State::Placed { worker, .. } => Some(*worker),
         State::Waiting { .. } | State::Delayed | State::Queued(_) | State::AwaitingActor { .. } => {
-            None
+            task.ran_at
         }
     };
     TaskStatus {

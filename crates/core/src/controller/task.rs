@@ -43,6 +43,8 @@ pub(super) struct Task {
     pub awaited: bool,
     pub created: Time,
     pub started: Option<Time>,
+    /// The worker at which it ran last.
+    pub ran_at: Option<SessionId>,
 }
 
 #[derive(Debug)]
@@ -195,6 +197,7 @@ impl Controller {
             awaited: false,
             created: now,
             started: None,
+            ran_at: None,
         };
         self.tasks.insert(id, task);
         self.lacking += 1;

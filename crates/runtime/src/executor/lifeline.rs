@@ -112,7 +112,7 @@ pub(crate) fn is_free(path: &Path) -> Option<bool> {
 
 /// Where this user's files for running processes are: private to the user, gone after a restart of the
 /// machine.
-pub(crate) fn folder() -> io::Result<PathBuf> {
+pub fn folder() -> io::Result<PathBuf> {
     let user = rustix::process::getuid().as_raw();
     let folder = match std::env::var_os("XDG_RUNTIME_DIR") {
         Some(runtime) if !runtime.is_empty() => Path::new(&runtime).join("marline"),

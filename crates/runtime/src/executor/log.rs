@@ -6,11 +6,16 @@ use marline_core::message::{Instance, Try};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Mutex;
 use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 
 /// The latest bytes of one log that are kept.
 pub(crate) const MAX_LOG_BYTES: usize = 1 << 20;
 /// The bytes of all logs of a worker that are kept; the oldest log goes first.
 pub(crate) const MAX_LOGS_BYTES: usize = 64 << 20;
+/// How much of a log is read at a time.
+pub(crate) const MAX_PART_BYTES: usize = 256 << 10;
+/// What is printed is kept in pieces of about this size.
+const CHUNK_BYTES: usize = 16 << 10;
 /// How much of the end of a log goes into the words about an executor's death.
 const LAST_WORDS_BYTES: usize = 2 << 10;
 
@@ -21,14 +26,39 @@ pub(crate) enum Source {
     Actor(Instance),
 }
 
+/// Where it was printed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stream {
+    Out,
+    Err,
+}
+
+/// What was printed to one stream, without anything between it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Chunk {
+    pub stream: Stream,
+    pub bytes: Vec<u8>,
+}
+
 /// A part of a log.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Part {
-    pub bytes: Vec<u8>,
+    pub chunks: Vec<Chunk>,
     /// Where in the log it begins; more than was asked for if what was there is not kept any more.
     pub offset: u64,
     /// Which attempt, or which life of the actor.
     pub number: u64,
+}
+
+impl Part {
+    fn bytes(&self) -> usize {
+        self.chunks.iter().map(|chunk| chunk.bytes.len()).sum()
+    }
+
+    /// Where the next part begins.
+    pub fn next(&self) -> u64 {
+        self.offset + self.bytes() as u64
+    }
 }
 
 #[derive(Default)]
@@ -46,9 +76,44 @@ struct Kept {
 
 #[derive(Default)]
 struct Log {
-    bytes: VecDeque<u8>,
+    chunks: VecDeque<Chunk>,
+    bytes: usize,
     /// How much of its beginning is not kept.
     dropped: u64,
+}
+
+impl Log {
+    fn push(&mut self, stream: Stream, bytes: &[u8]) {
+        match self.chunks.back_mut() {
+            Some(last) if last.stream == stream && last.bytes.len() < CHUNK_BYTES => {
+                last.bytes.extend(bytes);
+            }
+            Some(_) | None => self.chunks.push_back(Chunk { stream, bytes: bytes.into() }),
+        }
+        self.bytes += bytes.len();
+        while self.bytes > MAX_LOG_BYTES && self.chunks.len() > 1 {
+            let first = self.chunks.pop_front().expect("there are several");
+            self.bytes -= first.bytes.len();
+            self.dropped += first.bytes.len() as u64;
+        }
+    }
+
+    /// From `offset` on, at most about [`MAX_PART_BYTES`].
+    fn from(&self, offset: u64, number: u64) -> Part {
+        let mut part = Part { chunks: Vec::new(), offset: offset.max(self.dropped), number };
+        let mut at = self.dropped;
+        for chunk in &self.chunks {
+            let end = at + chunk.bytes.len() as u64;
+            if end > offset && part.bytes() < MAX_PART_BYTES {
+                let skip = offset.saturating_sub(at) as usize;
+                let bytes = chunk.bytes[skip..].into();
+                part.chunks.push(Chunk { stream: chunk.stream, bytes });
+            }
+            at = end;
+        }
+        part.offset = part.offset.min(at);
+        part
+    }
 }
 
 impl Logs {
@@ -57,8 +122,8 @@ impl Logs {
     }
 
     /// User code printed something.
-    pub fn push(&self, source: Source, bytes: &[u8]) {
-        self.with(|kept| kept.push(source, bytes));
+    pub fn push(&self, source: Source, stream: Stream, bytes: &[u8]) {
+        self.with(|kept| kept.push(source, stream, bytes));
         self.grown.notify_waiters();
     }
 
@@ -83,47 +148,43 @@ impl Logs {
     pub fn last_words(&self, source: Source) -> Option<String> {
         self.with(|kept| {
             let log = kept.logs.get(&source)?;
-            let from = log.bytes.len().saturating_sub(LAST_WORDS_BYTES);
-            let bytes: Vec<u8> = log.bytes.range(from..).copied().collect();
+            let from = (log.dropped + log.bytes as u64).saturating_sub(LAST_WORDS_BYTES as u64);
+            let chunks = log.from(from, 0).chunks;
+            let bytes = chunks.into_iter().flat_map(|chunk| chunk.bytes).collect::<Vec<u8>>();
             let text = String::from_utf8_lossy(&bytes);
             let text = text.trim();
             (!text.is_empty()).then(|| text.to_owned())
         })
     }
 
-    /// Waits until some log has grown.
-    pub async fn grown(&self) {
-        self.grown.notified().await;
+    /// Over when some log has grown after this was called.
+    pub fn grown(&self) -> Notified<'_> {
+        self.grown.notified()
     }
 }
 
 impl Kept {
-    fn push(&mut self, source: Source, bytes: &[u8]) {
+    fn push(&mut self, source: Source, stream: Stream, bytes: &[u8]) {
         let log = self.logs.entry(source).or_insert_with(|| {
             self.order.push_back(source);
             Log::default()
         });
-        log.bytes.extend(bytes);
-        let over = log.bytes.len().saturating_sub(MAX_LOG_BYTES);
-        log.bytes.drain(..over);
-        log.dropped += over as u64;
-        self.bytes = self.bytes + bytes.len() - over;
+        self.bytes -= log.bytes;
+        log.push(stream, bytes);
+        self.bytes += log.bytes;
         while self.bytes > MAX_LOGS_BYTES && self.order.len() > 1 {
             let oldest = self.order.pop_front().expect("there are several");
-            self.bytes -= self.logs.remove(&oldest).map_or(0, |log| log.bytes.len());
+            self.bytes -= self.logs.remove(&oldest).map_or(0, |log| log.bytes);
         }
     }
 
     fn latest(&self, range: std::ops::RangeInclusive<Source>, offset: u64) -> Option<Part> {
         let (source, log) = self.logs.range(range).next_back()?;
-        let skip = usize::try_from(offset.saturating_sub(log.dropped)).unwrap_or(usize::MAX);
-        let skip = skip.min(log.bytes.len());
-        let bytes = log.bytes.range(skip..).copied().collect();
         let number = match source {
             Source::Task(attempt) => attempt.attempt.0,
             Source::Actor(instance) => instance.epoch.0,
         };
-        Some(Part { bytes, offset: log.dropped + skip as u64, number })
+        Some(log.from(offset, number))
     }
 }
 
@@ -135,30 +196,57 @@ mod tests {
         Source::Task(Try { task: TaskId::from_u128(task), attempt: Attempt(attempt) })
     }
 
+    fn text(part: &Part) -> String {
+        let bytes = part.chunks.iter().flat_map(|chunk| chunk.bytes.clone()).collect();
+        String::from_utf8(bytes).unwrap()
+    }
+
     #[test]
     fn a_log_is_read_from_where_the_reader_was() {
         let logs = Logs::default();
-        logs.push(source(1, 1), b"first attempt\n");
-        logs.push(source(1, 2), b"one\n");
-        logs.push(source(2, 1), b"another task\n");
-        logs.push(source(1, 2), b"two\n");
+        logs.push(source(1, 1), Stream::Out, b"first attempt\n");
+        logs.push(source(1, 2), Stream::Out, b"one\n");
+        logs.push(source(2, 1), Stream::Out, b"another task\n");
+        logs.push(source(1, 2), Stream::Out, b"two\n");
+        logs.push(source(1, 2), Stream::Err, b"oops\n");
         let task = TaskId::from_u128(1);
         let part = |attempt, offset| logs.of_task(task, attempt, offset).unwrap();
-        assert_eq!(part(None, 0), Part { bytes: b"one\ntwo\n".into(), offset: 0, number: 2 });
-        assert_eq!(part(None, 4), Part { bytes: b"two\n".into(), offset: 4, number: 2 });
-        assert_eq!(part(None, 99), Part { bytes: vec![], offset: 8, number: 2 });
-        assert_eq!(part(Some(Attempt(1)), 0).bytes, b"first attempt\n");
+        let whole = part(None, 0);
+        let streams: Vec<Stream> = whole.chunks.iter().map(|chunk| chunk.stream).collect();
+        assert_eq!(streams, [Stream::Out, Stream::Err]);
+        assert_eq!(
+            (text(&whole).as_str(), whole.next(), whole.number),
+            ("one\ntwo\noops\n", 13, 2)
+        );
+        assert_eq!((text(&part(None, 4)).as_str(), part(None, 4).offset), ("two\noops\n", 4));
+        assert_eq!((text(&part(None, 9)).as_str(), part(None, 9).offset), ("ops\n", 9));
+        assert_eq!(part(None, 99), Part { chunks: vec![], offset: 13, number: 2 });
+        assert_eq!(text(&part(Some(Attempt(1)), 0)), "first attempt\n");
         assert_eq!(logs.of_task(TaskId::from_u128(3), None, 0), None);
     }
 
     #[test]
-    fn a_long_log_keeps_its_end_and_says_so() {
+    fn a_long_log_keeps_its_end_and_is_read_in_parts() {
         let logs = Logs::default();
-        logs.push(source(1, 1), &vec![b'a'; MAX_LOG_BYTES]);
-        logs.push(source(1, 1), b"the end");
-        let part = logs.of_task(TaskId::from_u128(1), None, 0).unwrap();
-        assert_eq!((part.offset, part.bytes.len()), (7, MAX_LOG_BYTES));
-        assert!(part.bytes.ends_with(b"the end"));
+        let line = "a line of some length\n";
+        let lines = 2 * MAX_LOG_BYTES / line.len();
+        for _ in 0..lines {
+            logs.push(source(1, 1), Stream::Out, line.as_bytes());
+        }
+        logs.push(source(1, 1), Stream::Err, b"the end");
+        let task = TaskId::from_u128(1);
+        let (mut offset, mut read) = (0, String::new());
+        loop {
+            let part = logs.of_task(task, None, offset).unwrap();
+            if part.chunks.is_empty() {
+                break;
+            }
+            offset = part.next();
+            read += &text(&part);
+        }
+        assert_eq!(offset, (lines * line.len() + 7) as u64);
+        assert!(read.len() > MAX_LOG_BYTES - CHUNK_BYTES * 2 && read.len() <= MAX_LOG_BYTES);
+        assert!(read.ends_with("length\nthe end"));
         assert!(logs.last_words(source(1, 1)).unwrap().ends_with("the end"));
     }
 
@@ -166,7 +254,7 @@ mod tests {
     fn the_oldest_logs_go_when_there_are_too_many() {
         let logs = Logs::default();
         for task in 0..100 {
-            logs.push(source(task, 1), &vec![b'a'; MAX_LOG_BYTES]);
+            logs.push(source(task, 1), Stream::Out, &vec![b'a'; MAX_LOG_BYTES]);
         }
         assert_eq!(logs.of_task(TaskId::from_u128(0), None, 0), None);
         assert!(logs.of_task(TaskId::from_u128(99), None, 0).is_some());

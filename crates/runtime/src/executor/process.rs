@@ -8,7 +8,8 @@
 
 use super::child::{DESCRIPTORS, VARIABLE};
 use super::lifeline::Lifeline;
-use super::log::{Logs, Source};
+use super::log::{Logs, Source, Stream};
+use super::print;
 use super::run::Command;
 use super::wire::{decode_said, encode_command, next_frame};
 use crate::net::io;
@@ -216,8 +217,8 @@ impl Minder {
     async fn run(self, variable: String, theirs: UnixStream, control: UnixStream) {
         let executor = self.executor;
         let event = match self.start(variable, theirs, control) {
-            Ok((child, output)) => {
-                let error = self.attend(child, output).await;
+            Ok((child, prints)) => {
+                let error = self.attend(child, prints).await;
                 Event::ExecutorDied { executor, error }
             }
             Err(error) if is_for_now(&error) => Event::ExecutorRefused { executor },
@@ -241,12 +242,13 @@ impl Minder {
         variable: String,
         theirs: UnixStream,
         control: UnixStream,
-    ) -> std::io::Result<(Child, pipe::Receiver)> {
-        let (output, prints) = std::io::pipe()?;
+    ) -> std::io::Result<(Child, Prints)> {
+        let (stdout, their_stdout) = std::io::pipe()?;
+        let (stderr, their_stderr) = std::io::pipe()?;
         let mut command = std::process::Command::new(std::env::current_exe()?);
         command.args(std::env::args_os().skip(1)).env(VARIABLE, variable).process_group(0);
         command.stdin(Stdio::from(OwnedFd::from(theirs)));
-        command.stdout(prints.try_clone()?).stderr(prints);
+        command.stdout(their_stdout).stderr(their_stderr);
         let child = command.spawn()?;
         drop(command);
         let group = pid(&child);
@@ -267,13 +269,13 @@ impl Minder {
             &mut ancillary,
             SendFlags::NOSIGNAL,
         );
-        Ok((child, pipe::Receiver::from_owned_fd(OwnedFd::from(output))?))
+        Ok((child, Prints::new(stdout, stderr)?))
     }
 
     /// Listens to it until it is dead, and says how it died.
-    async fn attend(&self, mut child: Child, output: pipe::Receiver) -> Error {
+    async fn attend(&self, mut child: Child, prints: Prints) -> Error {
         let group = pid(&child);
-        let mut ears = Ears { minder: self, output, read: BytesMut::new() };
+        let mut ears = Ears { minder: self, prints, read: BytesMut::new() };
         let mut late = false;
         tokio::select! {
             () = death(group) => {}
@@ -306,20 +308,60 @@ impl Minder {
 /// What is heard of an executor: what it says on its socket, and what it prints.
 struct Ears<'a> {
     minder: &'a Minder,
-    output: pipe::Receiver,
+    prints: Prints,
     read: BytesMut,
+}
+
+/// What it prints.
+struct Prints {
+    stdout: pipe::Receiver,
+    stderr: pipe::Receiver,
+    /// Whether each may have more to say.
+    open: [bool; 2],
+}
+
+impl Prints {
+    fn new(stdout: std::io::PipeReader, stderr: std::io::PipeReader) -> std::io::Result<Prints> {
+        Ok(Prints {
+            stdout: pipe::Receiver::from_owned_fd(stdout.into())?,
+            stderr: pipe::Receiver::from_owned_fd(stderr.into())?,
+            open: [true; 2],
+        })
+    }
+
+    /// Over when there is something to read.
+    async fn readable(&self) {
+        tokio::select! {
+            _ = self.stdout.readable(), if self.open[0] => {}
+            _ = self.stderr.readable(), if self.open[1] => {}
+            else => std::future::pending().await,
+        }
+    }
+
+    /// Reads as far as it has come.
+    fn read(&mut self, mut printed: impl FnMut(Stream, &[u8])) {
+        let mut buffer = [0; 16 << 10];
+        let pipes = [(Stream::Out, &self.stdout), (Stream::Err, &self.stderr)];
+        for ((stream, pipe), open) in pipes.into_iter().zip(&mut self.open) {
+            while *open {
+                match pipe.try_read(&mut buffer) {
+                    Ok(0) => *open = false,
+                    Ok(count) => printed(stream, &buffer[..count]),
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                    Err(_) => *open = false,
+                }
+            }
+        }
+    }
 }
 
 impl Ears<'_> {
     /// Listens until it says nothing more, or nonsense.
     async fn listen(&mut self) {
-        let mut prints = true;
         loop {
             tokio::select! {
                 biased;
-                readable = self.output.readable(), if prints => {
-                    prints = readable.is_ok() && self.hear_prints();
-                }
+                () = self.prints.readable() => self.hear_prints(),
                 readable = self.minder.shared.socket.readable() => {
                     if readable.is_err() || !self.hear() {
                         return;
@@ -357,27 +399,18 @@ impl Ears<'_> {
         }
     }
 
-    /// Reads what it prints, as far as it has come. Says whether there may be more.
-    fn hear_prints(&mut self) -> bool {
-        let mut buffer = [0; 16 << 10];
-        loop {
-            match self.output.try_read(&mut buffer) {
-                Ok(0) => return false,
-                Ok(count) => self.printed(&buffer[..count]),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return true,
-                Err(_) => return false,
-            }
-        }
-    }
-
-    fn printed(&self, bytes: &[u8]) {
+    /// Reads what it prints, as far as it has come.
+    fn hear_prints(&mut self) {
         let launch = &self.minder.launch;
-        if let Some(source) = self.minder.shared.source() {
-            launch.logs.push(source, bytes);
-        }
-        if launch.pass_on {
-            let _ = std::io::stderr().write_all(bytes);
-        }
+        let source = self.minder.shared.source();
+        self.prints.read(|stream, bytes| {
+            if let Some(source) = source {
+                launch.logs.push(source, stream, bytes);
+            }
+            if launch.pass_on {
+                print::pass_on(bytes);
+            }
+        });
     }
 
     fn heard(&mut self, message: FromWorker) {

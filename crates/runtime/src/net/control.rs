@@ -2,10 +2,11 @@
 //! its lock, and the answer encoded. What is decided is decided in `marline-core`; here are the limits
 //! of what one request may ask for.
 //!
-//! One file per family: `session.rs`, `task.rs`, `actor.rs`, `cluster.rs`.
+//! One file per family: `session.rs`, `task.rs`, `actor.rs`, `cluster.rs`, `log.rs`.
 
 mod actor;
 mod cluster;
+mod log;
 mod session;
 mod task;
 
@@ -62,6 +63,18 @@ fn cut<T>(mut list: Vec<T>, limit: usize) -> (Vec<T>, bool) {
     (list, more)
 }
 
+/// How long a request is to wait.
+fn time(milliseconds: u64) -> Result<Duration, Error> {
+    let time = Duration::from_millis(milliseconds);
+    if time <= MAX_WAIT {
+        return Ok(time);
+    }
+    Err(Error::too_large(format!(
+        "timeout_ms is {milliseconds}, the limit is {} (MAX_WAIT): wait again when it is over",
+        MAX_WAIT.as_millis()
+    )))
+}
+
 type Answer<T> = Result<Response<T>, Status>;
 
 fn answer<T>(result: Result<T, Error>) -> Answer<T> {
@@ -101,4 +114,5 @@ operations! {
     drain_worker: DrainWorkerRequest -> DrainWorkerReply;
     cluster_resources: ClusterResourcesRequest -> ClusterResourcesReply;
     worker_health: WorkerHealthRequest -> WorkerHealthReply;
+    read_log: ReadLogRequest -> ReadLogReply, await;
 }

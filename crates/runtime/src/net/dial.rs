@@ -26,7 +26,9 @@ const FIRST_PAUSE: Duration = Duration::from_millis(10);
 /// The longest.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-type Client = LinksClient<InterceptedService<Channel, Credentials>>;
+/// A connection that says who it is.
+pub(crate) type Wire = InterceptedService<Channel, Credentials>;
+type Client = LinksClient<Wire>;
 
 #[derive(Clone)]
 pub(crate) struct Credentials(Token);
@@ -44,6 +46,13 @@ impl tonic::service::Interceptor for Credentials {
 }
 
 fn client(address: &str, token: Token) -> Result<Client, Error> {
+    Ok(LinksClient::new(channel(address, token)?)
+        .max_decoding_message_size(MAX_MESSAGE_BYTES)
+        .max_encoding_message_size(MAX_MESSAGE_BYTES))
+}
+
+/// A connection that is made when it is needed. To be called where the runtime for input and output is.
+pub(crate) fn channel(address: &str, token: Token) -> Result<Wire, Error> {
     let uri = if address.contains(':') && (address.starts_with("unix:") || address.contains("://"))
     {
         address.to_owned()
@@ -63,10 +72,7 @@ fn client(address: &str, token: Token) -> Result<Client, Error> {
         .keep_alive_while_idle(true)
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES);
-    let channel = InterceptedService::new(endpoint.connect_lazy(), Credentials(token));
-    Ok(LinksClient::new(channel)
-        .max_decoding_message_size(MAX_MESSAGE_BYTES)
-        .max_encoding_message_size(MAX_MESSAGE_BYTES))
+    Ok(InterceptedService::new(endpoint.connect_lazy(), Credentials(token)))
 }
 
 /// Joins a controller elsewhere, and keeps the membership up. Blocks until it has joined once, or

@@ -2,14 +2,20 @@
 //! this process have.
 
 use super::{Node, Seat, State};
+use crate::executor::log::Logs;
 use crate::node::remote::Membership;
+use crate::wire::convert::control::{Detail, encode_task};
+use crate::wire::v1;
+use crate::wire::wall::Wall;
 use marline_core::Error;
 use marline_core::controller::{Controller, Effect, Role, TaskFilter, WorkerInfo};
 use marline_core::error::Ran;
-use marline_core::id::{ClusterId, Session};
+use marline_core::id::{ClusterId, Session, TaskId};
 use marline_core::resources::Resources;
 use marline_core::time::Time;
 use marline_core::worker::{ActorHere, TaskHere};
+use std::sync::Arc;
+use std::time::Duration;
 
 /// What a worker of this process says of itself.
 pub(crate) struct Health {
@@ -40,14 +46,30 @@ impl Node {
         self.enter(|state, _| state.controller_mut().map(|controller| look(controller)))
     }
 
+    /// What is known of a task, as it is said to others.
+    pub fn task_status(&self, task: TaskId) -> Result<v1::TaskStatus, Error> {
+        let status = self.look(|controller| controller.task_status(task))??;
+        Ok(encode_task(status, Detail::Whole, Wall::new(self.now())))
+    }
+
     /// Whether a controller is here.
     pub fn has_controller(&self) -> bool {
         self.enter(|state, _| state.controller.is_some())
     }
 
-    /// The time on this node's clock, which began when the node did.
+    /// The time on this node's clock.
     pub fn now(&self) -> Time {
         self.clock.now()
+    }
+
+    /// How long this node has been there.
+    pub fn uptime(&self) -> Duration {
+        self.now().since(self.began)
+    }
+
+    /// What executors of this node's workers print.
+    pub fn logs(&self) -> Arc<Logs> {
+        self.logs.clone()
     }
 
     /// Which cluster the controller here has.

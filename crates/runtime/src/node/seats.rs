@@ -50,10 +50,12 @@ impl State {
         executors: Executors,
         info: WorkerInfo,
         config: worker::Config,
-    ) {
-        self.joining = Some(self.seat_worker(executors, config));
+    ) -> Seat {
+        let seat = self.seat_worker(executors, config);
+        self.joining = Some(seat);
         self.note_offer(self.workers.len() - 1, &info);
         self.open(now, Role::Worker(info));
+        seat
     }
 
     pub(super) fn join_client(&mut self, now: Time) -> usize {

@@ -20,6 +20,19 @@ fn a_task_submitted_twice_runs_once() {
 }
 
 #[test]
+fn where_a_task_ran_is_known_when_it_has_ended() {
+    let mut rig = Rig::new();
+    let (client, worker) = (rig.client(1), rig.worker(2, 1));
+    rig.submit(client, task(1));
+    let attempt = rig.assigns(worker, 1);
+    rig.worker_says(worker, FromWorker::Started { attempt });
+    rig.finish(worker, attempt);
+    rig.ends(client, 1).unwrap();
+    assert_eq!(rig.controller.task_status(task_id(1)).unwrap().worker, Some(worker.id));
+    rig.nothing_left();
+}
+
+#[test]
 fn a_live_task_that_another_session_submits_too_answers_both_and_both_hold_its_results() {
     let mut rig = Rig::new();
     let (first, second, worker) = (rig.client(1), rig.client(2), rig.worker(3, 1));

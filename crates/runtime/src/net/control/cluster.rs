@@ -9,7 +9,6 @@ use crate::wire::v1;
 use marline_core::Error;
 use marline_core::controller::WorkerStatus;
 use marline_core::resources::Resources;
-use marline_core::time::Time;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -71,7 +70,7 @@ impl Service {
             workers: states.collect(),
             version: env!("CARGO_PKG_VERSION").into(),
             protocol: PROTOCOL.into(),
-            uptime_ms: uptime_ms(node.now()),
+            uptime_ms: node.uptime().as_millis() as u64,
             cluster_id: node.cluster_id().to_string(),
             ..reply
         })
@@ -83,11 +82,6 @@ impl Service {
     ) -> Result<v1::WorkerHealthReply, Error> {
         let node = self.node()?;
         let workers = node.health()?.into_iter().map(encode_health).collect();
-        Ok(v1::WorkerHealthReply { workers, uptime_ms: uptime_ms(node.now()) })
+        Ok(v1::WorkerHealthReply { workers, uptime_ms: node.uptime().as_millis() as u64 })
     }
-}
-
-/// A node's clock began when the node did.
-fn uptime_ms(now: Time) -> u64 {
-    now.as_nanos() / 1_000_000
 }

@@ -1,6 +1,6 @@
 //! Tasks: submitted, asked about, waited for.
 
-use super::{MAX_WAIT, MAX_WAIT_TASKS, Service, cut, page};
+use super::{MAX_WAIT_TASKS, Service, cut, page, time};
 use crate::wire::convert::control::{
     Detail, decode_filter, decode_task, encode_task, encode_task_here, id,
 };
@@ -8,7 +8,6 @@ use crate::wire::v1;
 use marline_core::Error;
 use marline_core::id::TaskId;
 use std::collections::HashSet;
-use std::time::Duration;
 
 impl Service {
     pub(super) fn submit_task(
@@ -73,14 +72,7 @@ impl Service {
                 )));
             }
         };
-        let time = Duration::from_millis(request.timeout_ms);
-        if time > MAX_WAIT {
-            return Err(Error::too_large(format!(
-                "timeout_ms is {}, the limit is {} (MAX_WAIT): wait again when it is over",
-                request.timeout_ms,
-                MAX_WAIT.as_millis()
-            )));
-        }
+        let time = time(request.timeout_ms)?;
         // The node is not kept alive by those who wait.
         let wait = self.node()?.wait(&tasks, count)?;
         if let Some(wait) = wait

@@ -1,0 +1,49 @@
+//! One file per command.
+
+mod actors;
+mod cancel;
+mod controller;
+mod drain;
+mod logs;
+mod run;
+mod status;
+mod tasks;
+mod up;
+pub mod worker;
+mod workers;
+
+use crate::args::{Args, Command};
+use crate::config::Settings;
+use crate::exit::Failure;
+use crate::printer::Printer;
+use clap::CommandFactory;
+use std::process::ExitCode;
+
+type Done = Result<ExitCode, Failure>;
+
+/// Does what was asked for.
+pub fn run(args: Args, printer: &Printer) -> Done {
+    let settings = || Settings::of(&args);
+    match &args.command {
+        Command::Up(up) => up::run(&args, up, printer),
+        Command::Controller(controller) => controller::run(&args, controller, printer),
+        Command::Worker(worker) => worker::run(&settings()?, worker, printer),
+        Command::Run(run) => run::run(&settings()?, run, printer),
+        Command::Status => status::run(&settings()?, printer),
+        Command::Tasks(tasks) => tasks::run(&settings()?, tasks, printer),
+        Command::Actors(limit) => actors::run(&settings()?, limit, printer),
+        Command::Workers(limit) => workers::run(&settings()?, limit, printer),
+        Command::Drain(drain) => drain::run(&settings()?, drain, printer),
+        Command::Cancel(cancel) => cancel::run(&settings()?, cancel, printer),
+        Command::Logs(logs) => logs::run(&settings()?, logs, printer),
+        Command::Completions { shell } => {
+            clap_complete::generate(
+                *shell,
+                &mut Args::command(),
+                "marline",
+                &mut std::io::stdout(),
+            );
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! `marline cancel`: stops tasks.
+
+use super::Done;
+use crate::args::Cancel;
+use crate::config::Settings;
+use crate::printer::Printer;
+use marline_runtime::core::id::TaskId;
+use serde_json::json;
+use std::process::ExitCode;
+
+pub fn run(settings: &Settings, asked: &Cancel, printer: &Printer) -> Done {
+    let control = settings.control()?;
+    // All of them make sense, or nothing is done.
+    let tasks = asked.tasks.iter().map(|task| task.parse::<TaskId>());
+    let tasks = tasks.collect::<Result<Vec<_>, _>>()?;
+    let mut done = Vec::new();
+    for task in tasks {
+        done.push((task, control.cancel(task, asked.force)?));
+    }
+    let list: Vec<_> = done
+        .iter()
+        .map(|(task, had_not_ended)| json!({ "task": task.to_string(), "had_not_ended": had_not_ended }))
+        .collect();
+    printer.answer(&json!({ "cancelled": list }), || {
+        let lines = done.iter().map(|(task, had_not_ended)| match had_not_ended {
+            true => format!("task {task} was asked to stop"),
+            false => format!("task {task} had ended"),
+        });
+        lines.collect::<Vec<_>>().join("\n")
+    });
+    Ok(ExitCode::SUCCESS)
+}

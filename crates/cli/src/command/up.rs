@@ -1,0 +1,17 @@
+//! `marline up`: a controller and a worker in one process.
+
+use super::Done;
+use super::controller::{Started, config};
+use super::worker::options;
+use crate::args::{Args, Up};
+use crate::printer::Printer;
+use std::process::ExitCode;
+
+pub fn run(args: &Args, up: &Up, printer: &Printer) -> Done {
+    let mut started = Started::new(args, &up.listen.listen, config(&up.listen))?;
+    started.controller.host_worker(options(&up.offer)?)?;
+    let offers = &started.controller.workers()[0].info.resources;
+    started.announce(printer, &format!("a cluster with one worker that offers {offers}"));
+    started.run(up.offer.grace.0)?;
+    Ok(ExitCode::SUCCESS)
+}

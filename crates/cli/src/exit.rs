@@ -1,0 +1,83 @@
+//! How the process ends: one code for each thing that a script may do differently.
+
+use crate::printer::Printer;
+use marline_runtime::core::error::{Error, ErrorKind};
+use serde_json::json;
+use std::process::ExitCode;
+
+/// What could not be done failed.
+pub const FAILED: u8 = 1;
+/// What was typed makes no sense.
+pub const USAGE: u8 = 2;
+/// No cluster could be reached.
+pub const UNREACHABLE: u8 = 3;
+/// There is no such thing.
+pub const NOT_FOUND: u8 = 4;
+/// It is not allowed.
+pub const DENIED: u8 = 5;
+/// A command could not be run.
+pub const NOT_RUN: u8 = 125;
+/// The user interrupted it.
+pub const INTERRUPTED: u8 = 130;
+
+/// Why a command of this program failed.
+#[derive(Debug)]
+pub struct Failure {
+    pub code: u8,
+    pub kind: String,
+    pub message: String,
+}
+
+impl Failure {
+    pub fn usage(message: impl Into<String>) -> Failure {
+        Failure { code: USAGE, kind: "Invalid".into(), message: message.into() }
+    }
+
+    pub fn failed(message: impl Into<String>) -> Failure {
+        Failure { code: FAILED, kind: "Failed".into(), message: message.into() }
+    }
+
+    /// Says so, and ends with its code.
+    pub fn report(self, printer: &Printer) -> ExitCode {
+        if printer.json {
+            eprintln!("{}", json!({ "error": { "kind": self.kind, "message": self.message } }));
+        } else {
+            eprintln!("marline: {}", self.message);
+        }
+        ExitCode::from(self.code)
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        let code = match error.kind() {
+            ErrorKind::Unavailable | ErrorKind::Timeout => UNREACHABLE,
+            ErrorKind::NotFound => NOT_FOUND,
+            ErrorKind::Denied => DENIED,
+            ErrorKind::Invalid => USAGE,
+            ErrorKind::Interrupted => INTERRUPTED,
+            ErrorKind::Full
+            | ErrorKind::Empty
+            | ErrorKind::Cancelled
+            | ErrorKind::Closed
+            | ErrorKind::NotReady
+            | ErrorKind::AlreadyExists
+            | ErrorKind::Gone
+            | ErrorKind::Fenced
+            | ErrorKind::Failed
+            | ErrorKind::TooLarge
+            | ErrorKind::Exhausted
+            | ErrorKind::Unsupported
+            | ErrorKind::Incompatible
+            | ErrorKind::Internal => FAILED,
+        };
+        let kind = format!("{:?}", error.kind());
+        Failure { code, kind, message: error.message().to_owned() }
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Failure {
+        Failure::failed(error.to_string())
+    }
+}

@@ -1,0 +1,112 @@
+//! All output: tables for people, JSON for programs, progress for those who watch.
+
+use serde_json::Value;
+use std::io::{IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+/// Nothing is said about what takes less than this.
+const QUIET_FOR: Duration = Duration::from_secs(1);
+/// Where nobody watches, progress is said this often at most.
+const SAY_EVERY: Duration = Duration::from_secs(10);
+
+/// See the [module](self).
+pub struct Printer {
+    pub json: bool,
+}
+
+impl Printer {
+    pub fn new(json: bool) -> Printer {
+        Printer { json }
+    }
+
+    /// An answer: as JSON, or in words.
+    pub fn answer(&self, json: &Value, words: impl FnOnce() -> String) {
+        let text = if self.json { json.to_string() } else { words() };
+        // Whoever does not read it, as `head` does, has read enough.
+        let _ = writeln!(std::io::stdout(), "{}", text.trim_end());
+    }
+
+    /// Something for people to know besides the answer.
+    pub fn note(&self, words: &str) {
+        if !self.json {
+            let _ = writeln!(std::io::stderr(), "{words}");
+        }
+    }
+
+    /// What takes long says how far it is.
+    pub fn progress(&self) -> Progress {
+        let tty = std::io::stderr().is_terminal();
+        Progress { on: !self.json, tty, began: Instant::now(), said: None, shown: String::new() }
+    }
+}
+
+/// A table with as much room for each column as it needs.
+pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
+    let mut widths: Vec<usize> = head.iter().map(|cell| cell.chars().count()).collect();
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let line = |cells: &mut dyn Iterator<Item = &str>| {
+        let cells = cells.zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
+    };
+    let mut text = line(&mut head.iter().copied());
+    for row in rows {
+        text += &line(&mut row.iter().map(String::as_str));
+    }
+    text
+}
+
+/// How far something is, on standard error.
+pub struct Progress {
+    on: bool,
+    tty: bool,
+    began: Instant,
+    said: Option<Instant>,
+    shown: String,
+}
+
+impl Progress {
+    pub fn say(&mut self, words: &str) {
+        if !self.on || self.began.elapsed() < QUIET_FOR || words == self.shown {
+            return;
+        }
+        if self.tty {
+            let _ = write!(std::io::stderr(), "\r\x1b[K{words}");
+        } else if self.said.is_none_or(|said| said.elapsed() >= SAY_EVERY) {
+            let _ = writeln!(std::io::stderr(), "{words}");
+            self.said = Some(Instant::now());
+        } else {
+            return;
+        }
+        words.clone_into(&mut self.shown);
+    }
+
+    /// Takes away what is shown, so that something else can be.
+    pub fn clear(&mut self) {
+        if self.tty && !self.shown.is_empty() {
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
+            self.shown.clear();
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_as_wide_as_what_is_in_them() {
+        let rows = [vec!["a".to_owned(), "much longer".into()], vec!["übermaß".into(), "b".into()]];
+        let text = table(&["x", "y"], &rows);
+        assert_eq!(text, "x        y\na        much longer\nübermaß  b\n");
+    }
+}

@@ -1,0 +1,208 @@
+//! The unary operations from the caller's side: what `marline status` and its siblings ask. Whoever
+//! submits work of any amount uses a [`Client`](crate::Client), which has a link.
+
+use crate::executor::command::CommandLine;
+use crate::net::{MAX_MESSAGE_BYTES, dial, io};
+use crate::wire::convert::from_status;
+use crate::wire::v1;
+use crate::wire::v1::control_client::ControlClient;
+use marline_core::error::{Error, Ran};
+use marline_core::id::{ActorId, SessionId, TaskId};
+use marline_core::spec::TaskOptions;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use crate::wire::v1::{
+    ActorState, ActorStatus, ClusterResourcesReply as ClusterStatus, DeathCause,
+    ErrorKind as WireErrorKind, LogChunk, Resources as WireResources, TaskState, TaskStatus,
+    WorkerState, WorkerStatus,
+};
+
+/// How long one question may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Asks a node, one question at a time. Blocks; cheap to clone.
+#[derive(Clone)]
+pub struct Control {
+    client: ControlClient<dial::Wire>,
+    address: String,
+}
+
+/// Whose log is read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LogOf {
+    /// A task's.
+    Task(TaskId),
+    /// An actor's, calls included.
+    Actor(ActorId),
+}
+
+/// A part of a log.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct LogPart {
+    /// What was printed.
+    pub chunks: Vec<LogChunk>,
+    /// Where it begins; later than was asked for if what was there is not kept any more.
+    pub offset: u64,
+    /// What to ask for next.
+    pub next_offset: u64,
+    /// Which attempt of the task, or which epoch of the actor; 0 if nothing was printed.
+    pub number: u64,
+}
+
+impl Control {
+    /// Speaks to the node at this address.
+    pub fn at(address: &str, token: Option<Arc<str>>) -> Result<Control, Error> {
+        let _guard = io().enter();
+        let client = ControlClient::new(dial::channel(address, token)?)
+            .max_decoding_message_size(MAX_MESSAGE_BYTES)
+            .max_encoding_message_size(MAX_MESSAGE_BYTES);
+        Ok(Control { client, address: address.into() })
+    }
+
+    /// Whom it speaks to.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Blocks this thread until there is an answer, or `patience` is over.
+    fn ask<R: Send + 'static>(
+        &self,
+        patience: Duration,
+        answer: impl Future<Output = Result<tonic::Response<R>, tonic::Status>> + Send + 'static,
+    ) -> Result<R, Error> {
+        let (tell, mut told) = marline_channel::oneshot();
+        io().spawn(async move { tell.send(tokio::time::timeout(patience, answer).await) });
+        let address = &self.address;
+        match told.recv().wait() {
+            Ok(Ok(answer)) => answer.map(tonic::Response::into_inner).map_err(|status| {
+                if is_transports_own(&status) {
+                    return no_answer(address, &status);
+                }
+                from_status(status)
+            }),
+            Ok(Err(_)) | Err(_) => {
+                let words = format!("{address} did not answer within {patience:?}");
+                Err(Error::timeout(words).ran(Ran::Maybe))
+            }
+        }
+    }
+
+    /// The cluster as a whole.
+    pub fn cluster(&self) -> Result<ClusterStatus, Error> {
+        let mut client = self.client.clone();
+        self.ask(
+            PATIENCE,
+            async move { client.cluster_resources(v1::ClusterResourcesRequest {}).await },
+        )
+    }
+
+    /// The latest tasks, and whether there are others.
+    pub fn tasks(
+        &self,
+        limit: u32,
+        states: &[TaskState],
+    ) -> Result<(Vec<TaskStatus>, bool), Error> {
+        let states = states.iter().map(|state| (*state).into()).collect();
+        let request = v1::ListTasksRequest { limit, states, actor_id: String::new() };
+        let mut client = self.client.clone();
+        let reply = self.ask(PATIENCE, async move { client.list_tasks(request).await })?;
+        Ok((reply.tasks, reply.more))
+    }
+
+    /// What is known of a task.
+    pub fn task(&self, task: TaskId) -> Result<TaskStatus, Error> {
+        let request = v1::GetTaskStatusRequest { task_id: task.to_string() };
+        let mut client = self.client.clone();
+        self.ask(PATIENCE, async move { client.get_task_status(request).await })
+    }
+
+    /// Stops a task; at once if `force`. Says whether it had not ended.
+    pub fn cancel(&self, task: TaskId, force: bool) -> Result<bool, Error> {
+        let request = v1::CancelTaskRequest { task_id: task.to_string(), force };
+        let mut client = self.client.clone();
+        let reply = self.ask(PATIENCE, async move { client.cancel_task(request).await })?;
+        Ok(reply.had_not_ended)
+    }
+
+    /// Submits a command that belongs to nobody: its result is kept for a while.
+    pub fn submit_command(
+        &self,
+        line: &CommandLine,
+        options: TaskOptions,
+    ) -> Result<TaskId, Error> {
+        let request = v1::SubmitTaskRequest {
+            function: line.function(),
+            args: Some(line.encode()?.into()),
+            options: Some(options.into()),
+            ..v1::SubmitTaskRequest::default()
+        };
+        let mut client = self.client.clone();
+        let reply = self.ask(PATIENCE, async move { client.submit_task(request).await })?;
+        reply.task_id.parse()
+    }
+
+    /// The latest actors, and whether there are others.
+    pub fn actors(&self, limit: u32) -> Result<(Vec<ActorStatus>, bool), Error> {
+        let request = v1::ListActorsRequest { limit };
+        let mut client = self.client.clone();
+        let reply = self.ask(PATIENCE, async move { client.list_actors(request).await })?;
+        Ok((reply.actors, reply.more))
+    }
+
+    /// What is known of an actor.
+    pub fn actor(&self, actor: ActorId) -> Result<ActorStatus, Error> {
+        let actor_id = actor.to_string();
+        let request = v1::GetActorStatusRequest { actor_id, ..Default::default() };
+        let mut client = self.client.clone();
+        self.ask(PATIENCE, async move { client.get_actor_status(request).await })
+    }
+
+    /// The workers, and whether there are others.
+    pub fn workers(&self, limit: u32) -> Result<(Vec<WorkerStatus>, bool), Error> {
+        let request = v1::ListWorkersRequest { limit };
+        let mut client = self.client.clone();
+        let reply = self.ask(PATIENCE, async move { client.list_workers(request).await })?;
+        Ok((reply.workers, reply.more))
+    }
+
+    /// Has a worker finish what it has, move what is left after `grace`, and leave.
+    pub fn drain(&self, worker: SessionId, grace: Duration) -> Result<(), Error> {
+        let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
+        let request = v1::DrainWorkerRequest { worker_id: worker.to_string(), grace_ms };
+        let mut client = self.client.clone();
+        self.ask(PATIENCE, async move { client.drain_worker(request).await }).map(drop)
+    }
+
+    /// What was printed, from `offset` on; waits up to `patience` for something to be there. To be asked
+    /// of the node that has the worker.
+    pub fn read_log(&self, of: LogOf, offset: u64, patience: Duration) -> Result<LogPart, Error> {
+        let mut request = v1::ReadLogRequest {
+            offset,
+            timeout_ms: patience.as_millis() as u64,
+            ..v1::ReadLogRequest::default()
+        };
+        match of {
+            LogOf::Task(task) => request.task_id = task.to_string(),
+            LogOf::Actor(actor) => request.actor_id = actor.to_string(),
+        }
+        let mut client = self.client.clone();
+        let reply = self.ask(PATIENCE + patience, async move { client.read_log(request).await })?;
+        let v1::ReadLogReply { chunks, offset, next_offset, number } = reply;
+        Ok(LogPart { chunks, offset, next_offset, number })
+    }
+}
+
+fn is_transports_own(status: &tonic::Status) -> bool {
+    status.details().is_empty() && status.code() == tonic::Code::Unavailable
+}
+
+fn no_answer(address: &str, status: &tonic::Status) -> Error {
+    let why = status.message();
+    Error::unavailable(
+        Ran::Maybe,
+        format!(
+            "nobody answers at {address} ({why}): start a cluster with `marline up`, or check the address"
+        ),
+    )
+}

@@ -1,0 +1,27 @@
+//! What executors print, passed on to this process's standard error by a thread of its own: whoever does
+//! not read that stands in nobody's way, and misses what there was no room for.
+
+use marline_channel::{Builder, Overflow, Sender};
+use std::io::Write;
+use std::sync::OnceLock;
+use std::thread;
+
+/// How many pieces wait to be printed at most.
+const MAX_WAITING: usize = 256;
+
+pub(super) fn pass_on(bytes: &[u8]) {
+    static PRINTER: OnceLock<Sender<Vec<u8>>> = OnceLock::new();
+    let printer = PRINTER.get_or_init(|| {
+        let builder = Builder::bounded(MAX_WAITING).overflow(Overflow::DropNewest);
+        let (printer, pieces) = builder.build().expect("the capacity is small");
+        let print = move || {
+            while let Ok(bytes) = pieces.recv().wait() {
+                let _ = Write::write_all(&mut std::io::stderr(), &bytes as &Vec<u8>);
+            }
+        };
+        let thread = thread::Builder::new().name("marline-print".into());
+        thread.spawn(print).expect("a thread can be started");
+        printer
+    });
+    let _ = printer.try_send(bytes.into());
+}

@@ -31,6 +31,7 @@ impl Controller {
         };
         task.attempt = task.attempt.next();
         task.state = State::Placed { worker, place, running: false };
+        task.worker = Some(worker);
         let (spec, attempt) = (task.spec.clone(), task.attempt);
         if crate::planted!(HoldReleasedTwice) {
             let _ = self.holds.release_all(Holder::Task(id));

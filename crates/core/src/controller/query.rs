@@ -199,12 +199,6 @@ fn remember(
 }
 
 pub(super) fn status_of(task: &Task) -> TaskStatus {
-    let worker = match &task.state {
-        State::Placed { worker, .. } => Some(*worker),
-        State::Waiting { .. } | State::Delayed | State::Queued(_) | State::AwaitingActor { .. } => {
-            None
-        }
-    };
     TaskStatus {
         id: task.spec.id,
         name: task.spec.target.name().clone(),
@@ -213,7 +207,7 @@ pub(super) fn status_of(task: &Task) -> TaskStatus {
             Target::Method { actor, .. } => Some(actor),
         },
         state: task.state.seen(),
-        worker,
+        worker: task.worker,
         returns: task.spec.returns,
         attempts: task.attempt,
         created: task.created,

@@ -35,6 +35,8 @@ pub(super) struct Task {
     pub state: State,
     /// The current attempt, or the last; 0 before the first.
     pub attempt: Attempt,
+    /// Where it is, or was last.
+    pub worker: Option<SessionId>,
     /// Retries that were paid for.
     pub spent: u32,
     /// Whether it is to stop.
@@ -190,6 +192,7 @@ impl Controller {
             also: Vec::new(),
             state: State::Waiting { missing: *waits.as_ref().unwrap_or(&0) },
             attempt: Attempt(0),
+            worker: None,
             spent: 0,
             cancelled: false,
             awaited: false,

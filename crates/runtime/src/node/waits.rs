@@ -190,4 +190,16 @@ mod tests {
         assert!(is_woken(&wait));
         assert_eq!(node.wait(&ids, 1).err().unwrap().kind(), marline_core::ErrorKind::Unavailable);
     }
+
+    #[test]
+    fn waits_beyond_the_limit_are_exhausted_and_name_it() {
+        let (node, ids) = node_with_tasks(1);
+        let waits: Vec<_> = (0..MAX_WAITS).map(|_| node.wait(&ids, 1).unwrap()).collect();
+        let error = node.wait(&ids, 1).err().expect("there is no room");
+        assert_eq!(error.kind(), marline_core::ErrorKind::Exhausted);
+        assert!(error.message().contains("MAX_WAITS"), "{error}");
+        drop(waits);
+        assert!(node.wait(&ids, 1).is_ok());
+        node.close();
+    }
 }

@@ -291,9 +291,10 @@ impl Controller {
 
     /// How a task ended that the record has forgotten, if somebody still holds its results.
     fn kept_results_of(&self, id: TaskId) -> Option<Outcome> {
-        let results = (0..).map_while(|index| self.objects.get(&ObjectId::of(id, index)));
-        let outcome: Option<Outcome> = results.map(|object| object.value.clone()).collect();
-        outcome.filter(|outcome| outcome.as_ref().map_or(true, |values| !values.is_empty()))
+        let returns = self.objects.get(&ObjectId::of(id, 0))?.returns;
+        let results = (0..returns).map(|index| self.objects.get(&ObjectId::of(id, index)));
+        let outcome: Option<Outcome> = results.map(|object| object?.value.clone()).collect();
+        outcome.filter(|_| returns > 0)
     }
 
     /// What is known of an actor.

@@ -131,7 +131,7 @@ impl Controller {
             let returns = if spec.returns > MAX_RETURNS { 0 } else { spec.returns };
             for object in (0..returns).map(|index| ObjectId::of(id, index)) {
                 self.holds.hold(Holder::Session(session.id), Thing::Object(object));
-                self.object_made(now, object, Err(error.clone()), effects);
+                self.object_made(now, object, returns, Err(error.clone()), effects);
             }
             let message = ToClient::TaskEnded { task: id, outcome: Err(error) };
             effects.push(Effect::ToClient { to: session, message });
@@ -383,7 +383,8 @@ impl Controller {
         }
         for object in task.spec.results() {
             let value = outcome.as_ref().map(|values| values[object.index as usize].clone());
-            self.object_made(now, object, value.map_err(Clone::clone), effects);
+            let value = value.map_err(Clone::clone);
+            self.object_made(now, object, task.spec.returns, value, effects);
         }
         if !crate::planted!(HoldNotReleased) {
             let free = self.holds.release_all(Holder::Task(id));

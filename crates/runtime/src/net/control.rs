@@ -113,3 +113,6 @@ operations! {
     cluster_resources: ClusterResourcesRequest -> ClusterResourcesReply, of_controller;
     worker_health: WorkerHealthRequest -> WorkerHealthReply, of_any;
 }
+
+#[cfg(test)]
+mod tests;

@@ -92,6 +92,12 @@ impl State {
 }
 
 impl Node {
+    /// How many wait.
+    #[cfg(test)]
+    pub fn waits_open(&self) -> usize {
+        self.enter(|state, _| state.waits.open.len())
+    }
+
     /// Waits until `count` of these tasks, each named once, have ended; nothing if they have already.
     pub fn wait(&self, tasks: &[TaskId], count: usize) -> Result<Option<Wait>, Error> {
         self.enter(|state, _| {

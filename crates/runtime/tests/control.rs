@@ -572,6 +572,8 @@ fn reflection_names_every_service() {
     for name in ["marline.v1.Control", "marline.v1.Links", "grpc.health.v1.Health"] {
         assert!(names.contains(name), "{names:?}");
     }
+    let older = world.client.services_by_v1alpha();
+    assert!(older.contains("marline.v1.Control"), "tools that know only v1alpha: {older:?}");
 }
 
 #[test]

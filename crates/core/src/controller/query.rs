@@ -202,10 +202,7 @@ pub(super) fn status_of(task: &Task) -> TaskStatus {
     TaskStatus {
         id: task.spec.id,
         name: task.spec.target.name().clone(),
-        actor: match task.spec.target {
-            Target::Function(_) => None,
-            Target::Method { actor, .. } => Some(actor),
-        },
+        actor: task.spec.target.actor(),
         state: task.state.seen(),
         worker: task.worker,
         returns: task.spec.returns,

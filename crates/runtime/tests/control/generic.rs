@@ -93,6 +93,29 @@ impl Generic {
         })
     }
 
+    /// The services, as tools ask that know only the older version of reflection.
+    pub fn services_by_v1alpha(&self) -> BTreeSet<String> {
+        use tonic_reflection::pb::v1alpha;
+        use v1alpha::server_reflection_request::MessageRequest;
+        use v1alpha::server_reflection_response::MessageResponse;
+        let question = v1alpha::ServerReflectionRequest {
+            message_request: Some(MessageRequest::ListServices(String::new())),
+            ..Default::default()
+        };
+        let request = self.request(tokio_stream::once(question));
+        let channel = self.channel.clone();
+        let answer = self.runtime.block_on(async {
+            let mut client =
+                v1alpha::server_reflection_client::ServerReflectionClient::new(channel);
+            let mut answers = client.server_reflection_info(request).await.unwrap().into_inner();
+            answers.message().await.unwrap().unwrap().message_response
+        });
+        let Some(MessageResponse::ListServicesResponse(services)) = answer else {
+            panic!("it was asked for services")
+        };
+        services.service.into_iter().map(|service| service.name).collect()
+    }
+
     fn learn(&mut self) -> Result<(), Status> {
         let mut files: Vec<FileDescriptorProto> = Vec::new();
         let mut questions = vec![MessageRequest::FileContainingSymbol(CONTROL.into())];

@@ -124,6 +124,14 @@ pub enum Target {
 }
 
 impl Target {
+    /// The actor, if it is a method of one.
+    pub fn actor(&self) -> Option<ActorId> {
+        match self {
+            Target::Function(_) => None,
+            Target::Method { actor, .. } => Some(*actor),
+        }
+    }
+
     /// The name of the function or method.
     pub fn name(&self) -> &Arc<str> {
         match self {

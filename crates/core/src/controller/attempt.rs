@@ -31,6 +31,7 @@ impl Controller {
         };
         task.attempt = task.attempt.next();
         task.state = State::Placed { worker, place, running: false };
+        task.worker = Some(worker);
         let (spec, attempt) = (task.spec.clone(), task.attempt);
         if crate::planted!(HoldReleasedTwice) {
             let _ = self.holds.release_all(Holder::Task(id));
@@ -117,7 +118,6 @@ impl Controller {
         if self.has(worker, attempt) {
             let task = self.tasks.get_mut(&attempt.task).expect("the worker has it");
             task.started.get_or_insert(now);
-            task.ran_at = Some(worker.id);
             if let State::Placed { running, .. } = &mut task.state {
                 *running = true;
             }

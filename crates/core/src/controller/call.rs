@@ -83,6 +83,7 @@ impl Controller {
             task.attempt = task.attempt.next();
             let place = Place::Mailbox { epoch, number };
             task.state = State::Placed { worker, place, running: false };
+            task.worker = Some(worker);
             let (spec, attempt) = (task.spec.clone(), task.attempt);
             let values = self.values_of(&spec.needs);
             effects.push(Effect::ToWorker {

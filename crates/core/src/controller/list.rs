@@ -4,7 +4,6 @@
 use super::query::status_of;
 use super::{ActorStatus, Controller, TaskState, TaskStatus};
 use crate::id::ActorId;
-use crate::spec::Target;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -20,8 +19,16 @@ pub struct TaskFilter {
 impl TaskFilter {
     /// Whether a task in this state is wanted.
     pub fn wants(&self, state: TaskState, actor: Option<ActorId>) -> bool {
-        (self.states.is_empty() || self.states.contains(&state))
-            && (self.actor.is_none() || self.actor == actor)
+        self.wants_state(state) && self.wants_target(|| actor)
+    }
+
+    fn wants_state(&self, state: TaskState) -> bool {
+        self.states.is_empty() || self.states.contains(&state)
+    }
+
+    /// Looks into the specification only if that is asked for: there may be a million of them.
+    fn wants_target(&self, target: impl FnOnce() -> Option<ActorId>) -> bool {
+        self.actor.is_none() || self.actor == target()
     }
 
     fn wants_unended(&self) -> bool {
@@ -51,11 +58,8 @@ impl Controller {
         let mut listed = Vec::new();
         if filter.wants_unended() {
             let wanted = self.tasks.iter().filter(|(_, task)| {
-                let actor = match task.spec.target {
-                    Target::Function(_) => None,
-                    Target::Method { actor, .. } => Some(actor),
-                };
-                filter.wants(task.state.seen(), actor)
+                filter.wants_state(task.state.seen())
+                    && filter.wants_target(|| task.spec.target.actor())
             });
             let ids = largest(wanted.map(|(id, _)| *id), limit);
             listed.extend(ids.into_iter().map(|id| {

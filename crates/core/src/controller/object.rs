@@ -17,6 +17,8 @@ use std::collections::BTreeSet;
 pub(super) struct Object {
     /// Its value, or why it has none; nothing as long as its task has not ended.
     pub value: Option<Result<Value, Error>>,
+    /// How many results its task gave, this one included; 0 for a value that was put.
+    pub returns: u32,
     /// Work that needs the value.
     pub waiting: BTreeSet<Work>,
     /// Sessions that want to be told.
@@ -98,6 +100,7 @@ impl Controller {
         &mut self,
         now: Time,
         id: ObjectId,
+        returns: u32,
         value: Result<Value, Error>,
         effects: &mut Vec<Effect>,
     ) {
@@ -113,6 +116,7 @@ impl Controller {
         self.hold_all(Holder::Object(id), value.iter().flat_map(|value| value.contains.clone()));
         let object = self.objects.entry(id).or_default();
         object.value = Some(value.clone());
+        object.returns = returns;
         let (watchers, waiting) =
             (std::mem::take(&mut object.watchers), std::mem::take(&mut object.waiting));
         self.object_bytes += object.bytes();
@@ -201,7 +205,7 @@ impl Controller {
             effects.push(Effect::ToClient { to: session, message });
         }
         self.holds.hold(Holder::Session(session.id), Thing::Object(object));
-        self.object_made(now, object, value, effects);
+        self.object_made(now, object, 0, value, effects);
     }
 
     /// A client wants to be told when an object has a value.

@@ -199,21 +199,12 @@ fn remember(
 }
 
 pub(super) fn status_of(task: &Task) -> TaskStatus {
-    let worker = match &task.state {
-        State::Placed { worker, .. } => Some(*worker),
-        State::Waiting { .. } | State::Delayed | State::Queued(_) | State::AwaitingActor { .. } => {
-            task.ran_at
-        }
-    };
     TaskStatus {
         id: task.spec.id,
         name: task.spec.target.name().clone(),
-        actor: match task.spec.target {
-            Target::Function(_) => None,
-            Target::Method { actor, .. } => Some(actor),
-        },
+        actor: task.spec.target.actor(),
         state: task.state.seen(),
-        worker,
+        worker: task.worker,
         returns: task.spec.returns,
         attempts: task.attempt,
         created: task.created,
@@ -297,9 +288,10 @@ impl Controller {
 
     /// How a task ended that the record has forgotten, if somebody still holds its results.
     fn kept_results_of(&self, id: TaskId) -> Option<Outcome> {
-        let results = (0..).map_while(|index| self.objects.get(&ObjectId::of(id, index)));
-        let outcome: Option<Outcome> = results.map(|object| object.value.clone()).collect();
-        outcome.filter(|outcome| outcome.as_ref().map_or(true, |values| !values.is_empty()))
+        let returns = self.objects.get(&ObjectId::of(id, 0))?.returns;
+        let results = (0..returns).map(|index| self.objects.get(&ObjectId::of(id, index)));
+        let outcome: Option<Outcome> = results.map(|object| object?.value.clone()).collect();
+        outcome.filter(|_| returns > 0)
     }
 
     /// What is known of an actor.

@@ -35,6 +35,8 @@ pub(super) struct Task {
     pub state: State,
     /// The current attempt, or the last; 0 before the first.
     pub attempt: Attempt,
+    /// Where it is, or was last.
+    pub worker: Option<SessionId>,
     /// Retries that were paid for.
     pub spent: u32,
     /// Whether it is to stop.
@@ -43,8 +45,6 @@ pub(super) struct Task {
     pub awaited: bool,
     pub created: Time,
     pub started: Option<Time>,
-    /// The worker at which it ran last.
-    pub ran_at: Option<SessionId>,
 }
 
 #[derive(Debug)]
@@ -131,7 +131,7 @@ impl Controller {
             let returns = if spec.returns > MAX_RETURNS { 0 } else { spec.returns };
             for object in (0..returns).map(|index| ObjectId::of(id, index)) {
                 self.holds.hold(Holder::Session(session.id), Thing::Object(object));
-                self.object_made(now, object, Err(error.clone()), effects);
+                self.object_made(now, object, returns, Err(error.clone()), effects);
             }
             let message = ToClient::TaskEnded { task: id, outcome: Err(error) };
             effects.push(Effect::ToClient { to: session, message });
@@ -192,12 +192,12 @@ impl Controller {
             also: Vec::new(),
             state: State::Waiting { missing: *waits.as_ref().unwrap_or(&0) },
             attempt: Attempt(0),
+            worker: None,
             spent: 0,
             cancelled: false,
             awaited: false,
             created: now,
             started: None,
-            ran_at: None,
         };
         self.tasks.insert(id, task);
         self.lacking += 1;
@@ -383,7 +383,8 @@ impl Controller {
         }
         for object in task.spec.results() {
             let value = outcome.as_ref().map(|values| values[object.index as usize].clone());
-            self.object_made(now, object, value.map_err(Clone::clone), effects);
+            let value = value.map_err(Clone::clone);
+            self.object_made(now, object, task.spec.returns, value, effects);
         }
         if !crate::planted!(HoldNotReleased) {
             let free = self.holds.release_all(Holder::Task(id));

@@ -7,7 +7,7 @@ use crate::account::Account;
 use crate::controller::{TaskFilter, TaskState};
 use crate::id::{ActorEpoch, Attempt};
 use crate::resources::Resources;
-use crate::spec::{ActorSpec, Target, TaskSpec};
+use crate::spec::{ActorSpec, TaskSpec};
 use crate::time::Time;
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -58,13 +58,8 @@ impl Worker {
             let (spec, attempt) = (call.spec.clone(), call.tried().attempt);
             TaskHere { spec, attempt, state, since: Some(call.since) }
         });
-        let wanted = tasks.chain(calls).filter(|task| {
-            let actor = match task.spec.target {
-                Target::Function(_) => None,
-                Target::Method { actor, .. } => Some(actor),
-            };
-            filter.wants(task.state, actor)
-        });
+        let wanted =
+            tasks.chain(calls).filter(|task| filter.wants(task.state, task.spec.target.actor()));
         let mut listed: Vec<TaskHere> = wanted.collect();
         listed.sort_unstable_by_key(|here| Reverse(here.spec.id));
         listed.truncate(limit);

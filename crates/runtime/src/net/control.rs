@@ -43,6 +43,16 @@ impl Service {
         let gone = || Error::unavailable(Ran::No, "this process is shutting down");
         self.node.upgrade().ok_or_else(gone)
     }
+
+    /// What only a controller knows.
+    fn of_controller(&self) -> Result<(), Error> {
+        self.node()?.look(|_| ())
+    }
+
+    /// What every node knows of itself.
+    fn of_any(&self) -> Result<(), Error> {
+        Ok(())
+    }
 }
 
 /// How many entries are asked for.
@@ -81,13 +91,14 @@ fn answer<T>(result: Result<T, Error>) -> Answer<T> {
     result.map(Response::new).map_err(to_status)
 }
 
-/// Hands each operation to the method of the same name.
+/// Hands each operation to the method of the same name, where it can be asked.
 macro_rules! operations {
-    ($($name:ident: $request:ident -> $reply:ident $(, $wait:ident)?;)+) => {
+    ($($name:ident: $request:ident -> $reply:ident, $asked:ident $(, $wait:ident)?;)+) => {
         #[tonic::async_trait]
         impl Control for Service {
             $(
                 async fn $name(&self, request: Request<v1::$request>) -> Answer<v1::$reply> {
+                    self.$asked().map_err(to_status)?;
                     answer(Service::$name(self, request.into_inner())$(.$wait)?)
                 }
             )+
@@ -96,23 +107,26 @@ macro_rules! operations {
 }
 
 operations! {
-    open_session: OpenSessionRequest -> OpenSessionReply;
-    keep_alive: KeepAliveRequest -> KeepAliveReply;
-    close_session: CloseSessionRequest -> CloseSessionReply;
-    submit_task: SubmitTaskRequest -> SubmitTaskReply;
-    get_task_status: GetTaskStatusRequest -> TaskStatus;
-    get_task_result: GetTaskResultRequest -> GetTaskResultReply;
-    cancel_task: CancelTaskRequest -> CancelTaskReply;
-    wait_tasks: WaitTasksRequest -> WaitTasksReply, await;
-    list_tasks: ListTasksRequest -> ListTasksReply;
-    create_actor: CreateActorRequest -> CreateActorReply;
-    call_actor: CallActorRequest -> CallActorReply;
-    get_actor_status: GetActorStatusRequest -> ActorStatus;
-    list_actors: ListActorsRequest -> ListActorsReply;
-    delete_actor: DeleteActorRequest -> DeleteActorReply;
-    list_workers: ListWorkersRequest -> ListWorkersReply;
-    drain_worker: DrainWorkerRequest -> DrainWorkerReply;
-    cluster_resources: ClusterResourcesRequest -> ClusterResourcesReply;
-    worker_health: WorkerHealthRequest -> WorkerHealthReply;
-    read_log: ReadLogRequest -> ReadLogReply, await;
+    open_session: OpenSessionRequest -> OpenSessionReply, of_controller;
+    keep_alive: KeepAliveRequest -> KeepAliveReply, of_controller;
+    close_session: CloseSessionRequest -> CloseSessionReply, of_controller;
+    submit_task: SubmitTaskRequest -> SubmitTaskReply, of_controller;
+    get_task_status: GetTaskStatusRequest -> TaskStatus, of_controller;
+    get_task_result: GetTaskResultRequest -> GetTaskResultReply, of_controller;
+    cancel_task: CancelTaskRequest -> CancelTaskReply, of_controller;
+    wait_tasks: WaitTasksRequest -> WaitTasksReply, of_controller, await;
+    list_tasks: ListTasksRequest -> ListTasksReply, of_any;
+    create_actor: CreateActorRequest -> CreateActorReply, of_controller;
+    call_actor: CallActorRequest -> CallActorReply, of_controller;
+    get_actor_status: GetActorStatusRequest -> ActorStatus, of_controller;
+    list_actors: ListActorsRequest -> ListActorsReply, of_any;
+    delete_actor: DeleteActorRequest -> DeleteActorReply, of_controller;
+    list_workers: ListWorkersRequest -> ListWorkersReply, of_controller;
+    drain_worker: DrainWorkerRequest -> DrainWorkerReply, of_controller;
+    cluster_resources: ClusterResourcesRequest -> ClusterResourcesReply, of_controller;
+    worker_health: WorkerHealthRequest -> WorkerHealthReply, of_any;
+    read_log: ReadLogRequest -> ReadLogReply, of_any, await;
 }
+
+#[cfg(test)]
+mod tests;

@@ -92,6 +92,12 @@ impl State {
 }
 
 impl Node {
+    /// How many wait.
+    #[cfg(test)]
+    pub fn waits_open(&self) -> usize {
+        self.enter(|state, _| state.waits.open.len())
+    }
+
     /// Waits until `count` of these tasks, each named once, have ended; nothing if they have already.
     pub fn wait(&self, tasks: &[TaskId], count: usize) -> Result<Option<Wait>, Error> {
         self.enter(|state, _| {
@@ -189,5 +195,17 @@ mod tests {
         node.close();
         assert!(is_woken(&wait));
         assert_eq!(node.wait(&ids, 1).err().unwrap().kind(), marline_core::ErrorKind::Unavailable);
+    }
+
+    #[test]
+    fn waits_beyond_the_limit_are_exhausted_and_name_it() {
+        let (node, ids) = node_with_tasks(1);
+        let waits: Vec<_> = (0..MAX_WAITS).map(|_| node.wait(&ids, 1).unwrap()).collect();
+        let error = node.wait(&ids, 1).err().expect("there is no room");
+        assert_eq!(error.kind(), marline_core::ErrorKind::Exhausted);
+        assert!(error.message().contains("MAX_WAITS"), "{error}");
+        drop(waits);
+        assert!(node.wait(&ids, 1).is_ok());
+        node.close();
     }
 }

@@ -254,3 +254,26 @@ fn results_that_are_held_are_found_when_the_record_has_forgotten_their_task() {
     assert_eq!(unknown.kind(), ErrorKind::NotFound);
     rig.nothing_left();
 }
+
+#[test]
+fn neither_values_that_were_put_nor_some_of_the_results_are_taken_for_results() {
+    let mut rig = Rig::with(Config { history: 1, ..Config::default() });
+    let (client, worker) = (rig.client(1), rig.worker(2, 1));
+    let put = ObjectId::of(task_id(90), 0);
+    rig.client_says(client, FromClient::Put { object: put, value: value("kept") });
+    assert_eq!(rig.controller.task_result(task_id(90)).unwrap_err().kind(), ErrorKind::NotFound);
+    rig.submit(client, TaskSpec { returns: 2, ..task(1) });
+    let attempt = rig.assigns(worker, 1);
+    rig.end(worker, attempt, End::Finished(vec![value("one"), value("two")]), None);
+    rig.ends(client, 1).unwrap();
+    rig.submit(client, task(2));
+    let attempt = rig.assigns(worker, 2);
+    rig.finish(worker, attempt);
+    rig.ends(client, 2).unwrap();
+    let both = vec![value("one"), value("two")];
+    assert_eq!(rig.controller.task_result(task_id(1)), Ok(Ok(both)));
+    let thing = Thing::Object(ObjectId::of(task_id(1), 1));
+    rig.client_says(client, FromClient::Release { thing });
+    assert_eq!(rig.controller.task_result(task_id(1)).unwrap_err().kind(), ErrorKind::NotFound);
+    rig.nothing_left();
+}

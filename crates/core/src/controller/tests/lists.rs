@@ -16,6 +16,8 @@ fn tasks_are_listed_newest_first_and_as_the_filter_says() {
     let first = rig.assigns(worker, 1);
     rig.finish(worker, first);
     rig.assigns(worker, 2);
+    let ran_at = rig.controller.task_status(task_id(1)).unwrap().worker;
+    assert_eq!(ran_at, Some(worker.id), "also when it has ended");
     let list = |limit, states: &[TaskState]| {
         let filter = TaskFilter { states: states.to_vec(), actor: None };
         ids(rig.controller.list_tasks(limit, &filter))

@@ -94,10 +94,7 @@ pub(crate) fn encode_task_here(
     task: &TaskHere,
     wall: Wall,
 ) -> v1::TaskStatus {
-    let actor = match task.spec.target {
-        Target::Function(_) => None,
-        Target::Method { actor, .. } => Some(actor),
-    };
+    let actor = task.spec.target.actor();
     v1::TaskStatus {
         task_id: task.spec.id.to_string(),
         name: task.spec.target.name().to_string(),

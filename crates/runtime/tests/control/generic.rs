@@ -1,0 +1,322 @@
+//! A client that knows nothing of Marline: it asks a server by reflection what it can do, and calls that
+//! from JSON.
+
+use prost_reflect::prost::Message;
+use prost_reflect::prost_types::FileDescriptorProto;
+use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, SerializeOptions};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+use tokio::runtime::Runtime;
+use tonic::client::Grpc;
+use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Request, Status};
+use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
+use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
+use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
+use tonic_reflection::pb::v1::{FileDescriptorResponse, ServerReflectionRequest};
+
+pub const CONTROL: &str = "marline.v1.Control";
+const MAX_BYTES: usize = 256 << 20;
+
+/// What this process called, and what kind of error came of it, if one did.
+static CALLED: Mutex<BTreeSet<(String, Option<String>)>> = Mutex::new(BTreeSet::new());
+
+pub fn called() -> BTreeSet<(String, Option<String>)> {
+    CALLED.lock().unwrap().clone()
+}
+
+/// Why something was refused.
+#[derive(Debug)]
+pub struct Refused {
+    pub code: Code,
+    /// The kind that the details name, as `NotFound`.
+    pub kind: String,
+    pub message: String,
+}
+
+pub struct Generic {
+    runtime: Runtime,
+    endpoint: Endpoint,
+    channel: Channel,
+    token: Option<String>,
+    pool: DescriptorPool,
+}
+
+impl Generic {
+    /// Connects, and asks for everything that is to be known of the service.
+    pub fn connect(address: &str, token: Option<&str>) -> Result<Generic, Status> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
+        let channel = runtime.block_on(async { endpoint.connect_lazy() });
+        let token = token.map(|token| format!("Bearer {token}"));
+        let pool = DescriptorPool::new();
+        let mut generic = Generic { runtime, endpoint, channel, token, pool };
+        generic.learn()?;
+        Ok(generic)
+    }
+
+    /// Another client of the same server.
+    pub fn sibling(&self) -> Generic {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let channel = runtime.block_on(async { self.endpoint.connect_lazy() });
+        let (endpoint, token, pool) =
+            (self.endpoint.clone(), self.token.clone(), self.pool.clone());
+        Generic { runtime, endpoint, channel, token, pool }
+    }
+
+    /// Another that has no token.
+    pub fn without_token(&self) -> Generic {
+        Generic { token: None, ..self.sibling() }
+    }
+
+    fn request<T>(&self, message: T) -> Request<T> {
+        let mut request = Request::new(message);
+        if let Some(token) = &self.token {
+            request.metadata_mut().insert("authorization", token.parse().unwrap());
+        }
+        request
+    }
+
+    /// Asks one thing by reflection.
+    pub fn reflect(&self, question: MessageRequest) -> Result<MessageResponse, Status> {
+        let question =
+            ServerReflectionRequest { message_request: Some(question), ..Default::default() };
+        let request = self.request(tokio_stream::once(question));
+        self.runtime.block_on(async {
+            let mut client = ServerReflectionClient::new(self.channel.clone());
+            let mut answers = client.server_reflection_info(request).await?.into_inner();
+            let answer = answers.message().await?.expect("every question is answered");
+            Ok(answer.message_response.expect("an answer says something"))
+        })
+    }
+
+    /// The services, as tools ask that know only the older version of reflection.
+    pub fn services_by_v1alpha(&self) -> BTreeSet<String> {
+        use tonic_reflection::pb::v1alpha;
+        use v1alpha::server_reflection_request::MessageRequest;
+        use v1alpha::server_reflection_response::MessageResponse;
+        let question = v1alpha::ServerReflectionRequest {
+            message_request: Some(MessageRequest::ListServices(String::new())),
+            ..Default::default()
+        };
+        let request = self.request(tokio_stream::once(question));
+        let channel = self.channel.clone();
+        let answer = self.runtime.block_on(async {
+            let mut client =
+                v1alpha::server_reflection_client::ServerReflectionClient::new(channel);
+            let mut answers = client.server_reflection_info(request).await.unwrap().into_inner();
+            answers.message().await.unwrap().unwrap().message_response
+        });
+        let Some(MessageResponse::ListServicesResponse(services)) = answer else {
+            panic!("it was asked for services")
+        };
+        services.service.into_iter().map(|service| service.name).collect()
+    }
+
+    fn learn(&mut self) -> Result<(), Status> {
+        let mut files: Vec<FileDescriptorProto> = Vec::new();
+        let mut questions = vec![MessageRequest::FileContainingSymbol(CONTROL.into())];
+        while let Some(question) = questions.pop() {
+            let MessageResponse::FileDescriptorResponse(FileDescriptorResponse {
+                file_descriptor_proto,
+            }) = self.reflect(question)?
+            else {
+                panic!("it was asked for a file")
+            };
+            for bytes in file_descriptor_proto {
+                let file = FileDescriptorProto::decode(&bytes[..]).unwrap();
+                let dependencies = file.dependency.iter().cloned();
+                questions.extend(dependencies.map(MessageRequest::FileByFilename));
+                if !files.iter().any(|known| known.name == file.name) {
+                    files.push(file);
+                }
+            }
+        }
+        self.pool.add_file_descriptor_protos(files).unwrap();
+        Ok(())
+    }
+
+    /// The names of all operations.
+    pub fn operations(&self) -> BTreeSet<String> {
+        let service = self.pool.get_service_by_name(CONTROL).unwrap();
+        service.methods().map(|method| method.name().to_owned()).collect()
+    }
+
+    /// An operation's request, as JSON has it.
+    pub fn message(&self, operation: &str, request: Value) -> DynamicMessage {
+        let service = self.pool.get_service_by_name(CONTROL).unwrap();
+        let method = service.methods().find(|method| method.name() == operation);
+        let input = method.unwrap_or_else(|| panic!("no {operation} is known")).input();
+        DynamicMessage::deserialize(input, request).unwrap()
+    }
+
+    /// Calls an operation.
+    pub fn call(&self, operation: &str, request: Value) -> Result<Value, Refused> {
+        self.send(operation, self.message(operation, request))
+    }
+
+    /// Calls an operation that must succeed.
+    #[track_caller]
+    pub fn ok(&self, operation: &str, request: Value) -> Value {
+        match self.call(operation, request) {
+            Ok(reply) => reply,
+            Err(refused) => panic!("{operation}: {refused:?}"),
+        }
+    }
+
+    /// Calls an operation that must be refused; gives the words.
+    #[track_caller]
+    pub fn refused(&self, operation: &str, request: Value, code: Code, kind: &str) -> String {
+        match self.call(operation, request) {
+            Ok(reply) => panic!("{operation}: {reply}"),
+            Err(refused) => {
+                let got = (refused.code, &refused.kind[..]);
+                assert_eq!(got, (code, kind), "{operation}: {}", refused.message);
+                refused.message
+            }
+        }
+    }
+
+    pub fn send(&self, operation: &str, request: DynamicMessage) -> Result<Value, Refused> {
+        let service = self.pool.get_service_by_name(CONTROL).unwrap();
+        let method = service.methods().find(|method| method.name() == operation).unwrap();
+        let answer = self.unary(operation, request, Dynamic(method.output()));
+        let answer = answer.map(|reply| {
+            let options = SerializeOptions::new()
+                .skip_default_fields(false)
+                .use_proto_field_name(true)
+                .stringify_64_bit_integers(false);
+            reply.serialize_with_options(serde_json::value::Serializer, &options).unwrap()
+        });
+        let answer = answer.map_err(|status| self.explain(&status));
+        let kind = answer.as_ref().err().map(|refused| refused.kind.clone());
+        CALLED.lock().unwrap().insert((operation.to_owned(), kind));
+        answer
+    }
+
+    /// Calls whatever is named with whatever is given.
+    pub fn unary<C>(
+        &self,
+        operation: &str,
+        request: C::Encode,
+        codec: C,
+    ) -> Result<C::Decode, Status>
+    where
+        C: Codec<Encode: Send + Sync + 'static, Decode: Send + Sync + 'static>,
+    {
+        let path: PathAndQuery = format!("/{CONTROL}/{operation}").parse().unwrap();
+        let mut grpc = Grpc::new(self.channel.clone())
+            .max_decoding_message_size(MAX_BYTES)
+            .max_encoding_message_size(MAX_BYTES);
+        self.runtime.block_on(async {
+            grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
+            Ok(grpc.unary(self.request(request), path, codec).await?.into_inner())
+        })
+    }
+
+    /// What a status says in its details.
+    pub fn explain(&self, status: &Status) -> Refused {
+        let error = self.pool.get_message_by_name("marline.v1.Error").unwrap();
+        let details = DynamicMessage::decode(error, status.details()).unwrap();
+        let kind = details.get_field_by_name("kind").unwrap().as_enum_number().unwrap();
+        let kinds = self.pool.get_enum_by_name("marline.v1.ErrorKind").unwrap();
+        let kind = kinds.get_value(kind).unwrap().name().to_owned();
+        let message = details.get_field_by_name("message").unwrap();
+        Refused {
+            code: status.code(),
+            kind: camel(kind.strip_prefix("ERROR_KIND_").unwrap()),
+            message: message.as_str().unwrap().to_owned(),
+        }
+    }
+
+    /// What the standard health service says.
+    pub fn health(&self, service: &str) -> Result<i32, Status> {
+        let request = tonic_health::pb::HealthCheckRequest { service: service.into() };
+        let mut client = tonic_health::pb::health_client::HealthClient::new(self.channel.clone());
+        let answer = self.runtime.block_on(client.check(self.request(request)))?;
+        Ok(answer.into_inner().status)
+    }
+}
+
+/// `NOT_FOUND` as `NotFound`.
+fn camel(name: &str) -> String {
+    let words = name.split('_').map(|word| {
+        let (first, rest) = word.split_at(word.len().min(1));
+        format!("{first}{}", rest.to_lowercase())
+    });
+    words.collect()
+}
+
+/// Messages that are known only by their descriptor.
+pub struct Dynamic(MessageDescriptor);
+
+impl Codec for Dynamic {
+    type Encode = DynamicMessage;
+    type Decode = DynamicMessage;
+    type Encoder = AsItIs;
+    type Decoder = Dynamic;
+    fn encoder(&mut self) -> AsItIs {
+        AsItIs
+    }
+    fn decoder(&mut self) -> Dynamic {
+        Dynamic(self.0.clone())
+    }
+}
+
+impl Decoder for Dynamic {
+    type Item = DynamicMessage;
+    type Error = Status;
+    fn decode(&mut self, bytes: &mut DecodeBuf<'_>) -> Result<Option<DynamicMessage>, Status> {
+        let message = DynamicMessage::decode(self.0.clone(), bytes);
+        message.map(Some).map_err(|error| Status::internal(error.to_string()))
+    }
+}
+
+/// Encodes what can encode itself.
+pub struct AsItIs;
+
+impl Encoder for AsItIs {
+    type Item = DynamicMessage;
+    type Error = Status;
+    fn encode(&mut self, message: DynamicMessage, bytes: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        message.encode(bytes).map_err(|error| Status::internal(error.to_string()))
+    }
+}
+
+/// Bytes that are no message.
+pub struct Raw;
+
+impl Codec for Raw {
+    type Encode = Vec<u8>;
+    type Decode = Vec<u8>;
+    type Encoder = Raw;
+    type Decoder = Raw;
+    fn encoder(&mut self) -> Raw {
+        Raw
+    }
+    fn decoder(&mut self) -> Raw {
+        Raw
+    }
+}
+
+impl Encoder for Raw {
+    type Item = Vec<u8>;
+    type Error = Status;
+    fn encode(&mut self, item: Vec<u8>, bytes: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        bytes::BufMut::put_slice(bytes, &item);
+        Ok(())
+    }
+}
+
+impl Decoder for Raw {
+    type Item = Vec<u8>;
+    type Error = Status;
+    fn decode(&mut self, bytes: &mut DecodeBuf<'_>) -> Result<Option<Vec<u8>>, Status> {
+        let mut item = vec![0; bytes::Buf::remaining(bytes)];
+        bytes::Buf::copy_to_slice(bytes, &mut item);
+        Ok(Some(item))
+    }
+}

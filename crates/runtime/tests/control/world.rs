@@ -1,0 +1,113 @@
+//! A controller and a worker on ports of their own, and a program that tests can hold back.
+
+use super::generic::Generic;
+use marline_runtime::core::controller::Config;
+use marline_runtime::core::error::Error;
+use marline_runtime::core::payload::Payload;
+use marline_runtime::core::resources::Resources;
+use marline_runtime::{
+    Controller, ExecutorOptions, Instance, Invocation, Program, Reply, Worker, WorkerOptions,
+};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+
+/// Closed until a test opens it.
+#[derive(Default)]
+pub struct Gate {
+    open: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Gate {
+    pub fn open(&self) {
+        *self.open.lock().unwrap() = true;
+        self.opened.notify_all();
+    }
+
+    fn pass(&self) {
+        let open = self.open.lock().unwrap();
+        drop(self.opened.wait_while(open, |open| !*open).unwrap());
+    }
+}
+
+/// `echo` gives its arguments back, `fail` fails, `gate` waits for the gate; a `Counter` counts its calls,
+/// its method `gate` waits; a `Broken` cannot be made.
+struct Stage(Arc<Gate>);
+
+struct Counter(AtomicU64, Arc<Gate>);
+
+impl Program for Stage {
+    fn provides(&self) -> Vec<String> {
+        ["echo", "fail", "gate", "actor:Counter", "actor:Broken"].map(String::from).into()
+    }
+
+    fn run(&self, invocation: &Invocation) -> Result<Reply, Error> {
+        match &*invocation.name {
+            "fail" => return Err(Error::failed("it fails", Default::default())),
+            "gate" => self.0.pass(),
+            _ => {}
+        }
+        let values = vec![invocation.args.clone().into(); invocation.returns as usize];
+        Ok(Reply { values, kept: Vec::new() })
+    }
+
+    fn construct(&self, invocation: &Invocation) -> Result<Arc<dyn Instance>, Error> {
+        match &*invocation.name {
+            "Counter" => Ok(Arc::new(Counter(AtomicU64::new(0), self.0.clone()))),
+            _ => Err(Error::failed("it cannot be made", Default::default())),
+        }
+    }
+}
+
+impl Instance for Counter {
+    fn call(&self, invocation: &Invocation) -> Result<Reply, Error> {
+        if &*invocation.name == "gate" {
+            self.1.pass();
+        }
+        let count = self.0.fetch_add(1, Ordering::Relaxed) + 1;
+        Ok(Reply { values: vec![Payload::raw(vec![count as u8]).into()], kept: Vec::new() })
+    }
+}
+
+pub struct World {
+    pub client: Generic,
+    pub gate: Arc<Gate>,
+    pub controller: Controller,
+    pub workers: Vec<(Worker, Generic)>,
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.gate.open();
+    }
+}
+
+pub const TOKEN: &str = "secret";
+
+/// A controller without workers.
+pub fn alone(config: Config) -> World {
+    let controller = Controller::start("127.0.0.1:0", Some(TOKEN.into()), config).unwrap();
+    let client = Generic::connect(controller.address(), Some(TOKEN)).unwrap();
+    World { client, gate: Arc::default(), controller, workers: Vec::new() }
+}
+
+/// A controller with a worker that has two CPUs.
+pub fn world(config: Config) -> World {
+    let mut world = alone(config);
+    let worker = Worker::join(WorkerOptions {
+        controller: world.controller.address().into(),
+        token: Some(TOKEN.into()),
+        listen: Some("127.0.0.1:0".into()),
+        resources: Resources::cpus(2),
+        preemptible: false,
+        program: Arc::new(Stage(world.gate.clone())),
+        executors: ExecutorOptions::Threads,
+        config: Default::default(),
+    });
+    let worker = worker.unwrap();
+    let listed = world.client.ok("ListWorkers", serde_json::json!({}));
+    let address = listed["workers"][0]["address"].as_str().unwrap();
+    let there = Generic::connect(address, Some(TOKEN)).unwrap();
+    world.workers.push((worker, there));
+    world
+}

@@ -40,6 +40,9 @@ fn main() -> ExitCode {
 }
 
 fn measure(settings: &Settings) -> Result<(), String> {
+    if let Some((what, time)) = &settings.profile {
+        return questions::profile(what, *time);
+    }
     let load_before = machine::load();
     let watch = machine::Watch::start();
     let rows: Vec<Row> = questions::ask(settings);

@@ -21,10 +21,6 @@ const PATIENCE: Duration = Duration::from_secs(300);
 type Question = fn(&Settings) -> Vec<Row>;
 
 pub fn ask(settings: &Settings) -> Vec<Row> {
-    if let Some((what, time)) = &settings.profile {
-        profile(what, *time);
-        return Vec::new();
-    }
     let questions: [(&str, Question); 6] = [
         ("task", task::ask),
         ("call", call::ask),
@@ -57,20 +53,18 @@ fn patiently<R>(name: &'static str, work: impl FnOnce() -> R) -> R {
 }
 
 /// One of ours alone, for a profiler.
-fn profile(what: &str, time: Duration) {
-    let (what, rate) = what.strip_suffix("-rate").map_or((what, false), |what| (what, true));
-    let Some((kind, name)) = what.split_once('/') else { return eprintln!("no {what}") };
+pub fn profile(what: &str, time: Duration) -> Result<(), String> {
+    let unknown = || format!("there is no {what}; --help lists what there is");
+    let (shape, rate) = what.strip_suffix("-rate").map_or((what, false), |shape| (shape, true));
+    let (kind, name) = shape.split_once('/').ok_or_else(unknown)?;
     if kind == "decisions" {
-        let cost = decisions::profile(name, time);
-        return cost.map_or_else(|| eprintln!("no {what}"), |cost| eprintln!("{cost:.0} ns"));
+        let cost = decisions::profile(name, time).ok_or_else(unknown)?;
+        eprintln!("{cost:.0} ns per task");
+        return Ok(());
     }
-    let Some(transport) = Transport::ALL.into_iter().find(|one| one.name() == name) else {
-        return eprintln!("no transport {name}");
-    };
-    let ours = Ours::start(transport);
+    let transport = Transport::ALL.into_iter().find(|one| one.name() == name);
+    let ours = Ours::start(transport.ok_or_else(unknown)?);
     let mut contestant: Contestant = if kind == "call" { ours.call() } else { ours.task() };
-    let pids: Vec<u32> = ours.workers.iter().map(|worker| worker.pid()).collect();
-    eprintln!("this process {}, workers {pids:?}", std::process::id());
     let begin = Instant::now();
     let mut count = 0;
     while begin.elapsed() < time {
@@ -82,6 +76,7 @@ fn profile(what: &str, time: Duration) {
     }
     let each = begin.elapsed().as_secs_f64() * 1e6 / f64::from(count);
     eprintln!("{count} in {:.1} s, {each:.2} µs each", begin.elapsed().as_secs_f64());
+    Ok(())
 }
 
 /// What is asked of a shape: against whom, and the least ratio; 0 for none.

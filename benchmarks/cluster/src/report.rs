@@ -153,6 +153,7 @@ fn row_as_json(row: &Row) -> Value {
         "rivals": Map::from_iter(rivals),
         "against": row.against,
         "goal": row.goal,
-        "ratio": row.ratio(),
+        // A number in every row: 0 where there is nothing to compare with, and nothing asked for.
+        "ratio": row.ratio().unwrap_or(0.0),
     })
 }

@@ -15,10 +15,11 @@ pub fn ask(settings: &Settings) -> Vec<Row> {
         return Vec::new();
     }
     let mut ours = Ours::start(Transport::Tcp);
-    let actor = ours.client.actor("Echo").max_restarts(Budget::Unlimited).create(());
-    let actor = actor.expect("an actor is created");
     let mut took = Vec::new();
     for _ in 0..settings.rounds.max(3) {
+        // A new one each time: the wait before a restart doubles with every restart of the same actor.
+        let actor = ours.client.actor("Echo").max_restarts(Budget::Unlimited).create(());
+        let actor = actor.expect("an actor is created");
         let host: u32 = actor.call("pid", ()).unwrap().wait().expect("it lives");
         ours.add_worker();
         let index = ours.workers.iter().position(|worker| worker.pid() == host);

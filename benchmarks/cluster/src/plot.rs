@@ -19,7 +19,7 @@ struct Line {
 /// Draws the rows of `decisions/workers`, if there are any.
 pub fn write(rows: &[Row]) -> io::Result<()> {
     let mut lines: Vec<Line> = Vec::new();
-    for row in rows.iter().filter(|row| row.shape.starts_with("decisions/workers")) {
+    for row in rows.iter().filter(|row| row.shape == "decisions/workers") {
         let Some((workers, kind)) = row.metric.split_once(" workers, ") else { continue };
         let Ok(workers) = workers.replace(',', "").parse::<f64>() else { continue };
         let line = lines.iter().position(|line| line.name == kind).unwrap_or_else(|| {

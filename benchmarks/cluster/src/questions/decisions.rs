@@ -69,18 +69,26 @@ pub fn profile(what: &str, time: Duration) -> Option<f64> {
     median(costs)
 }
 
+/// Many workers have many tasks with them, so one more office has few workers and as many tasks: what it
+/// costs more than the first is the price of tasks, not of workers.
 fn by_workers(settings: &Settings, kind: &str, ran_for: Duration) -> Vec<Row> {
     let mut all: Vec<Office> =
         WORKERS.iter().map(|workers| Office::busy(*workers, WAITING, ran_for)).collect();
+    let alive = all.last().expect("there are many workers").controller.pending_tasks();
+    all.push(Office::busy(WORKERS[0], alive, ran_for));
     let costs = interleaved(&mut all, settings);
     let few = format!("{} workers", WORKERS[0]);
-    let row = |(workers, cost): (&usize, &f64)| {
-        let metric = format!("{workers} workers, {kind}");
-        let row = Row::new("decisions/workers", &metric, "ns", Better::Lower, *cost);
-        let goal = if *workers == 10_000 { 1.0 / GROWTH } else { 0.0 };
+    let row = |shape: &str, metric: String, cost: f64, goal: f64| {
+        let row = Row::new(shape, &metric, "ns", Better::Lower, cost);
         row.rival(&few, costs[0]).against(&few, goal)
     };
-    WORKERS.iter().zip(&costs).map(row).collect()
+    let by_workers = WORKERS.iter().zip(&costs).map(|(workers, cost)| {
+        let goal = if *workers == 10_000 { 1.0 / GROWTH } else { 0.0 };
+        row("decisions/workers", format!("{workers} workers, {kind}"), *cost, goal)
+    });
+    let metric = format!("{few}, {alive} tasks alive, {kind}");
+    let control = row("decisions/workers (control)", metric, costs[WORKERS.len()], 0.0);
+    by_workers.chain([control]).collect()
 }
 
 fn by_pending(settings: &Settings, kind: &str, ran_for: Duration) -> Vec<Row> {

@@ -41,7 +41,9 @@ fn main() -> ExitCode {
 
 fn measure(settings: &Settings) -> Result<(), String> {
     if let Some((what, time)) = &settings.profile {
-        return questions::profile(what, *time);
+        let done = questions::profile(what, *time);
+        let _ = std::fs::remove_dir_all(ours::socket_folder());
+        return done;
     }
     let load_before = machine::load();
     let watch = machine::Watch::start();

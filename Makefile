@@ -3,7 +3,7 @@
 # what a target needs beyond that it installs (Debian packages when root) or asks for.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check unit docs model sim sanitize fuzz bench-channels clean packages
+.PHONY: help demo test check unit docs model sim sanitize fuzz bench-channels bench-cluster clean packages
 
 CARGO ?= cargo
 # nextest runs tests side by side; without it plain `cargo test` does.
@@ -58,6 +58,9 @@ fuzz: ## the cancellation fuzz, TIMES=20 times as long as in `make test`
 
 bench-channels: ## the channel benchmark against ten rivals; writes target/bench/channels.json
 	scripts/bench-channels $(ARGS)
+
+bench-cluster: ## tasks, calls, actors, failures and decisions, against tonic and tokio; writes target/bench/cluster.json
+	scripts/bench-cluster $(ARGS)
 
 packages:
 	scripts/packages valgrind iproute2

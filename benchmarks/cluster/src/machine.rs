@@ -1,0 +1,88 @@
+//! Where and with what the numbers were made: processor, kernel, load, compiler, commit and the versions
+//! of the crates that matter (from the lock file this program was built by).
+
+use std::fs::read_to_string;
+use std::path::{Path, PathBuf};
+
+const CRATES: [&str; 4] = ["tonic", "h2", "prost", "tokio"];
+
+pub const RUSTC: &str = env!("BENCH_RUSTC");
+pub const COMMIT: &str = env!("BENCH_COMMIT");
+
+pub fn describe() -> String {
+    let information = read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = information
+        .lines()
+        .find_map(|line| line.strip_prefix("model name")?.split_once(": "))
+        .map_or("unknown processor", |(_, model)| model);
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    let kernel = read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let number = kernel.split('-').next().unwrap_or_default().trim();
+    format!("{model}, {cores} cores, {} {number}", std::env::consts::OS)
+}
+
+pub fn load() -> String {
+    let load = read_to_string("/proc/loadavg").unwrap_or_default();
+    load.split_whitespace().take(3).collect::<Vec<_>>().join(" ")
+}
+
+/// Processor time since boot, in ticks: how much there was, how much was used
+/// by anyone, and how much of that by this process and its ended children.
+#[derive(Clone, Copy)]
+struct Ticks {
+    offered: u64,
+    used: u64,
+    ours: u64,
+}
+
+impl Ticks {
+    fn now() -> Option<Ticks> {
+        // Signed, because a process without a terminal has the terminal -1.
+        let numbers = |text: &str| -> Vec<u64> {
+            let words = text.split_whitespace();
+            words.map(|word| word.parse().unwrap_or(0_i64).max(0) as u64).collect()
+        };
+        let stat = read_to_string("/proc/stat").ok()?;
+        // user nice system idle iowait irq softirq steal, guests being in user.
+        let all = numbers(stat.lines().next()?.strip_prefix("cpu")?);
+        let idle = all.get(3)? + all.get(4)?;
+        let offered = all.iter().take(8).sum();
+        let own = read_to_string("/proc/self/stat").ok()?;
+        // After the name in brackets and the state: utime, stime and those of
+        // the children are the words 11 to 14.
+        let own = numbers(own.rsplit_once(") ")?.1.split_once(' ')?.1);
+        Some(Ticks { offered, used: offered - idle, ours: own.get(10..14)?.iter().sum() })
+    }
+}
+
+/// Watches how much of the machine others use meanwhile.
+pub struct Watch(Option<Ticks>);
+
+impl Watch {
+    pub fn start() -> Watch {
+        Watch(Ticks::now())
+    }
+
+    /// The part of the machine's processor time that others took, 0 to 1.
+    pub fn others(&self) -> f64 {
+        let (Some(before), Some(after)) = (self.0, Ticks::now()) else { return 0.0 };
+        let used = after.used.saturating_sub(before.used);
+        let ours = after.ours.saturating_sub(before.ours);
+        used.saturating_sub(ours) as f64
+            / after.offered.saturating_sub(before.offered).max(1) as f64
+    }
+}
+
+pub fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// `name version` of what the rivals, and our links, are made of.
+pub fn versions() -> String {
+    let lock = include_str!("../Cargo.lock");
+    let version = |name: &str| {
+        let entry = lock.split_once(&format!("name = \"{name}\"\nversion = \""));
+        entry.map_or("?", |(_, rest)| rest.split('"').next().unwrap_or("?"))
+    };
+    CRATES.iter().map(|name| format!("{name} {}", version(name))).collect::<Vec<_>>().join(", ")
+}

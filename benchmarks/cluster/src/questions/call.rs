@@ -1,0 +1,22 @@
+//! What does a call to an actor cost, there and back, and how many go in a second?
+
+use super::Goals;
+use super::task::contest;
+use crate::arguments::Settings;
+use crate::ours::{Ours, Transport};
+use crate::report::Row;
+use crate::rivals::{grpc, mailbox};
+
+pub fn ask(settings: &Settings) -> Vec<Row> {
+    let shape = |transport: Transport| format!("call/{}", transport.name());
+    contest(settings, shape, Ours::call, goals)
+}
+
+fn goals(transport: Transport) -> Goals {
+    let round_trip = match transport {
+        Transport::Embedded => (mailbox::NAME, 0.0),
+        Transport::Tcp => (grpc::STREAM, 0.0),
+        Transport::Unix => (grpc::STREAM, 1.0 / 1.3),
+    };
+    Goals { round_trip: Some(round_trip), rate: Some(100_000.0) }
+}

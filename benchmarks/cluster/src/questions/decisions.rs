@@ -1,0 +1,326 @@
+//! What does the controller's machine itself cost: no sockets, no threads, no other machine? A task is
+//! four events (submitted, started, ended, its result released) and what they lead to; where tasks are
+//! short, backlogs fill and a task that takes over another's grant does not say that it started.
+
+use crate::arguments::Settings;
+use crate::child::{Child, ready};
+use crate::contest::median;
+use crate::memory::resident_here;
+use crate::report::{Better, Row};
+use marline_core::controller::{Config, Controller, Effect, Event, Role, WorkerInfo};
+use marline_core::id::{ObjectId, Session, SessionId, TaskId, Thing};
+use marline_core::message::{End, FromClient, FromWorker, Refusal, ToClient, ToWorker, Try};
+use marline_core::payload::{Payload, Value};
+use marline_core::resources::Resources;
+use marline_core::schedule::Provided;
+use marline_core::spec::{Target, TaskOptions, TaskSpec};
+use marline_core::time::Time;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const WORKERS: [usize; 4] = [10, 100, 1_000, 10_000];
+/// Tasks that wait beyond those that are with workers.
+const WAITING: usize = 1_000;
+const PENDING: [usize; 2] = [1_000, 1_000_000];
+/// Tasks in one measurement.
+const TASKS: usize = 100_000;
+/// The most that many workers, or much waiting work, may add to the cost of a task.
+const GROWTH: f64 = 1.5;
+
+/// How long tasks say they ran: too long for a backlog, or nothing.
+const KINDS: [(&str, Duration); 2] =
+    [("tasks of a second", Duration::from_secs(1)), ("tasks of no time", Duration::ZERO)];
+
+pub fn ask(settings: &Settings) -> Vec<Row> {
+    let mut rows = Vec::new();
+    if settings.wants("decisions/workers") {
+        for (kind, ran_for) in KINDS {
+            rows.extend(by_workers(settings, kind, ran_for));
+        }
+    }
+    if settings.wants("decisions/pending") {
+        for (kind, ran_for) in KINDS {
+            rows.extend(by_pending(settings, kind, ran_for));
+        }
+    }
+    if settings.wants("decisions/memory") {
+        rows.push(memory());
+    }
+    rows
+}
+
+/// One of them alone, for a profiler: so many workers, or so many pending; nanoseconds per task.
+pub fn profile(what: &str, time: Duration) -> Option<f64> {
+    let (kind, ran_for) = match what.strip_prefix("short-") {
+        Some(rest) => (rest, Duration::ZERO),
+        None => (what, Duration::from_secs(1)),
+    };
+    let mut office = match kind.split_once('-')? {
+        ("workers", count) => Office::busy(count.parse().ok()?, WAITING, ran_for),
+        ("pending", count) => Office::busy(10, count.parse().ok()?, ran_for),
+        _ => return None,
+    };
+    let begin = Instant::now();
+    let mut costs = Vec::new();
+    while begin.elapsed() < time {
+        costs.push(office.work(TASKS));
+    }
+    median(costs)
+}
+
+/// Many workers have many tasks with them, so one more office has few workers and as many tasks: what it
+/// costs more than the first is the price of tasks, not of workers.
+fn by_workers(settings: &Settings, kind: &str, ran_for: Duration) -> Vec<Row> {
+    let mut all: Vec<Office> =
+        WORKERS.iter().map(|workers| Office::busy(*workers, WAITING, ran_for)).collect();
+    let alive = all.last().expect("there are many workers").controller.pending_tasks();
+    all.push(Office::busy(WORKERS[0], alive, ran_for));
+    let costs = interleaved(&mut all, settings);
+    let few = format!("{} workers", WORKERS[0]);
+    let row = |shape: &str, metric: String, cost: f64, goal: f64| {
+        let row = Row::new(shape, &metric, "ns", Better::Lower, cost);
+        row.rival(&few, costs[0]).against(&few, goal)
+    };
+    let by_workers = WORKERS.iter().zip(&costs).map(|(workers, cost)| {
+        let goal = if *workers == 10_000 { 1.0 / GROWTH } else { 0.0 };
+        row("decisions/workers", format!("{workers} workers, {kind}"), *cost, goal)
+    });
+    let metric = format!("{few}, {alive} tasks alive, {kind}");
+    let control = row("decisions/workers (control)", metric, costs[WORKERS.len()], 0.0);
+    by_workers.chain([control]).collect()
+}
+
+fn by_pending(settings: &Settings, kind: &str, ran_for: Duration) -> Vec<Row> {
+    let mut all: Vec<Office> =
+        PENDING.iter().map(|pending| Office::busy(10, *pending, ran_for)).collect();
+    let costs = interleaved(&mut all, settings);
+    let few = format!("{} pending", PENDING[0]);
+    let row = |(pending, cost): (&usize, &f64)| {
+        let metric = format!("{pending} pending, {kind}");
+        let row = Row::new("decisions/pending", &metric, "ns", Better::Lower, *cost);
+        let goal = if *pending == PENDING[1] { 1.0 / GROWTH } else { 0.0 };
+        row.rival(&few, costs[0]).against(&few, goal)
+    };
+    PENDING.iter().zip(&costs).map(row).collect()
+}
+
+/// Nanoseconds per task, median of the rounds, in which all take turns.
+fn interleaved(all: &mut [Office], settings: &Settings) -> Vec<f64> {
+    let mut costs = vec![Vec::new(); all.len()];
+    for office in all.iter_mut() {
+        office.work(settings.count(TASKS));
+    }
+    for _ in 0..settings.rounds {
+        for (office, costs) in all.iter_mut().zip(&mut costs) {
+            costs.push(office.work(settings.count(TASKS)));
+        }
+    }
+    costs.into_iter().map(|costs| median(costs).expect("there was a round")).collect()
+}
+
+/// The resident memory that so many pending tasks add to a fresh process.
+fn memory() -> Row {
+    let child = Child::start(&["pending", "1000000"]);
+    let taken: f64 = child.said.parse().expect("a number");
+    let metric = "1,000,000 pending (resident, fresh process)";
+    Row::new("decisions/memory", metric, "MiB", Better::Lower, taken).asked(1024.0)
+}
+
+/// Says how many MiB so many pending tasks take, as they come off the wire: nothing shared.
+pub fn pending_here(count: usize) {
+    let before = resident_here();
+    let mut office = Office::new(0, Duration::ZERO);
+    for _ in 0..count {
+        let spec = TaskSpec {
+            target: Target::Function(NAME.into()),
+            options: Arc::new(TaskOptions::default()),
+            ..office.next_spec()
+        };
+        office.submit(Arc::new(spec));
+    }
+    ready(&(resident_here() - before).to_string());
+    drop(office);
+}
+
+const NAME: &str = "nothing";
+
+/// A controller, and everybody it knows, played by hand.
+struct Office {
+    controller: Controller,
+    now: Time,
+    effects: Vec<Effect>,
+    client: Session,
+    workers: Vec<Desk>,
+    /// What runs, in the order in which it started, and whether that was said.
+    running: VecDeque<(usize, Try, bool)>,
+    /// What waits in backlogs.
+    backlogged: usize,
+    ran_for: Duration,
+    name: Arc<str>,
+    options: Arc<TaskOptions>,
+    result: Value,
+    next_task: u128,
+}
+
+/// A worker with one CPU.
+struct Desk {
+    session: Session,
+    backlog: VecDeque<Try>,
+}
+
+impl Office {
+    fn new(workers: usize, ran_for: Duration) -> Office {
+        let config = Config { max_pending_tasks: 4_000_000, ..Config::default() };
+        let mut office = Office {
+            controller: Controller::new(config),
+            now: Time::ZERO,
+            effects: Vec::new(),
+            client: Session::default(),
+            workers: Vec::new(),
+            running: VecDeque::new(),
+            backlogged: 0,
+            ran_for,
+            name: NAME.into(),
+            options: Arc::default(),
+            result: Payload::message_pack(&b"\xc0"[..]).into(),
+            next_task: 0,
+        };
+        office.client = office.join(0, Role::Client);
+        let provides = Arc::new(Provided { names: [NAME.into()].into(), preemptible: false });
+        for number in 1..=workers {
+            let info = WorkerInfo {
+                resources: Resources::cpus(1),
+                provides: provides.clone(),
+                ..WorkerInfo::default()
+            };
+            let session = office.join(number as u128, Role::Worker(info));
+            office.workers.push(Desk { session, backlog: VecDeque::new() });
+            office.happens(Event::WorkerSaid { session, message: FromWorker::Joined });
+        }
+        office
+    }
+
+    /// One in which every worker has all it can take, and so many tasks wait.
+    fn busy(workers: usize, waiting: usize, ran_for: Duration) -> Office {
+        let mut office = Office::new(workers, ran_for);
+        // Until it is known how long they take there are no backlogs; then they fill from what waits.
+        for _ in 0..workers + waiting {
+            let spec = Arc::new(office.next_spec());
+            office.submit(spec);
+        }
+        office.work(workers);
+        while office.waiting() < waiting {
+            let spec = Arc::new(office.next_spec());
+            office.submit(spec);
+        }
+        office
+    }
+
+    /// How many tasks wait at the controller.
+    fn waiting(&self) -> usize {
+        self.controller.pending_tasks() - self.running.len() - self.backlogged
+    }
+
+    fn join(&mut self, number: u128, role: Role) -> Session {
+        let id = SessionId::from_u128(number);
+        let event = Event::SessionOpened { id, request: 1, local: false, role };
+        self.controller.handle(self.now, event, &mut self.effects);
+        let opened = self.effects.drain(..).find_map(|effect| match effect {
+            Effect::Opened(session) => Some(session),
+            _ => None,
+        });
+        opened.expect("everybody may join")
+    }
+
+    fn next_spec(&mut self) -> TaskSpec {
+        self.next_task += 1;
+        // Ids as they are: ordered by time in front, random behind.
+        let random = self.next_task.wrapping_mul(0x9e37_79b9_7f4a_7c15) & u128::from(u64::MAX);
+        TaskSpec {
+            id: TaskId::from_u128(self.next_task << 64 | random),
+            target: Target::Function(self.name.clone()),
+            args: Payload::message_pack(vec![0x90; 16]),
+            needs: Vec::new(),
+            holds: Vec::new(),
+            returns: 1,
+            options: self.options.clone(),
+        }
+    }
+
+    fn submit(&mut self, spec: Arc<TaskSpec>) {
+        let message = FromClient::Submit(spec);
+        self.happens(Event::ClientSaid { session: self.client, message });
+    }
+
+    /// Has so many tasks end and as many come; nanoseconds for each. Kept whole for profilers.
+    #[inline(never)]
+    fn work(&mut self, tasks: usize) -> f64 {
+        let specs: Vec<Arc<TaskSpec>> = (0..tasks).map(|_| Arc::new(self.next_spec())).collect();
+        let begin = Instant::now();
+        for spec in specs {
+            self.end_one();
+            self.submit(spec);
+        }
+        begin.elapsed().as_nanos() as f64 / tasks as f64
+    }
+
+    fn end_one(&mut self) {
+        let (index, attempt, said) = self.running.pop_front().expect("all workers are busy");
+        let session = self.workers[index].session;
+        if !said {
+            self.happens(Event::WorkerSaid { session, message: FromWorker::Started { attempt } });
+        }
+        let next = self.workers[index].backlog.pop_front();
+        self.backlogged -= usize::from(next.is_some());
+        self.running.extend(next.map(|next| (index, next, true)));
+        let end = End::Finished(vec![self.result.clone()]);
+        let (kept, ran_for) = (Vec::new(), self.ran_for);
+        let message = FromWorker::Ended { attempt, end, kept, ran_for, next };
+        self.happens(Event::WorkerSaid { session, message });
+    }
+
+    /// Something happened; everybody does what the controller says.
+    fn happens(&mut self, event: Event) {
+        self.now = self.now + Duration::from_nanos(100);
+        self.controller.handle(self.now, event, &mut self.effects);
+        let mut effects = std::mem::take(&mut self.effects);
+        for effect in effects.drain(..) {
+            match effect {
+                Effect::ToWorker { to, message } => self.worker_is_told(to, message),
+                Effect::ToClient { message: ToClient::TaskEnded { task, outcome }, .. } => {
+                    outcome.expect("it finished");
+                    let thing = Thing::Object(ObjectId::of(task, 0));
+                    let message = FromClient::Release { thing };
+                    self.happens(Event::ClientSaid { session: self.client, message });
+                }
+                Effect::ToClient { .. } => {}
+                other => panic!("nobody asked for {other:?}"),
+            }
+        }
+        self.effects = effects;
+    }
+
+    fn worker_is_told(&mut self, to: Session, message: ToWorker) {
+        let index = to.id.as_u128() as usize - 1;
+        match message {
+            ToWorker::Assign { spec, attempt, grant, .. } => {
+                let attempt = Try { task: spec.id, attempt };
+                match grant {
+                    Some(_) => self.running.push_back((index, attempt, false)),
+                    None => {
+                        self.backlogged += 1;
+                        self.workers[index].backlog.push_back(attempt);
+                    }
+                }
+            }
+            ToWorker::TakeBack(attempt) => {
+                self.workers[index].backlog.retain(|other| *other != attempt);
+                self.backlogged -= 1;
+                let message = FromWorker::Refused { attempt, reason: Refusal::TakenBack };
+                self.happens(Event::WorkerSaid { session: to, message });
+            }
+            other => panic!("nobody asked for {other:?}"),
+        }
+    }
+}

@@ -142,7 +142,7 @@ pub fn controller(at: &str) {
 
 /// A worker's process.
 pub fn worker(controller: &str, listen: &str) {
-    let worker = Worker::of(program()).listen(listen).join(controller);
+    let worker = Worker::of(program()).threads().listen(listen).join(controller);
     let _worker = worker.expect("the controller lets a worker in");
     ready("joined");
 }

@@ -5,8 +5,11 @@ mod control;
 pub(crate) mod dial;
 mod explain;
 pub(crate) mod outbox;
+pub(crate) mod plain;
+mod reader;
 pub(crate) mod server;
 
+use std::cell::Cell;
 use std::sync::OnceLock;
 use std::time::Duration;
 use tokio::runtime::Runtime;
@@ -20,6 +23,15 @@ pub(crate) const CONNECTION_WINDOW_BYTES: u32 = 8 << 20;
 /// none comes within as long again.
 pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
+thread_local! {
+    static IS_IO: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this is one of the threads that do input and output.
+pub(crate) fn is_io_thread() -> bool {
+    IS_IO.get()
+}
+
 /// The threads that do all input and output of this process: one unless `MARLINE_IO_THREADS` says more,
 /// since one does it with fewer wake-ups.
 pub(crate) fn io() -> &'static Runtime {
@@ -29,6 +41,7 @@ pub(crate) fn io() -> &'static Runtime {
         tokio::runtime::Builder::new_multi_thread()
             .worker_threads(threads.unwrap_or(1).clamp(1, 64))
             .thread_name("marline-io")
+            .on_thread_start(|| IS_IO.set(true))
             .enable_all()
             .build()
             .expect("a thread for input and output can be started")

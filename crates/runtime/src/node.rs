@@ -25,6 +25,8 @@ use crate::clock::Clock;
 use crate::executor::Executors;
 use crate::executor::log::Logs;
 use crate::net::dial;
+use crate::net::is_io_thread;
+use crate::net::outbox::Outbox;
 use crate::net::server::Token;
 use crate::proof::Process;
 use links::End;
@@ -115,6 +117,13 @@ enum Outside {
     Left(oneshot::Sender<()>),
     /// Enough of what somebody waits for has ended.
     Wake(Arc<Notify>),
+    /// Frames were put into an outbox.
+    Flush {
+        outbox: Outbox,
+        /// Whether the peer has little on its way already: then this thread writes, so that nobody else
+        /// has to wake up for it. Otherwise it is quicker to collect some.
+        at_once: bool,
+    },
     /// Connect a client's link to a worker elsewhere.
     Call {
         me: Session,
@@ -133,8 +142,9 @@ impl Outside {
             Outside::Object(waiter, value) => drop(waiter.send(value)),
             Outside::Left(waiter) => drop(waiter.send(())),
             Outside::Wake(waiter) => waiter.notify_one(),
+            Outside::Flush { outbox, at_once } => outbox.flush(at_once || is_io_thread()),
             Outside::Call { me, host, address, token } => {
-                dial::call(node.clone(), me, host, &address, token);
+                dial::call(node.clone(), me, host, address, token);
             }
         }
     }

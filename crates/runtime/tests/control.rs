@@ -463,7 +463,9 @@ fn calls_beyond_their_limit_are_refused() {
 fn workers_and_the_cluster_are_shown() {
     let world = world(Config::default());
     let client = &world.client;
-    let listed = client.ok("ListWorkers", json!({}));
+    let list = || client.ok("ListWorkers", json!({}));
+    until(|| list()["workers"][0]["state"] != "WORKER_STATE_JOINING");
+    let listed = list();
     let worker = &listed["workers"][0];
     assert_eq!(
         (&worker["state"], &listed["more"]),

@@ -1,7 +1,9 @@
 //! What a node dials: the controller it joins, and the workers its clients call. A broken connection is
 //! made again until its link is gone.
 
-use super::outbox::outbox;
+use super::outbox::Haste;
+use super::plain::Connection;
+use super::reader::Reader;
 use super::server::Token;
 use super::{CONNECTION_WINDOW_BYTES, KEEP_ALIVE, MAX_MESSAGE_BYTES, STREAM_WINDOW_BYTES, io};
 use crate::node::{Membership, Node, Seat, Which, Wish};
@@ -9,17 +11,15 @@ use crate::proof::Process;
 use crate::wire::convert::{decode_joined, encode_join, from_status};
 use crate::wire::frame::Frame;
 use crate::wire::join::Join;
-use crate::wire::v1;
 use crate::wire::v1::links_client::LinksClient;
 use marline_core::error::{Error, ErrorKind, Ran};
 use marline_core::id::Session;
 use marline_core::time::Time;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use tokio_stream::StreamExt;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Request, Status, Streaming};
+use tonic::{Request, Status};
 
 /// The first wait before a connection is made again; each further one is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
@@ -136,7 +136,8 @@ async fn stay(
                     let _ = first.send(Ok(()));
                 }
                 let which = Which::Upstream(session);
-                keep_connected(&node, which, session, None, controller, &mut client).await;
+                let (address, token) = (&membership.address, &membership.token);
+                keep_connected(&node, which, address, token, controller).await;
             }
             // Trying again helps only if nobody answered.
             Err(error) if error.kind() != ErrorKind::Unavailable && first.is_some() => {
@@ -163,13 +164,9 @@ async fn ask_when_still(node: &Weak<Node>, seat: Seat) -> Option<Time> {
 }
 
 /// Keeps a client's link to a worker connected.
-pub(crate) fn call(node: Weak<Node>, me: Session, host: Session, address: &str, token: Token) {
-    let guard = io().enter();
-    let Ok(mut client) = client(address, token) else { return };
-    drop(guard);
+pub(crate) fn call(node: Weak<Node>, me: Session, host: Session, address: Arc<str>, token: Token) {
     io().spawn(async move {
-        let which = Which::Host(me, host);
-        keep_connected(&node, which, me, Some(host), None, &mut client).await;
+        keep_connected(&node, Which::Host(me, host), &address, &token, None).await;
     });
 }
 
@@ -178,28 +175,37 @@ pub(crate) fn call(node: Weak<Node>, me: Session, host: Session, address: &str, 
 async fn keep_connected(
     node: &Weak<Node>,
     which: Which,
-    me: Session,
-    host: Option<Session>,
+    address: &str,
+    token: &Token,
     controller: Option<Process>,
-    client: &mut Client,
 ) {
+    let (me, host) = match which {
+        Which::Host(me, host) => (me, Some(host)),
+        Which::Upstream(me) | Which::Session(me) | Which::Caller(me, _) => (me, None),
+    };
     let mut pause = FIRST_PAUSE;
     for connection in 1.. {
-        let (outbox, outgoing) = outbox();
-        outbox.push(Frame::Attach { session: me, connection, host });
-        let wanted =
-            node.upgrade().is_some_and(|node| node.connected(which, connection, outbox.clone()));
-        if !wanted {
+        let Some(is_wanted) = node.upgrade().map(|node| node.wants_connection(which)) else {
+            return;
+        };
+        if !is_wanted {
             return;
         }
-        drop(outbox);
-        if let Ok(incoming) = client.attach(outgoing).await {
-            let heard = read(node, which, connection, Vec::new(), incoming.into_inner()).await;
-            if heard {
+        if let Ok(dialled) = Connection::dial(address, token).await {
+            let outbox = dialled.outbox();
+            // Whoever pushes next flushes it too.
+            let _ = outbox.push(Frame::Attach { session: me, connection, host }, Haste::Now);
+            let wanted = node
+                .upgrade()
+                .is_some_and(|node| node.connected(which, connection, outbox.clone()));
+            if !wanted {
+                return;
+            }
+            outbox.flush(true);
+            let reader = Reader::new(node.clone(), which, connection);
+            if reader.carry(dialled, outbox, Vec::new()).await {
                 pause = FIRST_PAUSE;
             }
-        } else if let Some(node) = node.upgrade() {
-            let _ = node.disconnected(which, connection);
         }
         if controller.as_ref().is_some_and(Process::is_dead)
             && let Some(node) = node.upgrade()
@@ -209,58 +215,4 @@ async fn keep_connected(
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
-}
-
-/// How often, and for how long, a process whose connection broke is looked for.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
-const LOOK_FOR: Duration = Duration::from_secs(10);
-
-/// A session's connection broke: if its process is gone, the session is over at once.
-async fn look_for_proof(node: Weak<Node>, session: Session, process: Process) {
-    let end = tokio::time::Instant::now() + LOOK_FOR;
-    while tokio::time::Instant::now() < end {
-        let Some(node) = node.upgrade() else { return };
-        if !node.is_cut_off(session) {
-            return;
-        }
-        if process.is_dead() {
-            return node.process_died(session, format!("process {} is gone", process.pid));
-        }
-        drop(node);
-        tokio::time::sleep(LOOK_EVERY).await;
-    }
-}
-
-/// Hands what a connection brings to the node until it ends. Says whether anything came.
-pub(crate) async fn read(
-    node: &Weak<Node>,
-    which: Which,
-    connection: u64,
-    first: Vec<v1::Frame>,
-    mut incoming: Streaming<v1::Frames>,
-) -> bool {
-    let mut frames = first;
-    let mut heard = false;
-    let Some(direction) = node.upgrade().map(|node| node.direction(which)) else { return heard };
-    loop {
-        let Some(node) = node.upgrade() else { return heard };
-        if !frames.is_empty()
-            && node.received(which, connection, direction, std::mem::take(&mut frames)).is_err()
-        {
-            break;
-        }
-        drop(node);
-        match incoming.next().await {
-            Some(Ok(message)) => {
-                heard = true;
-                frames = message.frames;
-            }
-            Some(Err(_)) | None => break,
-        }
-    }
-    let cut_off = node.upgrade().and_then(|node| node.disconnected(which, connection));
-    if let Some((session, process)) = cut_off {
-        tokio::spawn(look_for_proof(node.clone(), session, process));
-    }
-    heard
 }

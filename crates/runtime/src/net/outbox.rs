@@ -1,11 +1,16 @@
-//! What waits to go out on a connection. A node puts frames in under its lock; the connection takes all
-//! that are there as one message.
+//! What waits to go out on a connection. A node puts frames in under its lock; they leave, all that are
+//! there at once, by one of two roads:
+//!
+//! - a gRPC stream, which takes them when it is polled;
+//! - a [plain](super::plain) connection, onto which whoever put them in writes them itself when it has
+//!   released the lock, so that no other thread has to wake up for that.
 
+use super::plain::Writer;
 use crate::wire::frame::Frame;
 use crate::wire::v1;
 use std::collections::VecDeque;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 use tokio_stream::Stream;
 
@@ -14,90 +19,154 @@ const MAX_BATCH: usize = 1024;
 /// Payload bytes in one message at most, unless a single frame has more.
 const MAX_BATCH_BYTES: usize = 1 << 20;
 
-/// See the [module](self). Cheap to clone; the stream ends when it is closed.
+/// See the [module](self). Cheap to clone; the connection ends when it is closed.
 #[derive(Clone)]
 pub(crate) struct Outbox {
-    shared: Arc<Mutex<Shared>>,
+    shared: Arc<Shared>,
 }
 
 #[derive(Default)]
-struct Shared {
+pub(super) struct Shared {
+    queue: Mutex<Queue>,
+    /// The plain connection, if it is one.
+    plain: Option<Arc<Writer>>,
+}
+
+#[derive(Default)]
+struct Queue {
     frames: VecDeque<Frame>,
     waker: Option<Waker>,
     closed: bool,
 }
 
-/// The connection's end.
-pub(crate) struct Outgoing {
-    shared: Arc<Mutex<Shared>>,
+/// How soon a frame is to leave.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Haste {
+    /// Before everything else.
+    Urgent,
+    /// Now.
+    Now,
+    /// With the next that leaves, or after a few milliseconds.
+    Lazy,
 }
 
+/// The end of a gRPC stream.
+pub(crate) struct Outgoing {
+    shared: Arc<Shared>,
+}
+
+/// An outbox of a gRPC stream.
 pub(crate) fn outbox() -> (Outbox, Outgoing) {
-    let shared = Arc::<Mutex<Shared>>::default();
+    let shared = Arc::<Shared>::default();
     (Outbox { shared: shared.clone() }, Outgoing { shared })
 }
 
 impl Outbox {
-    /// Puts a frame behind the others.
-    pub fn push(&self, frame: Frame) {
-        self.put(|frames| frames.push_back(frame));
+    /// An outbox of a plain connection.
+    pub fn plain(writer: Arc<Writer>) -> Outbox {
+        let plain = Some(writer);
+        Outbox { shared: Arc::new(Shared { plain, ..Shared::default() }) }
     }
 
-    /// Puts a frame before the others: pings never queue behind data.
-    pub fn push_urgent(&self, frame: Frame) {
-        self.put(|frames| frames.push_front(frame));
-    }
-
-    fn put(&self, put: impl FnOnce(&mut VecDeque<Frame>)) {
-        let mut shared = self.shared.lock().expect("nothing panics under it");
-        if !shared.closed {
-            put(&mut shared.frames);
-            let waker = shared.waker.take();
-            drop(shared);
-            if let Some(waker) = waker {
-                waker.wake();
+    /// Puts a frame in. Says whether [`flush`](Outbox::flush) is to be called, outside of any lock.
+    #[must_use]
+    pub fn push(&self, frame: Frame, haste: Haste) -> bool {
+        let mut queue = self.shared.lock();
+        if queue.closed {
+            return false;
+        }
+        let first = queue.frames.is_empty();
+        match haste {
+            Haste::Urgent => queue.frames.push_front(frame),
+            Haste::Now | Haste::Lazy => queue.frames.push_back(frame),
+        }
+        let waker = queue.waker.take();
+        drop(queue);
+        match &self.shared.plain {
+            Some(writer) if haste == Haste::Lazy => {
+                writer.flush_soon();
+                false
+            }
+            // Lazy ones may be there that nobody flushes yet.
+            Some(writer) => first || writer.is_lazy(),
+            None => {
+                if let Some(waker) = waker {
+                    waker.wake();
+                }
+                false
             }
         }
     }
 
-    /// What is in goes out, and then the stream ends.
+    /// Has what is in written: by this thread, or soon by the connection's own.
+    pub fn flush(&self, by_this_thread: bool) {
+        if let Some(writer) = &self.shared.plain {
+            if !by_this_thread || !writer.write(&self.shared) {
+                writer.wake();
+            }
+        }
+    }
+
+    /// What is in goes out, and then the connection ends.
     pub fn close(&self) {
-        let mut shared = self.shared.lock().expect("nothing panics under it");
-        shared.closed = true;
-        let waker = shared.waker.take();
-        drop(shared);
+        let mut queue = self.shared.lock();
+        queue.closed = true;
+        let waker = queue.waker.take();
+        drop(queue);
         if let Some(waker) = waker {
             waker.wake();
         }
+        if let Some(writer) = &self.shared.plain {
+            writer.wake();
+        }
+    }
+
+    pub(super) fn shared(&self) -> &Shared {
+        &self.shared
     }
 }
 
-impl Outgoing {
-    fn take(&self, cx: &Context<'_>) -> Poll<Option<Vec<Frame>>> {
-        let mut shared = self.shared.lock().expect("nothing panics under it");
-        if shared.frames.is_empty() {
-            if shared.closed {
-                return Poll::Ready(None);
-            }
-            shared.waker = Some(cx.waker().clone());
-            return Poll::Pending;
-        }
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().expect("nothing panics under it")
+    }
+
+    /// The next frames that travel together.
+    pub(super) fn take(&self) -> Option<v1::Frames> {
+        self.lock().take()
+    }
+
+    /// Whether everything went out that ever will.
+    pub(super) fn is_done(&self) -> bool {
+        let queue = self.lock();
+        queue.closed && queue.frames.is_empty()
+    }
+
+    /// Nothing goes out any more.
+    pub(super) fn shut(&self) {
+        let mut queue = self.lock();
+        queue.closed = true;
+        queue.frames.clear();
+    }
+}
+
+impl Queue {
+    fn take(&mut self) -> Option<v1::Frames> {
         let mut bytes = 0;
-        let fits = shared.frames.iter().take(MAX_BATCH).take_while(|frame| {
+        let fits = self.frames.iter().take(MAX_BATCH).take_while(|frame| {
             let first = bytes == 0;
             bytes += frame.size();
             first || bytes <= MAX_BATCH_BYTES
         });
         let count = fits.count();
-        Poll::Ready(Some(shared.frames.drain(..count).collect()))
+        let frames = self.frames.drain(..count).map(Frame::into_wire).collect();
+        (count > 0).then_some(v1::Frames { frames })
     }
 }
 
 impl Drop for Outgoing {
     fn drop(&mut self) {
-        let mut shared = self.shared.lock().expect("nothing panics under it");
-        shared.closed = true;
-        shared.frames.clear();
+        self.shared.shut();
     }
 }
 
@@ -105,9 +174,14 @@ impl Drop for Outgoing {
 impl Stream for Outgoing {
     type Item = v1::Frames;
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<v1::Frames>> {
-        self.take(cx).map(|frames| {
-            let frames = frames?.into_iter().map(Frame::into_wire).collect();
-            Some(v1::Frames { frames })
-        })
+        let mut queue = self.shared.lock();
+        if let Some(frames) = queue.take() {
+            return Poll::Ready(Some(frames));
+        }
+        if queue.closed {
+            return Poll::Ready(None);
+        }
+        queue.waker = Some(cx.waker().clone());
+        Poll::Pending
     }
 }

@@ -3,9 +3,11 @@
 
 use super::control;
 use super::explain::Explained;
-use super::outbox::{Outgoing, outbox};
+use super::outbox::{Haste, Outbox, Outgoing, outbox};
+use super::plain::{self, Connection, FIRST_BYTE, PATIENCE, Socket};
+use super::reader::Reader;
 use super::{CONNECTION_WINDOW_BYTES, KEEP_ALIVE, MAX_MESSAGE_BYTES, STREAM_WINDOW_BYTES, io};
-use crate::node::Node;
+use crate::node::{Node, Which};
 use crate::wire::DESCRIPTORS;
 use crate::wire::convert::{decode_join, encode_joined, to_status};
 use crate::wire::frame::Frame;
@@ -13,15 +15,22 @@ use crate::wire::v1;
 use crate::wire::v1::control_server::ControlServer;
 use crate::wire::v1::links_server::{Links, LinksServer};
 use marline_core::error::Error;
+use rustix::net::{RecvFlags, sockopt};
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
-use tokio::net::{TcpListener, UnixListener};
-use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream, UnixListenerStream};
 use tokio_stream::{Stream, StreamExt};
 use tonic::service::interceptor::InterceptedService;
+use tonic::transport::server::Connected;
 use tonic::{Request, Response, Status, Streaming};
 
 /// The secret that every request carries, if there is one.
@@ -50,12 +59,8 @@ pub(crate) fn listen(
         |error: std::io::Error| Error::invalid(format!("cannot listen on {address}: {error}"));
     let listener = io().block_on(TcpListener::bind(address)).map_err(cannot)?;
     let bound = listener.local_addr().map_err(cannot)?;
-    let incoming = TcpListenerStream::new(listener).map(|stream| {
-        stream.inspect(|stream| {
-            let _ = stream.set_nodelay(true);
-        })
-    });
-    Ok((serve(node, incoming, token), bound))
+    let incoming = TcpListenerStream::new(listener);
+    Ok((sorted(node, incoming, token, Socket::tcp), bound))
 }
 
 /// Serves a node on a Unix socket.
@@ -65,18 +70,135 @@ pub(crate) fn listen_unix(node: &Arc<Node>, path: &Path, token: Token) -> Result
     };
     let _guard = io().enter();
     let listener = UnixListener::bind(path).map_err(cannot)?;
-    Ok(serve(node, UnixListenerStream::new(listener), token))
+    Ok(sorted(node, UnixListenerStream::new(listener), token, Socket::Unix))
+}
+
+/// Serves what comes: plain connections here, the others as gRPC.
+fn sorted<S, IO>(node: &Arc<Node>, incoming: S, token: Token, plain: fn(IO) -> Socket) -> Server
+where
+    S: Stream<Item = std::io::Result<IO>> + Send + Unpin + 'static,
+    IO: Stranger,
+{
+    let (streams, grpc) = mpsc::channel(1);
+    let server = serve(node, ReceiverStream::new(grpc), token.clone());
+    let node = Arc::downgrade(node);
+    let mut incoming = incoming;
+    io().spawn(async move {
+        loop {
+            let next = tokio::select! {
+                next = incoming.next() => next,
+                () = streams.closed() => return, // The server has ended.
+            };
+            match next {
+                Some(Ok(stranger)) => {
+                    let sorting =
+                        sort(node.clone(), token.clone(), stranger, plain, streams.clone());
+                    tokio::spawn(sorting);
+                }
+                // Out of descriptors, perhaps: others go away, and then there are some.
+                Some(Err(_)) => tokio::time::sleep(ACCEPT_PAUSE).await,
+                None => return,
+            }
+        }
+    });
+    server
+}
+
+/// The pause after a connection could not be taken.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// A connection of which nothing is known yet.
+trait Stranger: AsyncRead + AsyncWrite + Connected + AsFd + Unpin + Send + Sync + 'static {
+    fn readable(&self) -> impl Future<Output = std::io::Result<()>> + Send;
+}
+
+impl Stranger for TcpStream {
+    async fn readable(&self) -> std::io::Result<()> {
+        TcpStream::readable(self).await
+    }
+}
+
+impl Stranger for UnixStream {
+    async fn readable(&self) -> std::io::Result<()> {
+        UnixStream::readable(self).await
+    }
+}
+
+/// Looks at the first byte of a connection.
+async fn sort<IO: Stranger>(
+    node: Weak<Node>,
+    token: Token,
+    stranger: IO,
+    plain: fn(IO) -> Socket,
+    streams: mpsc::Sender<std::io::Result<IO>>,
+) {
+    let Ok(Ok(())) = timeout(PATIENCE, stranger.readable()).await else { return };
+    let mut first = [0];
+    let peeked = rustix::net::recv(&stranger, &mut first, RecvFlags::PEEK);
+    match peeked {
+        Ok((1.., _)) if first[0] == FIRST_BYTE => {
+            serve_plain(node, plain(stranger), &token).await;
+        }
+        Ok(_) | Err(_) => {
+            let _ = sockopt::set_tcp_nodelay(&stranger, true);
+            let _ = streams.send(Ok(stranger)).await;
+        }
+    }
+}
+
+/// Serves one plain connection.
+async fn serve_plain(node: Weak<Node>, socket: Socket, token: &Token) {
+    let Some((connection, frames)) = Connection::accept(socket, token).await else { return };
+    let outbox = connection.outbox();
+    let Some(attached) = attach(&node, frames, &outbox) else {
+        // It is told that a session is over, or it said nothing that makes sense.
+        return connection.carry(&outbox, Deaf).await;
+    };
+    let reader = Reader::new(node, attached.which, attached.connection);
+    reader.carry(connection, outbox, attached.frames).await;
+}
+
+/// Nothing is heard on a connection that ends.
+struct Deaf;
+
+impl plain::Listener for Deaf {
+    fn received(&mut self, _: Vec<v1::Frame>) -> bool {
+        false
+    }
+    fn acknowledge(&mut self) {}
+}
+
+/// A connection that belongs to a link.
+struct Attached {
+    which: Which,
+    connection: u64,
+    /// What came with the first frame.
+    frames: Vec<v1::Frame>,
+}
+
+/// The first frame says whose link this connection carries. If nobody wants it, it is told so, and closed.
+fn attach(node: &Weak<Node>, frames: Vec<v1::Frame>, outbox: &Outbox) -> Option<Attached> {
+    let mut frames = frames.into_iter();
+    let first = frames.next().map(Frame::attach);
+    let Some(Ok(Frame::Attach { session, connection, host })) = first else {
+        outbox.close();
+        return None;
+    };
+    let Some(which) = node.upgrade()?.attach(session, connection, host, outbox.clone()) else {
+        let over = host.unwrap_or(session);
+        if outbox.push(Frame::Over { session: over, error: None }, Haste::Now) {
+            outbox.flush(true);
+        }
+        outbox.close();
+        return None;
+    };
+    Some(Attached { which, connection, frames: frames.collect() })
 }
 
 fn serve<S, IO>(node: &Arc<Node>, incoming: S, token: Token) -> Server
 where
     S: Stream<Item = std::io::Result<IO>> + Send + 'static,
-    IO: tokio::io::AsyncRead
-        + tokio::io::AsyncWrite
-        + tonic::transport::server::Connected
-        + Unpin
-        + Send
-        + 'static,
+    IO: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
 {
     let links = LinksServer::new(Service { node: Arc::downgrade(node) })
         .max_decoding_message_size(MAX_MESSAGE_BYTES)
@@ -132,7 +254,7 @@ fn check_token(token: Token) -> impl FnMut(Request<()>) -> Result<Request<()>, S
 }
 
 /// Compares in a time that does not depend on where they differ.
-fn same(a: &[u8], b: &[u8]) -> bool {
+pub(super) fn same(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |all, (a, b)| all | (a ^ b)) == 0
 }
 
@@ -163,26 +285,16 @@ impl Links for Service {
         &self,
         request: Request<Streaming<v1::Frames>>,
     ) -> Result<Response<Answers>, Status> {
-        let node = self.node()?;
         let (outbox, outgoing) = outbox();
         let mut incoming = request.into_inner();
+        let node = self.node.clone();
         tokio::spawn(async move {
-            // The first frame says whose link this connection carries.
             let Some(Ok(first)) = incoming.next().await else { return };
-            let mut frames = first.frames.into_iter();
-            let Some(Ok(Frame::Attach { session, connection, host })) =
-                frames.next().map(Frame::attach)
-            else {
-                return outbox.close();
-            };
-            let Some(which) = node.attach(session, connection, host, outbox.clone()) else {
-                let over = host.unwrap_or(session);
-                outbox.push(Frame::Over { session: over, error: None });
-                return outbox.close();
-            };
-            let node = Arc::downgrade(&node);
-            super::dial::read(&node, which, connection, frames.collect(), incoming).await;
-            outbox.close();
+            if let Some(attached) = attach(&node, first.frames, &outbox) {
+                let reader = Reader::new(node, attached.which, attached.connection);
+                reader.read(attached.frames, incoming).await;
+                outbox.close();
+            }
         });
         Ok(Response::new(Answers(outgoing)))
     }

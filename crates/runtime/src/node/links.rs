@@ -1,7 +1,8 @@
 //! Links to other processes: which machine's messages each carries, and on which connection.
 
+use super::Outside;
 use super::{Seat, State, Todo};
-use crate::net::outbox::Outbox;
+use crate::net::outbox::{Haste, Outbox};
 use crate::wire::frame::{Direction, Frame};
 use crate::wire::message::Message;
 use marline_core::client;
@@ -9,7 +10,7 @@ use marline_core::controller;
 use marline_core::error::Error;
 use marline_core::id::Session;
 use marline_core::link::{Incarnation, Link, Output, Packet};
-use marline_core::message::{ToHost, Try};
+use marline_core::message::{FromClient, FromWorker, ToHost, Try};
 use marline_core::worker;
 
 /// One of this process's ends of a link.
@@ -25,6 +26,9 @@ pub(crate) enum Which {
     Caller(Session, Session),
 }
 
+/// With no more than this on its way, a link is in conversation rather than in full flow.
+const FEW: usize = 8;
+
 /// A link, and the connection that it is on now.
 pub(crate) struct End {
     link: Link<Message>,
@@ -36,10 +40,12 @@ impl End {
         End { link: Link::new(Incarnation(incarnation)), connection: None }
     }
 
-    fn transmit(&self, frame: Frame) {
-        if let Some((_, outbox)) = &self.connection {
-            outbox.push(frame);
-        }
+    /// Puts a frame into the outbox. Says how it is to be flushed, if it is.
+    fn transmit(&self, frame: Frame, haste: Haste) -> Option<Outside> {
+        let (_, outbox) = self.connection.as_ref()?;
+        let at_once = self.link.unacknowledged() <= FEW;
+        let flush = || Outside::Flush { outbox: outbox.clone(), at_once };
+        outbox.push(frame, haste).then(flush)
     }
 }
 
@@ -72,6 +78,10 @@ impl State {
         }
         self.link_outputs(which, out);
         true
+    }
+
+    pub(crate) fn has_link(&self, which: Which) -> bool {
+        self.links.contains_key(&which)
     }
 
     pub(crate) fn is_cut_off(&self, session: Session) -> bool {
@@ -164,8 +174,8 @@ impl State {
 
     /// Sends a frame ahead of everything else, if there is a connection.
     pub(super) fn link_urgent(&mut self, which: Which, frame: Frame) {
-        if let Some((_, outbox)) = self.links.get(&which).and_then(|end| end.connection.as_ref()) {
-            outbox.push_urgent(frame);
+        if let Some(end) = self.links.get(&which) {
+            self.outside.extend(end.transmit(frame, Haste::Urgent));
         }
     }
 
@@ -174,7 +184,8 @@ impl State {
             match output {
                 Output::Transmit(packet) => {
                     if let Some(end) = self.links.get(&which) {
-                        end.transmit(Frame::Packet(packet));
+                        let haste = haste(&packet);
+                        self.outside.extend(end.transmit(Frame::Packet(packet), haste));
                     }
                 }
                 Output::Deliver(message) => self.link_delivered(which, message),
@@ -275,11 +286,29 @@ impl State {
 
     /// Ends a link, telling the other end that the session is over.
     pub(super) fn drop_link(&mut self, which: Which, over: Session) {
-        if let Some((_, outbox)) = self.links.remove(&which).and_then(|end| end.connection) {
-            outbox.push(Frame::Over { session: over, error: None });
-            outbox.close();
+        if let Some(end) = self.links.remove(&which) {
+            let over = Frame::Over { session: over, error: None };
+            self.outside.extend(end.transmit(over, Haste::Now));
+            if let Some((_, outbox)) = end.connection {
+                outbox.close();
+            }
         }
     }
+}
+
+/// How soon a packet is to leave: what nobody waits for leaves with what somebody does.
+fn haste(packet: &Packet<Message>) -> Haste {
+    let lazy = match packet {
+        Packet::Data { message: Message::FromWorker(message), .. } => matches!(
+            message,
+            FromWorker::Started { .. } | FromWorker::CallsEnded(_) | FromWorker::Dropped { .. }
+        ),
+        Packet::Data { message: Message::FromClient(message), .. } => {
+            matches!(message, FromClient::Release { .. } | FromClient::Accept { .. })
+        }
+        Packet::Data { .. } | Packet::Hello { .. } | Packet::Seen(_) => false,
+    };
+    if lazy { Haste::Lazy } else { Haste::Now }
 }
 
 /// The call that a message makes.

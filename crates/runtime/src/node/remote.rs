@@ -166,9 +166,18 @@ impl Node {
                 state.link_received(which, number, frame)?;
                 self.run_to_completion(state, now);
             }
-            state.link_acknowledge(which);
             Ok(())
         })
+    }
+
+    /// Tells the peer of a link what was seen, if nothing that left meanwhile did.
+    pub fn acknowledge(&self, which: Which) {
+        self.enter(|state, _| state.link_acknowledge(which));
+    }
+
+    /// Whether there is a link that wants a connection.
+    pub fn wants_connection(&self, which: Which) -> bool {
+        self.enter(|state, _| state.has_link(which))
     }
 }
 

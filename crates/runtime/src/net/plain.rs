@@ -1,0 +1,328 @@
+//! Plain connections: links between our own processes without gRPC around them. They arrive at the same
+//! address; the first byte tells them apart.
+//!
+//! Whoever connects says `MRL1`, then the cluster's token (four bytes of length, big-endian, and the
+//! text; no length without one), then messages of `Frames`, each after four bytes of length; the first
+//! frame is `Attach`, as on a gRPC stream, and what follows is the same. Whoever has the wrong token is
+//! hung up on: it was told so when it asked to join.
+//!
+//! *Why.* A message costs one write, by the thread that has something to say, instead of waking a thread
+//! that writes; and a read hands over all that has come. Acknowledgements, and what nobody waits for,
+//! leave with whatever leaves next, or after [`LAZY`].
+
+use super::outbox::{Outbox, Shared};
+use super::server::Token;
+use super::{KEEP_ALIVE, MAX_MESSAGE_BYTES};
+use crate::wire::v1;
+use bytes::{Buf, BufMut, BytesMut};
+use marline_core::error::Error;
+use prost::Message as _;
+use rustix::net::sockopt;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until, timeout};
+
+/// How a plain connection begins. gRPC begins with a `P`.
+const MAGIC: &[u8; 4] = b"MRL1";
+/// The first byte, by which it is known.
+pub(super) const FIRST_BYTE: u8 = MAGIC[0];
+/// How long what nobody waits for may stay.
+const LAZY: Duration = Duration::from_millis(5);
+/// How long a connection may take to say who it is, and to take what is still to be said at its end.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+/// The longest token.
+const MAX_TOKEN_BYTES: usize = 4 << 10;
+/// How much room there is to read into, at least.
+const READ_BYTES: usize = 64 << 10;
+
+/// A connected socket of either kind.
+pub(super) enum Socket {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Socket {
+    /// Connects to `host:port` or `unix:/path`.
+    async fn connect(address: &str) -> io::Result<Socket> {
+        match address.strip_prefix("unix:") {
+            Some(path) => {
+                UnixStream::connect(path.trim_start_matches("//")).await.map(Socket::Unix)
+            }
+            None => {
+                let socket = TcpStream::connect(address.trim_start_matches("http://")).await?;
+                Ok(Socket::tcp(socket))
+            }
+        }
+    }
+
+    /// Small messages leave at once, and a peer that has vanished is noticed.
+    pub fn tcp(socket: TcpStream) -> Socket {
+        let _ = socket.set_nodelay(true);
+        let _ = sockopt::set_socket_keepalive(&socket, true);
+        let _ = sockopt::set_tcp_keepidle(&socket, KEEP_ALIVE);
+        let _ = sockopt::set_tcp_keepintvl(&socket, KEEP_ALIVE / 2);
+        let _ = sockopt::set_tcp_keepcnt(&socket, 2);
+        let _ = sockopt::set_tcp_user_timeout(&socket, 2 * KEEP_ALIVE.as_millis() as u32);
+        Socket::Tcp(socket)
+    }
+
+    async fn readable(&self) -> io::Result<()> {
+        match self {
+            Socket::Tcp(socket) => socket.readable().await,
+            Socket::Unix(socket) => socket.readable().await,
+        }
+    }
+
+    async fn writable(&self) -> io::Result<()> {
+        match self {
+            Socket::Tcp(socket) => socket.writable().await,
+            Socket::Unix(socket) => socket.writable().await,
+        }
+    }
+
+    fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Socket::Tcp(socket) => socket.try_write(bytes),
+            Socket::Unix(socket) => socket.try_write(bytes),
+        }
+    }
+
+    fn try_read(&self, buffer: &mut BytesMut) -> io::Result<usize> {
+        match self {
+            Socket::Tcp(socket) => socket.try_read_buf(buffer),
+            Socket::Unix(socket) => socket.try_read_buf(buffer),
+        }
+    }
+}
+
+/// The end of a connection that writes. Any thread may; one at a time does.
+pub(crate) struct Writer {
+    socket: Socket,
+    /// Encoded, and not taken by the socket yet.
+    rest: Mutex<BytesMut>,
+    /// Something is to be written by the connection's own task, or it is to end.
+    woken: Notify,
+    /// Something lazy waits.
+    lazy: AtomicBool,
+    lazily: Notify,
+}
+
+impl Writer {
+    fn new(socket: Socket, rest: BytesMut) -> Arc<Writer> {
+        Arc::new(Writer {
+            socket,
+            rest: Mutex::new(rest),
+            woken: Notify::new(),
+            lazy: AtomicBool::new(false),
+            lazily: Notify::new(),
+        })
+    }
+
+    /// Writes what is in the outbox, as far as the socket takes it. Says whether it took everything.
+    pub(super) fn write(&self, outbox: &Shared) -> bool {
+        let mut rest = self.rest.lock().expect("nothing panics under it");
+        loop {
+            while !rest.is_empty() {
+                match self.socket.try_write(&rest) {
+                    Ok(count) => rest.advance(count),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
+                    Err(_) => {
+                        // It is broken; whoever reads it sees that. What is lost is sent again.
+                        rest.clear();
+                        outbox.shut();
+                        drop(rest);
+                        self.wake();
+                        return true;
+                    }
+                }
+            }
+            match outbox.take() {
+                Some(frames) => put(&frames, &mut rest),
+                None => return true,
+            }
+        }
+    }
+
+    pub(super) fn wake(&self) {
+        self.woken.notify_one();
+    }
+
+    /// Something lazy was put in.
+    pub(super) fn flush_soon(&self) {
+        if !self.lazy.swap(true, Ordering::AcqRel) {
+            self.lazily.notify_one();
+        }
+    }
+
+    pub(super) fn is_lazy(&self) -> bool {
+        self.lazy.load(Ordering::Acquire)
+    }
+}
+
+fn put(frames: &v1::Frames, into: &mut BytesMut) {
+    let length = frames.encoded_len();
+    into.reserve(length + 4);
+    into.put_u32(u32::try_from(length).expect("batches are bounded far below 4 GiB"));
+    frames.encode(into).expect("there is room");
+}
+
+/// One connection: what it says, and what it is told.
+pub(super) struct Connection {
+    writer: Arc<Writer>,
+    read: BytesMut,
+}
+
+/// What is done with what a connection brings.
+pub(super) trait Listener {
+    /// Frames came. Says whether to go on.
+    fn received(&mut self, frames: Vec<v1::Frame>) -> bool;
+    /// Some time has passed since something came: what was seen is acknowledged.
+    fn acknowledge(&mut self);
+}
+
+impl Connection {
+    /// Connects, and says who it is. Whatever is put into its outbox goes behind that.
+    pub async fn dial(address: &str, token: &Token) -> io::Result<Connection> {
+        let socket = timeout(PATIENCE, Socket::connect(address));
+        let socket = socket.await.map_err(|_| io::ErrorKind::TimedOut)??;
+        let mut first = BytesMut::new();
+        first.put_slice(MAGIC);
+        let token = token.as_deref().unwrap_or_default();
+        first.put_u32(u32::try_from(token.len()).expect("a token is short"));
+        first.put_slice(token.as_bytes());
+        Ok(Connection { writer: Writer::new(socket, first), read: BytesMut::new() })
+    }
+
+    /// Takes one that came, if it has the token; and its first frames.
+    pub async fn accept(socket: Socket, token: &Token) -> Option<(Connection, Vec<v1::Frame>)> {
+        let writer = Writer::new(socket, BytesMut::new());
+        let mut connection = Connection { writer, read: BytesMut::new() };
+        let frames = timeout(PATIENCE, connection.introduction(token)).await.ok()??;
+        Some((connection, frames))
+    }
+
+    async fn introduction(&mut self, token: &Token) -> Option<Vec<v1::Frame>> {
+        let header = MAGIC.len() + 4;
+        self.read_until(header).await?;
+        let length = (&self.read[MAGIC.len()..header]).get_u32() as usize;
+        if &self.read[..MAGIC.len()] != MAGIC || length > MAX_TOKEN_BYTES {
+            return None;
+        }
+        self.read_until(header + length).await?;
+        self.read.advance(header);
+        let given = self.read.split_to(length);
+        let wanted = token.as_deref().unwrap_or_default().as_bytes();
+        if token.is_some() && !super::server::same(&given, wanted) {
+            return None;
+        }
+        loop {
+            if let Some(frames) = self.next_message().ok()? {
+                return Some(frames);
+            }
+            self.read_more().await?;
+        }
+    }
+
+    async fn read_until(&mut self, length: usize) -> Option<()> {
+        while self.read.len() < length {
+            self.read_more().await?;
+        }
+        Some(())
+    }
+
+    async fn read_more(&mut self) -> Option<()> {
+        loop {
+            self.writer.socket.readable().await.ok()?;
+            self.read.reserve(READ_BYTES);
+            match self.writer.socket.try_read(&mut self.read) {
+                Ok(0) => return None,
+                Ok(_) => return Some(()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(_) => return None,
+            }
+        }
+    }
+
+    /// The next message that has come whole.
+    fn next_message(&mut self) -> Result<Option<Vec<v1::Frame>>, Error> {
+        if self.read.len() < 4 {
+            return Ok(None);
+        }
+        let length = (&self.read[..4]).get_u32() as usize;
+        if length > MAX_MESSAGE_BYTES {
+            return Err(Error::too_large(format!(
+                "a message of {length} bytes, the limit is {MAX_MESSAGE_BYTES} (MAX_MESSAGE_BYTES)"
+            )));
+        }
+        if self.read.len() < 4 + length {
+            self.read.reserve(4 + length - self.read.len());
+            return Ok(None);
+        }
+        self.read.advance(4);
+        let frames = v1::Frames::decode(self.read.split_to(length).freeze());
+        let frames = frames.map_err(|error| Error::invalid(format!("broken frames: {error}")))?;
+        Ok(Some(frames.frames))
+    }
+
+    pub fn outbox(&self) -> Outbox {
+        Outbox::plain(self.writer.clone())
+    }
+
+    /// Carries what is said until one side ends it, or breaks the rules.
+    pub async fn carry(mut self, outbox: &Outbox, mut listener: impl Listener) {
+        self.talk(outbox.shared(), &mut listener).await;
+        // What is still to be said, such as that a session is over, is said.
+        let writer = self.writer.clone();
+        let rest = async {
+            while !writer.write(outbox.shared()) && writer.socket.writable().await.is_ok() {}
+        };
+        let _ = timeout(PATIENCE, rest).await;
+        outbox.shared().shut();
+    }
+
+    async fn talk(&mut self, outbox: &Shared, listener: &mut impl Listener) {
+        let writer = self.writer.clone();
+        let mut blocked = false;
+        let mut due: Option<Instant> = None;
+        loop {
+            tokio::select! {
+                biased;
+                more = self.read_more() => {
+                    if more.is_none() {
+                        return;
+                    }
+                    loop {
+                        match self.next_message() {
+                            Ok(Some(frames)) => {
+                                if !listener.received(frames) {
+                                    return;
+                                }
+                            }
+                            Ok(None) => break,
+                            Err(_) => return,
+                        }
+                    }
+                    due.get_or_insert_with(|| Instant::now() + LAZY);
+                }
+                _ = writer.socket.writable(), if blocked => blocked = !writer.write(outbox),
+                () = writer.woken.notified() => blocked = !writer.write(outbox),
+                () = writer.lazily.notified() => {
+                    due.get_or_insert_with(|| Instant::now() + LAZY);
+                }
+                () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
+                    due = None;
+                    writer.lazy.store(false, Ordering::Release);
+                    listener.acknowledge();
+                    blocked = !writer.write(outbox);
+                }
+            }
+            if !blocked && outbox.is_done() {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Hands what a connection brings to the node, and notices its end.
+
+use super::outbox::Outbox;
+use super::plain::{Connection, Listener};
+use crate::node::{Node, Which};
+use crate::proof::Process;
+use crate::wire::frame::Direction;
+use crate::wire::v1;
+use marline_core::id::Session;
+use std::sync::Weak;
+use std::time::Duration;
+use tokio_stream::StreamExt;
+use tonic::Streaming;
+
+/// One connection of a link, as it is read.
+pub(super) struct Reader {
+    node: Weak<Node>,
+    which: Which,
+    connection: u64,
+    /// In which direction what arrives travels; nothing if the node is gone.
+    direction: Option<Direction>,
+    heard: bool,
+}
+
+impl Reader {
+    pub fn new(node: Weak<Node>, which: Which, connection: u64) -> Reader {
+        let direction = node.upgrade().map(|node| node.direction(which));
+        Reader { node, which, connection, direction, heard: false }
+    }
+
+    fn hear(&mut self, frames: Vec<v1::Frame>) -> bool {
+        let (Some(node), Some(direction)) = (self.node.upgrade(), self.direction) else {
+            return false;
+        };
+        frames.is_empty() || node.received(self.which, self.connection, direction, frames).is_ok()
+    }
+
+    /// Reads a gRPC stream until it ends.
+    pub async fn read(mut self, first: Vec<v1::Frame>, mut incoming: Streaming<v1::Frames>) {
+        let mut goes_on = self.hear(first);
+        while goes_on {
+            goes_on = match incoming.next().await {
+                Some(Ok(message)) => {
+                    let goes_on = self.hear(message.frames);
+                    self.acknowledge();
+                    goes_on
+                }
+                Some(Err(_)) | None => false,
+            };
+        }
+        self.end();
+    }
+
+    /// Carries a plain connection until it ends. Says whether anything came.
+    pub async fn carry(
+        mut self,
+        connection: Connection,
+        outbox: Outbox,
+        first: Vec<v1::Frame>,
+    ) -> bool {
+        if self.hear(first) {
+            connection.carry(&outbox, &mut self).await;
+        }
+        outbox.close();
+        self.end();
+        self.heard
+    }
+
+    fn end(&self) {
+        let Some(node) = self.node.upgrade() else { return };
+        if let Some((session, process)) = node.disconnected(self.which, self.connection) {
+            tokio::spawn(look_for_proof(self.node.clone(), session, process));
+        }
+    }
+}
+
+impl Listener for &mut Reader {
+    fn received(&mut self, frames: Vec<v1::Frame>) -> bool {
+        self.heard = true;
+        self.hear(frames)
+    }
+
+    fn acknowledge(&mut self) {
+        Reader::acknowledge(self);
+    }
+}
+
+impl Reader {
+    fn acknowledge(&self) {
+        if let Some(node) = self.node.upgrade() {
+            node.acknowledge(self.which);
+        }
+    }
+}
+
+/// How often, and for how long, a process whose connection broke is looked for.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+const LOOK_FOR: Duration = Duration::from_secs(10);
+
+/// A session's connection broke: if its process is gone, the session is over at once.
+async fn look_for_proof(node: Weak<Node>, session: Session, process: Process) {
+    let end = tokio::time::Instant::now() + LOOK_FOR;
+    while tokio::time::Instant::now() < end {
+        let Some(node) = node.upgrade() else { return };
+        if !node.is_cut_off(session) {
+            return;
+        }
+        if process.is_dead() {
+            return node.process_died(session, format!("process {} is gone", process.pid));
+        }
+        drop(node);
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}

@@ -155,7 +155,8 @@ pub struct Controller {
     /// Whose slot it is in the schedule.
     by_slot: Vec<SessionId>,
     schedule: Schedule,
-    tasks: Map<TaskId, Task>,
+    /// Boxed: a table of a million has room for two, and what is empty should be small.
+    tasks: Map<TaskId, Box<Task>>,
     /// How many of them wait for values.
     lacking: usize,
     history: History,

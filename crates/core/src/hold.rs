@@ -32,16 +32,65 @@ pub enum Holder {
 /// All holds, from both sides.
 #[derive(Debug, Default)]
 pub struct Holds {
-    by_thing: Map<Thing, Set<Holder>>,
+    by_thing: Map<Thing, Holders>,
     by_holder: Map<Holder, Set<Thing>>,
     /// Calls whose answers are on their way to a session.
     messages: Map<SessionId, Set<Try>>,
 }
 
+/// Who holds a thing: mostly one, which then takes no room of its own.
+#[derive(Debug)]
+enum Holders {
+    One(Holder),
+    Many(Box<Set<Holder>>),
+}
+
+impl Holders {
+    fn insert(&mut self, holder: Holder) {
+        match self {
+            Holders::One(one) if *one == holder => {}
+            Holders::One(one) => {
+                *self = Holders::Many(Box::new([*one, holder].into_iter().collect()));
+            }
+            Holders::Many(many) => {
+                many.insert(holder);
+            }
+        }
+    }
+
+    /// Says whether nobody is left.
+    fn remove(&mut self, holder: Holder) -> bool {
+        match self {
+            Holders::One(one) => *one == holder,
+            Holders::Many(many) => {
+                many.remove(&holder);
+                if many.len() == 1 {
+                    *self = Holders::One(*many.iter().next().expect("there is one"));
+                }
+                false
+            }
+        }
+    }
+
+    fn contains(&self, holder: Holder) -> bool {
+        match self {
+            Holders::One(one) => *one == holder,
+            Holders::Many(many) => many.contains(&holder),
+        }
+    }
+
+    fn all(&self) -> Vec<Holder> {
+        match self {
+            Holders::One(one) => vec![*one],
+            Holders::Many(many) => many.iter().copied().collect(),
+        }
+    }
+}
+
 impl Holds {
     /// `holder` holds `thing` from now on. Holding twice is holding once.
     pub fn hold(&mut self, holder: Holder, thing: Thing) {
-        self.by_thing.entry(thing).or_default().insert(holder);
+        self.by_thing.entry(thing).or_insert(Holders::One(holder)).insert(holder);
         self.by_holder.entry(holder).or_default().insert(thing);
         if let Holder::Message { call, to } = holder {
             self.messages.entry(to).or_default().insert(call);
@@ -91,12 +140,11 @@ impl Holds {
 
     fn unlink(&mut self, holder: Holder, thing: Thing) -> bool {
         let holders = self.by_thing.get_mut(&thing).expect("a hold is known from both sides");
-        holders.remove(&holder);
-        if holders.is_empty() {
+        let free = holders.remove(holder);
+        if free {
             self.by_thing.remove(&thing);
-            return true;
         }
-        false
+        free
     }
 
     /// Whether anybody holds it.
@@ -106,13 +154,12 @@ impl Holds {
 
     /// Whether this one holds it.
     pub fn holds(&self, holder: Holder, thing: Thing) -> bool {
-        self.by_thing.get(&thing).is_some_and(|holders| holders.contains(&holder))
+        self.by_thing.get(&thing).is_some_and(|holders| holders.contains(holder))
     }
 
     /// Who holds it, in order.
     pub fn holders(&self, thing: Thing) -> Vec<Holder> {
-        let mut holders: Vec<Holder> =
-            self.by_thing.get(&thing).into_iter().flatten().copied().collect();
+        let mut holders = self.by_thing.get(&thing).map(Holders::all).unwrap_or_default();
         holders.sort_unstable();
         holders
     }
@@ -129,19 +176,21 @@ impl Holds {
 
     /// Panics if the two sides differ.
     pub fn check_invariants(&self) {
-        let there: usize = self.by_thing.values().map(Set::len).sum();
+        let there: usize = self.by_thing.values().map(|holders| holders.all().len()).sum();
         let back: usize = self.by_holder.values().map(Set::len).sum();
         assert_eq!(there, back, "holds counted from both sides");
         for (thing, holders) in &self.by_thing {
-            assert!(!holders.is_empty(), "{thing:?} is kept without a holder");
-            for holder in holders {
+            if let Holders::Many(many) = holders {
+                assert!(many.len() > 1, "{thing:?} has many holders, which are {many:?}");
+            }
+            for holder in holders.all() {
                 assert!(
-                    self.by_holder[holder].contains(thing),
+                    self.by_holder[&holder].contains(thing),
                     "{holder:?} does not know of {thing:?}"
                 );
                 if let Holder::Message { call, to } = holder {
                     assert!(
-                        self.messages[to].contains(call),
+                        self.messages[&to].contains(&call),
                         "a message that its receiver does not know of"
                     );
                 }

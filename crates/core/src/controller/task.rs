@@ -199,7 +199,7 @@ impl Controller {
             created: now,
             started: None,
         };
-        self.tasks.insert(id, task);
+        self.tasks.insert(id, Box::new(task));
         self.lacking += 1;
         self.hold_all(Holder::Task(id), spec.held());
         if let Some(thing) = missing_thing {

@@ -47,6 +47,8 @@ pub struct Config {
     pub cancel_grace: Duration,
     /// How many idle executors are kept for the next task.
     pub max_idle_executors: usize,
+    /// How many executors are kept ready for the next actor, once there was one.
+    pub spare_executors: usize,
     /// How many executors may wait for other tasks at a time.
     pub max_blocked_executors: usize,
     /// How many messages of a caller are kept while it is asked whether its session lives.
@@ -62,6 +64,7 @@ impl Default for Config {
         Config {
             cancel_grace: Duration::from_secs(5),
             max_idle_executors: 8,
+            spare_executors: 1,
             max_blocked_executors: 1_000,
             max_parked_messages: 10_000,
             report_interval: Duration::from_millis(100),
@@ -112,6 +115,8 @@ pub struct Worker {
     slots: Map<ShapeId, Slots>,
     executors: Map<ExecutorId, Executor>,
     idle: Vec<ExecutorId>,
+    /// Those that start ahead of what they will be for.
+    spares: Vec<ExecutorId>,
     next_executor: u64,
     blocked: usize,
     actors: Map<ActorId, Hosted>,
@@ -136,6 +141,7 @@ impl Worker {
             slots: Map::default(),
             executors: Map::default(),
             idle: Vec::new(),
+            spares: Vec::new(),
             next_executor: 0,
             blocked: 0,
             actors: Map::default(),

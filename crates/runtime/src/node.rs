@@ -22,8 +22,8 @@ pub(crate) use links::Which;
 pub(crate) use remote::{Membership, Wish};
 
 use crate::clock::Clock;
-use crate::executor::Executors;
 use crate::executor::log::Logs;
+use crate::executor::{Executors, thread};
 use crate::net::dial;
 use crate::net::is_io_thread;
 use crate::net::outbox::Outbox;
@@ -113,6 +113,8 @@ enum Outside {
     Ended(oneshot::Sender<Outcome>, Outcome),
     Actor(oneshot::Sender<Result<ActorId, Error>>, Result<ActorId, Error>),
     Object(oneshot::Sender<Result<Value, Error>>, Result<Value, Error>),
+    /// An executor's thread is to be started.
+    Start(thread::Start),
     /// A worker has left.
     Left(oneshot::Sender<()>),
     /// Enough of what somebody waits for has ended.
@@ -140,6 +142,7 @@ impl Outside {
             Outside::Ended(waiter, outcome) => drop(waiter.send(outcome)),
             Outside::Actor(waiter, actor) => drop(waiter.send(actor)),
             Outside::Object(waiter, value) => drop(waiter.send(value)),
+            Outside::Start(start) => start.start(),
             Outside::Left(waiter) => drop(waiter.send(())),
             Outside::Wake(waiter) => waiter.notify_one(),
             Outside::Flush { outbox, at_once } => outbox.flush(at_once || is_io_thread()),

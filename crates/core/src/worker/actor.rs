@@ -89,6 +89,7 @@ impl Worker {
         if ready {
             self.construct(id, executor, effects);
         }
+        self.keep_spare(executor, effects);
     }
 
     pub(super) fn construct(

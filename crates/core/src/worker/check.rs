@@ -42,6 +42,13 @@ impl Worker {
             let limit = hosted.spec.options.max_concurrency as usize;
             assert!(hosted.running.len() <= limit, "{id} runs more calls than it may");
         }
+        for id in &self.spares {
+            let executor = &self.executors[id];
+            assert!(
+                !executor.ready && !executor.doomed && executor.occupant == Occupant::None,
+                "{id:?} starts ahead"
+            );
+        }
         for id in &self.idle {
             let executor = &self.executors[id];
             assert!(

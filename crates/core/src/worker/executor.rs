@@ -46,12 +46,39 @@ impl Worker {
             self.executors.get_mut(&id).expect("an idle executor exists").occupant = occupant;
             return (id, true);
         }
+        if let Some(index) =
+            self.spares.iter().position(|id| &*self.executors[id].runtime == runtime)
+        {
+            let id = self.spares.remove(index);
+            self.executors.get_mut(&id).expect("a spare executor starts").occupant = occupant;
+            return (id, false);
+        }
+        (self.spawn(runtime.into(), occupant, effects), false)
+    }
+
+    fn spawn(
+        &mut self,
+        runtime: Arc<str>,
+        occupant: Occupant,
+        effects: &mut Vec<Effect>,
+    ) -> ExecutorId {
         let id = ExecutorId(self.next_executor);
         self.next_executor += 1;
-        let runtime: Arc<str> = runtime.into();
         effects.push(Effect::Spawn { executor: id, runtime: runtime.clone() });
         self.executors.insert(id, Executor { runtime, ready: false, doomed: false, occupant });
-        (id, false)
+        id
+    }
+
+    /// An actor took this executor for good: the next is started ahead, so that who comes next need not
+    /// wait for it.
+    pub(super) fn keep_spare(&mut self, taken: ExecutorId, effects: &mut Vec<Effect>) {
+        let runtime = self.executors[&taken].runtime.clone();
+        let same = |id: &&ExecutorId| self.executors[*id].runtime == runtime;
+        let spare = self.idle.iter().chain(&self.spares).filter(same).count();
+        if spare < self.config.spare_executors && !self.draining {
+            let id = self.spawn(runtime, Occupant::None, effects);
+            self.spares.push(id);
+        }
     }
 
     /// An executor has nothing to do: it waits for the next, unless enough others do.
@@ -75,6 +102,7 @@ impl Worker {
         if !executor.doomed {
             executor.doomed = true;
             self.idle.retain(|idle| *idle != id);
+            self.spares.retain(|spare| *spare != id);
             effects.push(Effect::Kill { executor: id });
         }
     }
@@ -86,6 +114,7 @@ impl Worker {
             return;
         };
         executor.ready = true;
+        self.spares.retain(|spare| *spare != id);
         match executor.occupant {
             Occupant::None => self.vacate(id, effects),
             Occupant::Task(task) => self.run(now, task, id, effects),
@@ -96,6 +125,7 @@ impl Worker {
     /// It could not be started for now: what it was for goes back.
     pub(super) fn executor_refused(&mut self, id: ExecutorId, effects: &mut Vec<Effect>) {
         let Some(executor) = self.executors.remove(&id) else { return };
+        self.spares.retain(|spare| *spare != id);
         match executor.occupant {
             Occupant::None => {}
             Occupant::Task(task) => self.give_back(task, Refusal::Full, effects),
@@ -120,6 +150,7 @@ impl Worker {
             return;
         };
         self.idle.retain(|idle| *idle != id);
+        self.spares.retain(|spare| *spare != id);
         match executor.occupant {
             Occupant::None => {}
             Occupant::Task(task) => self.run_died(now, task, error, effects),

@@ -58,6 +58,7 @@ impl Worker {
         callers.sort_unstable();
         effects.extend(callers.into_iter().map(Effect::FenceCaller));
         self.idle.clear();
+        self.spares.clear();
         self.attempts.clear();
         self.slots.clear();
         self.actors.clear();

@@ -25,7 +25,8 @@ struct Rig {
 
 impl Rig {
     fn new() -> Rig {
-        Rig::with(Config::default())
+        // Most stories are shorter without executors that start ahead.
+        Rig::with(Config { spare_executors: 0, ..Config::default() })
     }
 
     fn with(config: Config) -> Rig {
@@ -253,6 +254,40 @@ fn an_executor_is_used_again_for_the_next_task() {
     assert_eq!(rig.take(), [ended(1, End::Finished(vec![value()]), SECOND)]);
     rig.assign(task(2), Some(one_cpu()));
     assert_eq!(rig.take(), [started(task_id(2)), run(executor, task(2))]);
+}
+
+#[test]
+fn the_executor_for_the_next_actor_is_started_ahead() {
+    let mut rig = Rig::with(Config::default());
+    let make = |rig: &mut Rig, number: u128| {
+        let spec = Arc::new(ActorSpec {
+            id: ActorId::from_u128(number),
+            ..actor(ActorOptions::default())
+        });
+        let (epoch, values, grant) = (ActorEpoch(1), Vec::new(), Grant::default());
+        rig.controller_says(ToWorker::Instantiate { spec, epoch, values, grant });
+        rig.take()
+    };
+    let [Effect::Spawn { executor: first, .. }, Effect::Spawn { executor: spare, .. }] =
+        make(&mut rig, 1)[..]
+    else {
+        panic!("one for it, one for the next")
+    };
+    // The next takes it before it is up, and has another started.
+    let [Effect::Spawn { executor: other, .. }] = make(&mut rig, 2)[..] else {
+        panic!("one for the one after it")
+    };
+    rig.happens(Event::ExecutorReady { executor: spare });
+    assert!(matches!(rig.take()[..], [Effect::Construct { executor, .. }] if executor == spare));
+    rig.happens(Event::ExecutorReady { executor: first });
+    rig.take();
+    rig.happens(Event::ExecutorReady { executor: other });
+    assert_eq!(rig.take(), [], "it is idle");
+    let effects = make(&mut rig, 3);
+    let [Effect::Construct { executor, .. }, Effect::Spawn { .. }] = effects[..] else {
+        panic!("{effects:?}")
+    };
+    assert_eq!(executor, other, "it is there at once");
 }
 
 #[test]

@@ -4,11 +4,40 @@
 use super::Program;
 use super::run::{Command, Runner, Running, Said};
 use crate::node::Node;
-use marline_channel::{Sender, unbounded};
+use marline_channel::{Receiver, Sender, rendezvous, unbounded};
 use marline_core::id::TaskId;
 use marline_core::worker::{Event, ExecutorId};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::thread;
+use std::time::Duration;
+
+/// What a thread is to run.
+type Job = Box<dyn FnOnce() + Send>;
+
+/// A thread that is to be started, or one that has nothing to do.
+pub(crate) struct Start(Job);
+
+/// How long a thread whose executor has ended waits for the next.
+const IDLE: Duration = Duration::from_secs(10);
+
+impl Start {
+    pub fn start(self) {
+        static IDLERS: OnceLock<(Sender<Job>, Receiver<Job>)> = OnceLock::new();
+        let (jobs, idlers) = IDLERS.get_or_init(rendezvous);
+        // A rendezvous takes it only if a thread waits for it already.
+        let Err(back) = jobs.try_send(self.0) else { return };
+        let mut job = back.into_inner();
+        let run = move || loop {
+            job();
+            match idlers.recv().timeout(IDLE).wait() {
+                Ok(next) => job = next,
+                Err(_) => return,
+            }
+        };
+        let thread = thread::Builder::new().name("marline-exec".into());
+        thread.spawn(run).expect("a thread can be started");
+    }
+}
 
 /// The worker's end of an executor; dropping it ends the executor when it is idle.
 pub(crate) struct Handle {
@@ -17,13 +46,13 @@ pub(crate) struct Handle {
 }
 
 impl Handle {
-    /// Starts an executor.
-    pub fn spawn(
+    /// An executor, and what starts its thread: that takes a while, and what it is told before waits.
+    pub fn new(
         node: Weak<Node>,
         worker: usize,
         executor: ExecutorId,
         program: Arc<dyn Program>,
-    ) -> Handle {
+    ) -> (Handle, Start) {
         let (commands, inbox) = unbounded();
         let running = Running::default();
         let tell = move |said| {
@@ -37,9 +66,7 @@ impl Handle {
                 runner.handle(command);
             }
         };
-        let name = format!("marline-exec-{}", executor.0);
-        thread::Builder::new().name(name).spawn(run).expect("a thread can be started");
-        Handle { commands, running }
+        (Handle { commands, running }, Start(Box::new(run)))
     }
 
     pub fn send(&self, command: Command) {

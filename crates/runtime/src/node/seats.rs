@@ -194,10 +194,10 @@ impl State {
                 }
             }
             worker::Effect::Spawn { executor, runtime } => {
-                if !self.closed
-                    && let Some(event) = seat.spawn(node, index, executor, &runtime)
-                {
-                    self.todo.push_back(Todo::Worker(index, event));
+                if !self.closed {
+                    let (event, start) = seat.spawn(node, index, executor, &runtime);
+                    self.outside.extend(start.map(Outside::Start));
+                    self.todo.extend(event.map(|event| Todo::Worker(index, event)));
                 }
             }
             worker::Effect::Run { executor, spec, attempt, values, grant } => {
@@ -333,30 +333,31 @@ impl WorkerSeat {
         }
     }
 
-    /// Starts an executor. Says what is known of it at once.
+    /// Starts an executor. Says what is known of it at once, and what is left to be started.
     fn spawn(
         &mut self,
         node: &Weak<Node>,
         index: usize,
         executor: ExecutorId,
         runtime: &str,
-    ) -> Option<worker::Event> {
-        let (handle, event) = match &self.executors {
+    ) -> (Option<worker::Event>, Option<thread::Start>) {
+        let node = node.clone();
+        match &self.executors {
             Executors::Threads(program) => {
-                let program = program.clone();
-                let handle = thread::Handle::spawn(node.clone(), index, executor, program);
-                (Handle::Thread(handle), Some(worker::Event::ExecutorReady { executor }))
+                let (handle, start) = thread::Handle::new(node, index, executor, program.clone());
+                self.handles.insert(executor, Handle::Thread(handle));
+                (Some(worker::Event::ExecutorReady { executor }), Some(start))
             }
             Executors::Processes(launch) => {
-                let node = node.clone();
                 match process::Handle::spawn(node, index, executor, runtime, launch.clone()) {
-                    Ok(handle) => (Handle::Process(handle), None),
-                    Err(_) => return Some(worker::Event::ExecutorRefused { executor }),
+                    Ok(handle) => {
+                        self.handles.insert(executor, Handle::Process(handle));
+                        (None, None)
+                    }
+                    Err(_) => (Some(worker::Event::ExecutorRefused { executor }), None),
                 }
             }
-        };
-        self.handles.insert(executor, handle);
-        event
+        }
     }
 
     /// Executors that are processes may act as long as the lease says.

@@ -17,8 +17,9 @@ endif
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
 
-demo: ## a local cluster (tasks, references, an actor, a cancel), and channels at work
+demo: ## a local cluster (tasks, references, an actor, a cancel), one that loses a worker under load, and channels
 	$(CARGO) run --quiet --release -p marline --example tour
+	$(CARGO) run --quiet --release -p marline --example ledger
 	$(CARGO) run --quiet --release -p marline-channel --example pipeline
 
 test: export MARLINE_REQUIRE_VALGRIND = 1
@@ -40,6 +41,7 @@ docs: ## the API documentation, without a warning, and the examples
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --all-features --no-deps --quiet
 	$(CARGO) run --quiet --release -p marline-channel --example pipeline >/dev/null
 	$(CARGO) run --quiet --release -p marline --example tour >/dev/null
+	$(CARGO) run --quiet --release -p marline --example ledger >/dev/null
 
 sim: ## the simulator that kills everything, on SEEDS=1000 seeds
 	$(CARGO) run --quiet --release -p marline-sim -- --seeds $(or $(SEEDS),1000)

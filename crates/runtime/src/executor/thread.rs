@@ -7,6 +7,7 @@ use crate::node::Node;
 use marline_channel::{Sender, unbounded};
 use marline_core::id::TaskId;
 use marline_core::worker::{Event, ExecutorId};
+use std::io;
 use std::sync::{Arc, Weak};
 use std::thread;
 
@@ -23,7 +24,7 @@ impl Handle {
         worker: usize,
         executor: ExecutorId,
         program: Arc<dyn Program>,
-    ) -> Handle {
+    ) -> io::Result<Handle> {
         let (commands, inbox) = unbounded();
         let running = Running::default();
         let tell = move |said| {
@@ -38,8 +39,8 @@ impl Handle {
             }
         };
         let name = format!("marline-exec-{}", executor.0);
-        thread::Builder::new().name(name).spawn(run).expect("a thread can be started");
-        Handle { commands, running }
+        thread::Builder::new().name(name).spawn(run)?;
+        Ok(Handle { commands, running })
     }
 
     pub fn send(&self, command: Command) {

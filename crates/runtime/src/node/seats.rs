@@ -228,14 +228,20 @@ impl State {
                 }
             }
             worker::Effect::Stopped(session) => {
-                if seat.drained {
-                    for waiter in seat.leaving.drain(..) {
-                        self.outside.push(Outside::Left(waiter));
-                    }
-                }
                 self.session_stopped(session);
+                self.tell_if_left(index);
             }
-            worker::Effect::Drained => seat.drained = true,
+            worker::Effect::Drained => {
+                seat.drained = true;
+                self.tell_if_left(index);
+            }
+        }
+    }
+
+    fn tell_if_left(&mut self, index: usize) {
+        let seat = &mut self.workers[index];
+        if seat.has_left() {
+            self.outside.extend(seat.leaving.drain(..).map(Outside::Left));
         }
     }
 
@@ -341,22 +347,25 @@ impl WorkerSeat {
         executor: ExecutorId,
         runtime: &str,
     ) -> Option<worker::Event> {
-        let (handle, event) = match &self.executors {
+        let node = node.clone();
+        let started = match &self.executors {
             Executors::Threads(program) => {
-                let program = program.clone();
-                let handle = thread::Handle::spawn(node.clone(), index, executor, program);
-                (Handle::Thread(handle), Some(worker::Event::ExecutorReady { executor }))
+                let handle = thread::Handle::spawn(node, index, executor, program.clone());
+                let ready = worker::Event::ExecutorReady { executor };
+                handle.map(|handle| (Handle::Thread(handle), Some(ready)))
             }
             Executors::Processes(launch) => {
-                let node = node.clone();
-                match process::Handle::spawn(node, index, executor, runtime, launch.clone()) {
-                    Ok(handle) => (Handle::Process(handle), None),
-                    Err(_) => return Some(worker::Event::ExecutorRefused { executor }),
-                }
+                let handle = process::Handle::spawn(node, index, executor, runtime, launch.clone());
+                handle.map(|handle| (Handle::Process(handle), None))
             }
         };
-        self.handles.insert(executor, handle);
-        event
+        match started {
+            Ok((handle, event)) => {
+                self.handles.insert(executor, handle);
+                event
+            }
+            Err(_) => Some(worker::Event::ExecutorRefused { executor }),
+        }
     }
 
     /// Executors that are processes may act as long as the lease says.

@@ -43,10 +43,12 @@ impl Process {
         lifeline.is_none_or(|path| lifeline::is_free(path) == Some(true))
     }
 
-    /// Whether this process could see that it is gone; to be asked while it lives.
+    /// Whether this process could see that it is gone; to be asked while it lives. One that cannot be seen
+    /// now (`/proc` may hide others' processes, or belong to another namespace) would seem to be gone.
     pub fn can_be_seen(&self) -> bool {
         let lifeline = self.lifeline.as_deref().map(Path::new);
         this_kernel().as_ref() == Some(&self.kernel)
+            && look_up(self.pid).is_some_and(|found| found.started == self.started && !found.ended)
             && lifeline.is_none_or(|path| lifeline::is_free(path) == Some(false))
     }
 }
@@ -105,5 +107,12 @@ mod tests {
         assert!(Process { started: this.started + 1, ..this.clone() }.is_dead());
         let elsewhere = Process { kernel: "another".into(), ..this };
         assert!(!elsewhere.is_dead() && !elsewhere.can_be_seen(), "nothing is known of it here");
+    }
+
+    #[test]
+    fn a_process_that_is_hidden_while_it_lives_cannot_be_seen_to_die() {
+        // As `hidepid` makes those of other users look: no such process.
+        let hidden = Process { pid: u32::MAX, ..Process::this().unwrap() };
+        assert!(!hidden.can_be_seen());
     }
 }

@@ -66,6 +66,9 @@ impl Worker {
         self.reports.clear();
         self.timers.clear();
         self.blocked = 0;
+        if self.draining && !self.left {
+            effects.push(Effect::Drained); // It was to leave, and has nothing left to finish.
+        }
         (self.draining, self.left) = (false, false);
         effects.push(Effect::Stopped(session));
     }

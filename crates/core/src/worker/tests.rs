@@ -610,6 +610,16 @@ fn what_still_runs_when_the_grace_is_over_goes_back_at_no_cost() {
 }
 
 #[test]
+fn a_worker_whose_session_ends_while_it_drains_does_not_come_back() {
+    let mut rig = Rig::new();
+    let executor = rig.start(task(1));
+    rig.happens(Event::DrainAsked { grace: 20 * SECOND });
+    rig.take();
+    rig.happens(Event::Fenced { session: SESSION });
+    assert_eq!(rig.take(), [Effect::Kill { executor }, Effect::Drained, Effect::Stopped(SESSION)]);
+}
+
+#[test]
 fn what_is_here_can_be_asked() {
     let mut rig = Rig::new();
     let executor = rig.start(task(1));

@@ -90,6 +90,17 @@ fn program() -> Program {
             }
             child.id()
         })
+        // Prints without end, until it is cancelled; says in the file that it has begun.
+        .task("flood", |file: String| {
+            let cancel = context().expect("it runs as a task").cancel;
+            let (mut out, lines) = (std::io::stdout(), "much ado\n".repeat(8 << 10));
+            write_atomically(&file, "");
+            while !cancel.is_cancelled() {
+                out.write_all(lines.as_bytes()).unwrap();
+            }
+        })
+        .task("large", |bytes: usize| "a".repeat(bytes))
+        .task("own name", || std::env::args().next())
         // Appends its number to a file: what ran, and how often.
         .task("write down", |file: String, number: u64| {
             append(&file, &number.to_string());
@@ -127,9 +138,15 @@ fn worker_process() {
                 worker
             }
             "token" => worker.token("a token, since others could reach it"),
-            other => match other.strip_prefix("at=") {
-                Some(at) => worker.listen(at),
-                None => panic!("no such option: {other}"),
+            other => match other.split_once('=') {
+                Some(("at", at)) => worker.listen(at),
+                Some(("late", file)) => {
+                    if std::env::var_os("MARLINE_EXECUTOR").is_some() {
+                        outlive_the_parent(file);
+                    }
+                    worker
+                }
+                _ => panic!("no such option: {other}"),
             },
         };
     }
@@ -139,6 +156,13 @@ fn worker_process() {
     let _worker = worker.join(&controller).unwrap();
     // It ends with the test that started it: its input is that process's.
     let _ = std::io::stdin().read_line(&mut String::new());
+}
+
+/// Says in the file who this is, and goes on when the parent is gone.
+fn outlive_the_parent(file: &str) {
+    let parent = std::os::unix::process::parent_id();
+    write_atomically(file, &std::process::id().to_string());
+    until("the parent is gone", || std::os::unix::process::parent_id() != parent);
 }
 
 /// Not a test: a controller in a process of its own, which says where it listens in the file that
@@ -243,8 +267,13 @@ pub fn parent(pid: u32) -> u32 {
 
 /// A worker process that has joined.
 pub fn start_worker(controller: &Controller, options: &[&str]) -> Process {
+    start_worker_as(Command::new(std::env::current_exe().unwrap()), controller, options)
+}
+
+/// The same, started by this command.
+pub fn start_worker_as(command: Command, controller: &Controller, options: &[&str]) -> Process {
     let words: Vec<&str> = std::iter::once(controller.address()).chain(options.to_vec()).collect();
-    let worker = Process(again("worker_process", "MARLINE_TEST_JOIN", &words.join(" ")));
+    let worker = Process(start(command, "worker_process", "MARLINE_TEST_JOIN", &words.join(" ")));
     until("the worker has joined", || {
         controller.workers().iter().any(|known| known.info.pid == worker.id())
     });

@@ -10,3 +10,4 @@ mod leases;
 mod ledger;
 mod partitions;
 mod threads;
+mod trouble;

@@ -19,6 +19,7 @@ use bytes::BytesMut;
 use marline_core::id::TaskId;
 use marline_core::spec::COMMAND_SCHEME;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FileType, Stat};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use rustix::process::{Resource, Rlimit, Signal};
 use std::fs::File;
@@ -30,8 +31,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-/// Says to a process that it is an executor: its worker's pid, the most memory it may take (0: any), and
-/// its runtime.
+/// Says to a process that it is an executor: the number (inode) of the socket that is its standard input,
+/// the most memory it may take (0: any), and its runtime.
 pub(crate) const VARIABLE: &str = "MARLINE_EXECUTOR";
 /// How many descriptors an executor gets.
 pub(crate) const DESCRIPTORS: usize = 2;
@@ -48,9 +49,10 @@ pub fn serve_if_executor(program: &Arc<dyn Program>) {
     let Ok(value) = std::env::var(VARIABLE) else { return };
     let mut parts = value.splitn(3, ':');
     let mut number = || parts.next().and_then(|part| part.parse::<u64>().ok());
-    let (Some(worker), Some(memory)) = (number(), number()) else { return };
-    // Processes that user code starts inherit the variable: they are not the worker's own children.
-    if u64::from(std::os::unix::process::parent_id()) != worker {
+    let (Some(socket), Some(memory)) = (number(), number()) else { return };
+    // Processes that user code starts inherit the variable, but not the socket. Who is the parent says
+    // nothing: an executor whose worker died before this is an executor all the same, and ends.
+    if !rustix::fs::fstat(io::stdin()).is_ok_and(|stdin| is_socket(&stdin, socket)) {
         return;
     }
     let program = match parts.next() {
@@ -61,6 +63,10 @@ pub fn serve_if_executor(program: &Arc<dyn Program>) {
         eprintln!("marline: this executor cannot serve: {error}");
     }
     end_everything();
+}
+
+fn is_socket(stdin: &Stat, number: u64) -> bool {
+    FileType::from_raw_mode(stdin.st_mode) == FileType::Socket && stdin.st_ino == number
 }
 
 fn serve(program: Arc<dyn Program>, memory: u64) -> io::Result<()> {

@@ -5,7 +5,7 @@
 //! that exits with 0 gives a [`CommandEnd`]; any other end is a failure with the same as its payload.
 
 use super::{Instance, Invocation, Program, Reply, context};
-use crate::executor::process::signal_name;
+use crate::executor::process::{PIPE_BYTES, TURN_BYTES, signal_name};
 use marline_channel::{CancelToken, oneshot};
 use marline_core::error::{Error, Failure};
 use marline_core::payload::Payload;
@@ -206,8 +206,9 @@ fn attend(process: &OwnedFd, stdout: &mut Output, stderr: &mut Output) {
             Err(_) => return,
         };
         // What has nothing to say is read without blocking.
-        stdout.read(&mut std::io::stdout());
-        stderr.read(&mut std::io::stderr());
+        let most = if ended { PIPE_BYTES } else { TURN_BYTES };
+        stdout.read(most, &mut std::io::stdout());
+        stderr.read(most, &mut std::io::stderr());
         if ended {
             return;
         }
@@ -229,13 +230,15 @@ impl Output {
         Output { pipe: Some(pipe), kept: VecDeque::new(), left_out: 0 }
     }
 
-    /// Reads what is there.
-    fn read(&mut self, log: &mut impl Write) {
+    /// Reads what is there, and about `most`: somebody may print faster than it is read.
+    fn read(&mut self, most: usize, log: &mut impl Write) {
         let mut buffer = [0; 16 << 10];
-        while let Some(pipe) = &self.pipe {
+        let mut count_read = 0;
+        while let Some(pipe) = self.pipe.as_ref().filter(|_| count_read < most) {
             match rustix::io::read(pipe.as_fd(), &mut buffer) {
                 Ok(0) => self.pipe = None,
                 Ok(count) => {
+                    count_read += count;
                     let _ = log.write_all(&buffer[..count]);
                     self.kept.extend(&buffer[..count]);
                     let over = self.kept.len().saturating_sub(MAX_OUTPUT_BYTES);
@@ -258,5 +261,34 @@ fn end(status: ExitStatus, stdout: Output, stderr: Output) -> CommandEnd {
         left_out: stdout.left_out + stderr.left_out,
         stdout: stdout.kept.into(),
         stderr: stderr.kept.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{PipeWriter, Result};
+
+    /// Prints again whatever was read.
+    struct Echo(PipeWriter, usize);
+
+    impl Write for Echo {
+        fn write(&mut self, bytes: &[u8]) -> Result<usize> {
+            self.1 += bytes.len();
+            self.0.write(bytes)
+        }
+
+        fn flush(&mut self) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_command_that_prints_faster_than_it_is_read_is_seen_to_end() {
+        let (pipe, mut printer) = std::io::pipe().unwrap();
+        printer.write_all(&[b'a'; 1024]).unwrap();
+        let mut echo = Echo(printer, 0);
+        Output::new(pipe.into()).read(TURN_BYTES, &mut echo);
+        assert_eq!(echo.1, TURN_BYTES);
     }
 }

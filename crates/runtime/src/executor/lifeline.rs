@@ -11,9 +11,10 @@
 
 use crate::clock::Clock;
 use marline_core::time::Time;
-use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use rustix::fs::OFlags;
+use std::fs::{DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -38,10 +39,10 @@ impl Lifeline {
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).create_new(true).mode(0o600).open(&draft)?;
         file.lock_shared()?;
+        // Written once before it is needed, so that a full disk is seen now.
+        file.write_all_at(&twice(0), 0)?;
         std::fs::rename(&draft, &path)?;
-        let lifeline = Lifeline { file, path, written: AtomicU64::new(0) };
-        lifeline.renew(Time::ZERO);
-        Ok(lifeline)
+        Ok(Lifeline { file, path, written: AtomicU64::new(0) })
     }
 
     pub fn path(&self) -> &str {
@@ -56,12 +57,8 @@ impl Lifeline {
     pub fn renew(&self, until: Time) {
         let until = until.as_nanos();
         if self.written.swap(until, Ordering::Relaxed) != until {
-            // Written twice, the second time inverted, so that a reader sees whether it is whole. If it
-            // cannot be written, executors stop too early, which is safe.
-            let mut both = [0; 16];
-            both[..8].copy_from_slice(&until.to_ne_bytes());
-            both[8..].copy_from_slice(&(!until).to_ne_bytes());
-            let _ = self.file.write_all_at(&both, 0);
+            // If it cannot be written, executors stop too early, which is safe.
+            let _ = self.file.write_all_at(&twice(until), 0);
         }
     }
 }
@@ -70,6 +67,14 @@ impl Drop for Lifeline {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.path);
     }
+}
+
+/// A time as it is written: twice, the second time inverted, so that a reader sees whether it is whole.
+fn twice(until: u64) -> [u8; 16] {
+    let mut both = [0; 16];
+    both[..8].copy_from_slice(&until.to_ne_bytes());
+    both[8..].copy_from_slice(&(!until).to_ne_bytes());
+    both
 }
 
 /// Until when an executor may act, as the file says.
@@ -94,10 +99,13 @@ pub(crate) fn is_over(file: &File, clock: &Clock) -> bool {
 /// Whether everything that shared the file at `path` is gone: then it is taken away. `None` if that
 /// cannot be known here.
 pub(crate) fn is_free(path: &Path) -> Option<bool> {
-    let file = match File::open(path) {
+    let file = match open(path) {
         Ok(file) => file,
-        // Only its own worker takes it away, when it ends in good order, and whoever saw it free.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Some(true),
+        // Only its own worker takes it away, when it ends in good order, and whoever saw it free. A folder
+        // that is gone says nothing: it goes when its user logs out.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return path.parent().is_some_and(Path::is_dir).then_some(true);
+        }
         Err(_) => return None,
     };
     match file.try_lock() {
@@ -110,23 +118,47 @@ pub(crate) fn is_free(path: &Path) -> Option<bool> {
     }
 }
 
+/// Opens the file of a worker. Whoever joins names it, so it may be anything: what is not such a file is
+/// neither waited for nor taken away.
+fn open(path: &Path) -> io::Result<File> {
+    if !path.is_absolute() || path.extension().is_none_or(|extension| extension != EXTENSION) {
+        return Err(io::ErrorKind::InvalidFilename.into());
+    }
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let file = OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::ErrorKind::InvalidFilename.into());
+    }
+    Ok(file)
+}
+
 /// Where this user's files for running processes are: private to the user, gone after a restart of the
 /// machine.
 pub fn folder() -> io::Result<PathBuf> {
     let user = rustix::process::getuid().as_raw();
     let folder = match std::env::var_os("XDG_RUNTIME_DIR") {
-        Some(runtime) if !runtime.is_empty() => Path::new(&runtime).join("marline"),
+        Some(runtime) if Path::new(&runtime).is_absolute() => Path::new(&runtime).join("marline"),
         _ => std::env::temp_dir().join(format!("marline-{user}")),
     };
     DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
-    let owner = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(&folder)?);
-    if owner != user {
+    make_private(&folder, user)?;
+    Ok(folder)
+}
+
+/// Sees to it that nobody but this user has anything to do with a folder. Others can make it first where
+/// everybody may, or a link in its place that they can turn later.
+fn make_private(folder: &Path, user: u32) -> io::Result<()> {
+    let found = std::fs::symlink_metadata(folder)?;
+    if !found.is_dir() || found.uid() != user {
         return Err(io::Error::new(
             io::ErrorKind::PermissionDenied,
-            format!("{} belongs to another user: set XDG_RUNTIME_DIR", folder.display()),
+            format!("{} is not this user's own folder: set XDG_RUNTIME_DIR", folder.display()),
         ));
     }
-    Ok(folder)
+    if found.mode() & 0o077 != 0 {
+        std::fs::set_permissions(folder, Permissions::from_mode(0o700))?;
+    }
+    Ok(())
 }
 
 fn sweep(folder: &Path) {
@@ -149,13 +181,51 @@ mod tests {
         assert_eq!(is_free(&path), Some(false));
         let shared = lifeline.file().try_clone().unwrap();
         // A worker that was killed: the file stays, and somebody shares it still.
-        let name = path.with_extension("kept");
+        let name = path.with_file_name("kept.life");
         std::fs::rename(&path, &name).unwrap();
         drop(lifeline);
         assert_eq!(is_free(&name), Some(false));
         drop(shared);
         assert_eq!(is_free(&name), Some(true));
         assert!(!name.exists(), "whoever sees it free takes it away");
+    }
+
+    #[test]
+    fn what_is_not_a_lifeline_is_neither_waited_for_nor_taken_away() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        std::fs::write(at("diary"), "dear diary").unwrap();
+        std::os::unix::fs::symlink(at("diary"), at("link.life")).unwrap();
+        let made = std::process::Command::new("mkfifo").arg(at("pipe.life")).status().unwrap();
+        assert!(made.success());
+        for name in ["diary", "link.life", "pipe.life"] {
+            assert_eq!(is_free(&at(name)), None, "{name}");
+            assert!(std::fs::symlink_metadata(at(name)).is_ok(), "{name} is still there");
+        }
+        assert_eq!(is_free(Path::new("relative.life")), None);
+        assert_eq!(is_free(&at("gone.life")), Some(true));
+        assert_eq!(is_free(&at("no folder/gone.life")), None, "its folder went, not its executors");
+    }
+
+    #[test]
+    fn a_folder_is_private_or_refused() {
+        let user = rustix::process::getuid().as_raw();
+        let outer = tempfile::tempdir().unwrap();
+        let folder = outer.path().join("wide");
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::set_permissions(&folder, Permissions::from_mode(0o777)).unwrap();
+        make_private(&folder, user).unwrap();
+        assert_eq!(std::fs::metadata(&folder).unwrap().mode() & 0o777, 0o700);
+        let link = outer.path().join("link");
+        std::os::unix::fs::symlink(&folder, &link).unwrap();
+        assert!(make_private(&link, user).is_err(), "whose link it is decides where it leads");
+        assert!(make_private(&folder, user + 1).is_err());
+    }
+
+    #[test]
+    fn a_new_one_is_written_before_it_is_needed() {
+        let lifeline = Lifeline::create().unwrap();
+        assert_eq!(until(lifeline.file()), Some(Time::ZERO));
     }
 
     #[test]

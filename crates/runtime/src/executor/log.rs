@@ -16,6 +16,10 @@ pub(crate) const MAX_LOGS_BYTES: usize = 64 << 20;
 pub(crate) const MAX_PART_BYTES: usize = 256 << 10;
 /// What is printed is kept in pieces of about this size.
 const CHUNK_BYTES: usize = 16 << 10;
+/// What a log and a piece of one take beside their bytes, about: they count, so that many small ones are
+/// bounded as a few large ones are.
+const LOG_COST: usize = 256;
+const CHUNK_COST: usize = 64;
 /// How much of the end of a log goes into the words about an executor's death.
 const LAST_WORDS_BYTES: usize = 2 << 10;
 
@@ -71,7 +75,8 @@ pub(crate) struct Logs {
 struct Kept {
     logs: BTreeMap<Source, Log>,
     order: VecDeque<Source>,
-    bytes: usize,
+    /// What all of them take.
+    cost: usize,
 }
 
 #[derive(Default)]
@@ -91,22 +96,28 @@ impl Log {
             Some(_) | None => self.chunks.push_back(Chunk { stream, bytes: bytes.into() }),
         }
         self.bytes += bytes.len();
-        while self.bytes > MAX_LOG_BYTES && self.chunks.len() > 1 {
+        while self.bytes + self.chunks.len() * CHUNK_COST > MAX_LOG_BYTES && self.chunks.len() > 1 {
             let first = self.chunks.pop_front().expect("there are several");
             self.bytes -= first.bytes.len();
             self.dropped += first.bytes.len() as u64;
         }
     }
 
+    /// What it takes.
+    fn cost(&self) -> usize {
+        LOG_COST + self.chunks.len() * CHUNK_COST + self.bytes
+    }
+
     /// From `offset` on, at most about [`MAX_PART_BYTES`].
     fn from(&self, offset: u64, number: u64) -> Part {
         let mut part = Part { chunks: Vec::new(), offset: offset.max(self.dropped), number };
-        let mut at = self.dropped;
+        let (mut at, mut taken) = (self.dropped, 0);
         for chunk in &self.chunks {
             let end = at + chunk.bytes.len() as u64;
-            if end > offset && part.bytes() < MAX_PART_BYTES {
+            if end > offset && taken < MAX_PART_BYTES {
                 let skip = offset.saturating_sub(at) as usize;
-                let bytes = chunk.bytes[skip..].into();
+                let bytes: Vec<u8> = chunk.bytes[skip..].into();
+                taken += bytes.len();
                 part.chunks.push(Chunk { stream: chunk.stream, bytes });
             }
             at = end;
@@ -167,14 +178,15 @@ impl Kept {
     fn push(&mut self, source: Source, stream: Stream, bytes: &[u8]) {
         let log = self.logs.entry(source).or_insert_with(|| {
             self.order.push_back(source);
+            self.cost += LOG_COST;
             Log::default()
         });
-        self.bytes -= log.bytes;
+        self.cost -= log.cost();
         log.push(stream, bytes);
-        self.bytes += log.bytes;
-        while self.bytes > MAX_LOGS_BYTES && self.order.len() > 1 {
+        self.cost += log.cost();
+        while self.cost > MAX_LOGS_BYTES && self.order.len() > 1 {
             let oldest = self.order.pop_front().expect("there are several");
-            self.bytes -= self.logs.remove(&oldest).map_or(0, |log| log.bytes);
+            self.cost -= self.logs.remove(&oldest).map_or(0, |log| log.cost());
         }
     }
 
@@ -258,6 +270,22 @@ mod tests {
         }
         assert_eq!(logs.of_task(TaskId::from_u128(0), None, 0), None);
         assert!(logs.of_task(TaskId::from_u128(99), None, 0).is_some());
-        assert!(logs.with(|kept| kept.bytes <= MAX_LOGS_BYTES));
+        assert!(logs.with(|kept| kept.cost <= MAX_LOGS_BYTES));
+    }
+
+    #[test]
+    fn many_small_logs_and_pieces_are_bounded_too() {
+        let logs = Logs::default();
+        for task in 0..1_000_000 {
+            logs.push(source(task, 1), Stream::Out, b".");
+        }
+        let kept = logs.with(|kept| kept.logs.len());
+        assert!(kept * 256 <= MAX_LOGS_BYTES, "{kept} logs of a byte are kept");
+        for _ in 0..200_000 {
+            logs.push(source(0, 2), Stream::Out, b".");
+            logs.push(source(0, 2), Stream::Err, b"!");
+        }
+        let pieces = logs.with(|kept| kept.logs[&source(0, 2)].chunks.len());
+        assert!(pieces * 64 <= MAX_LOG_BYTES, "{pieces} pieces of a byte are kept");
     }
 }

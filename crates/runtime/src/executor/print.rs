@@ -10,7 +10,8 @@ use std::thread;
 const MAX_WAITING: usize = 256;
 
 pub(super) fn pass_on(bytes: &[u8]) {
-    static PRINTER: OnceLock<Sender<Vec<u8>>> = OnceLock::new();
+    // Without a thread for it, nothing is passed on: the log has it.
+    static PRINTER: OnceLock<Option<Sender<Vec<u8>>>> = OnceLock::new();
     let printer = PRINTER.get_or_init(|| {
         let builder = Builder::bounded(MAX_WAITING).overflow(Overflow::DropNewest);
         let (printer, pieces) = builder.build().expect("the capacity is small");
@@ -20,8 +21,9 @@ pub(super) fn pass_on(bytes: &[u8]) {
             }
         };
         let thread = thread::Builder::new().name("marline-print".into());
-        thread.spawn(print).expect("a thread can be started");
-        printer
+        thread.spawn(print).is_ok().then_some(printer)
     });
-    let _ = printer.try_send(bytes.into());
+    if let Some(printer) = printer {
+        let _ = printer.try_send(bytes.into());
+    }
 }

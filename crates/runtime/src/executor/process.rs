@@ -20,13 +20,16 @@ use marline_core::id::TaskId;
 use marline_core::message::{End, FromWorker, Instance, Try};
 use marline_core::worker::{CallEnd, Event, ExecutorId};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid,
+};
 use std::collections::VecDeque;
 use std::io::{ErrorKind, IoSlice, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::PathBuf;
 use std::process::{Child, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -37,6 +40,10 @@ use tokio::sync::Notify;
 
 /// How long an executor may take until it says that it is up.
 const START_PATIENCE: Duration = Duration::from_secs(60);
+/// How much is read of what an executor prints before others have their turn.
+pub(super) const TURN_BYTES: usize = 64 << 10;
+/// What is left in a pipe at most, unless somebody with privileges made it larger.
+pub(super) const PIPE_BYTES: usize = 1 << 20;
 
 /// What the executors of one worker have in common.
 pub(crate) struct Launch {
@@ -90,7 +97,7 @@ impl Handle {
         socket.set_nonblocking(true)?;
         control.set_nonblocking(true)?;
         let memory = launch.memory.unwrap_or(0);
-        let variable = format!("{}:{memory}:{runtime}", std::process::id());
+        let variable = format!("{}:{memory}:{runtime}", rustix::fs::fstat(&theirs)?.st_ino);
         let guard = io().enter();
         let shared = Arc::new(Shared {
             socket: tokio::net::UnixStream::from_std(socket)?,
@@ -186,7 +193,7 @@ impl Shared {
         let mut life = self.life.lock().expect("nothing panics under it");
         let before = std::mem::replace(&mut *life, Life::Killed);
         if let Life::Up(group) = before {
-            let _ = kill_process_group(group, Signal::KILL);
+            end(group);
         }
         before == Life::Killed
     }
@@ -245,8 +252,17 @@ impl Minder {
     ) -> std::io::Result<(Child, Prints)> {
         let (stdout, their_stdout) = std::io::pipe()?;
         let (stderr, their_stderr) = std::io::pipe()?;
-        let mut command = std::process::Command::new(std::env::current_exe()?);
-        command.args(std::env::args_os().skip(1)).env(VARIABLE, variable).process_group(0);
+        // A process that was started deaf to its children (SIGCHLD ignored) hears them from now on, and
+        // does not hand that down.
+        drop(signal(SignalKind::child())?);
+        // Nothing fails any more once there is a process: it is minded until it is dead.
+        let prints = Prints::new(stdout, stderr)?;
+        let mut command = std::process::Command::new(this_program()?);
+        let mut args = std::env::args_os();
+        if let Some(name) = args.next() {
+            command.arg0(name);
+        }
+        command.args(args).env(VARIABLE, variable).process_group(0);
         command.stdin(Stdio::from(OwnedFd::from(theirs)));
         command.stdout(their_stdout).stderr(their_stderr);
         let child = command.spawn()?;
@@ -254,7 +270,7 @@ impl Minder {
         let group = pid(&child);
         let mut life = self.shared.life.lock().expect("nothing panics under it");
         match *life {
-            Life::Killed => drop(kill_process_group(group, Signal::KILL)),
+            Life::Killed => end(group),
             Life::Starting | Life::Up(_) => *life = Life::Up(group),
         }
         drop(life);
@@ -269,7 +285,7 @@ impl Minder {
             &mut ancillary,
             SendFlags::NOSIGNAL,
         );
-        Ok((child, Prints::new(stdout, stderr)?))
+        Ok((child, prints))
     }
 
     /// Listens to it until it is dead, and says how it died.
@@ -338,15 +354,19 @@ impl Prints {
         }
     }
 
-    /// Reads as far as it has come.
-    fn read(&mut self, mut printed: impl FnMut(Stream, &[u8])) {
+    /// Reads as far as it has come, and about `most` of each: somebody may print faster than it is read.
+    fn read(&mut self, most: usize, mut printed: impl FnMut(Stream, &[u8])) {
         let mut buffer = [0; 16 << 10];
         let pipes = [(Stream::Out, &self.stdout), (Stream::Err, &self.stderr)];
         for ((stream, pipe), open) in pipes.into_iter().zip(&mut self.open) {
-            while *open {
+            let mut count_read = 0;
+            while *open && count_read < most {
                 match pipe.try_read(&mut buffer) {
                     Ok(0) => *open = false,
-                    Ok(count) => printed(stream, &buffer[..count]),
+                    Ok(count) => {
+                        count_read += count;
+                        printed(stream, &buffer[..count]);
+                    }
                     Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                     Err(_) => *open = false,
                 }
@@ -361,7 +381,13 @@ impl Ears<'_> {
         loop {
             tokio::select! {
                 biased;
-                () = self.prints.readable() => self.hear_prints(),
+                () = self.prints.readable() => {
+                    self.hear_prints(TURN_BYTES);
+                    if !self.hear() {
+                        return;
+                    }
+                    tokio::task::yield_now().await;
+                }
                 readable = self.minder.shared.socket.readable() => {
                     if readable.is_err() || !self.hear() {
                         return;
@@ -374,7 +400,7 @@ impl Ears<'_> {
     /// What it said or printed before it died.
     fn hear_the_rest(&mut self) {
         self.hear();
-        self.hear_prints();
+        self.hear_prints(PIPE_BYTES);
     }
 
     /// Reads what it says, as far as it has come. Says whether there may be more.
@@ -400,10 +426,10 @@ impl Ears<'_> {
     }
 
     /// Reads what it prints, as far as it has come.
-    fn hear_prints(&mut self) {
+    fn hear_prints(&mut self, most: usize) {
         let launch = &self.minder.launch;
         let source = self.minder.shared.source();
-        self.prints.read(|stream, bytes| {
+        self.prints.read(most, |stream, bytes| {
             if let Some(source) = source {
                 launch.logs.push(source, stream, bytes);
             }
@@ -427,7 +453,7 @@ impl Ears<'_> {
                     End::Cancelled => Err(Error::cancelled("it stopped as asked")),
                 };
                 // What it printed before it ended is its own.
-                self.hear_prints();
+                self.hear_prints(PIPE_BYTES);
                 let end = CallEnd { outcome, kept };
                 match self.minder.shared.source() {
                     Some(Source::Actor(_)) => {
@@ -440,7 +466,7 @@ impl Ears<'_> {
             }
             FromWorker::ActorReady { .. } => Event::Constructed { executor, result: Ok(()) },
             FromWorker::ActorFailed { error, .. } => {
-                self.hear_prints();
+                self.hear_prints(PIPE_BYTES);
                 Event::Constructed { executor, result: Err(error) }
             }
             FromWorker::Blocked { .. } => Event::Blocked { executor },
@@ -469,6 +495,18 @@ async fn death(child: Pid) {
     while let Ok(None) = waitid(WaitId::Pid(child), options) {
         children.recv().await;
     }
+}
+
+/// Ends an executor that was not waited for yet, and its group, which it may have left.
+fn end(executor: Pid) {
+    let _ = kill_process_group(executor, Signal::KILL);
+    let _ = kill_process(executor, Signal::KILL);
+}
+
+/// What runs here, to be started again: also when its file was taken away, or replaced by another version.
+fn this_program() -> std::io::Result<PathBuf> {
+    let path = std::env::current_exe()?;
+    Ok(if path.exists() { path } else { "/proc/self/exe".into() })
 }
 
 fn pid(child: &Child) -> Pid {
@@ -520,4 +558,25 @@ pub(crate) fn signal_name(signal: i32) -> &'static str {
     ];
     let known = names.iter().find(|(known, _)| known.as_raw() == signal);
     known.map_or("a signal", |(_, name)| name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_prints_faster_than_it_is_read_is_left_for_the_next_turn() {
+        let _guard = io().enter();
+        let (stdout, mut out) = std::io::pipe().unwrap();
+        let (stderr, _err) = std::io::pipe().unwrap();
+        let mut prints = Prints::new(stdout, stderr).unwrap();
+        out.write_all(&[b'a'; 1024]).unwrap();
+        io().block_on(prints.readable());
+        let mut read = 0;
+        prints.read(TURN_BYTES, |_, bytes| {
+            read += bytes.len();
+            out.write_all(bytes).unwrap();
+        });
+        assert_eq!(read, TURN_BYTES);
+    }
 }

@@ -2,9 +2,10 @@
 //! is a thread and one that is a process; `tell` says where what happened goes.
 
 use super::{Context, Instance, Invocation, Program, Reply, with_context};
+use crate::net::MAX_MESSAGE_BYTES;
 use marline_channel::CancelToken;
 use marline_core::account::Grant;
-use marline_core::error::{Error, Failure};
+use marline_core::error::{Error, Failure, Ran};
 use marline_core::id::{ActorEpoch, Attempt, TaskId};
 use marline_core::message;
 use marline_core::message::Try;
@@ -15,6 +16,9 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 use std::thread;
+
+/// The most bytes of results: a message without what surrounds them.
+const MAX_RESULT_BYTES: usize = MAX_MESSAGE_BYTES - (1 << 20);
 
 /// What an executor is told.
 #[derive(Clone, Debug)]
@@ -117,11 +121,16 @@ impl Runner {
             return self.call_now(&actor, &spec, attempt, values);
         }
         let runner = self.clone();
+        let attempt_of = Try { task: spec.id, attempt };
         let call = move || runner.call_now(&actor, &spec, attempt, values);
-        thread::Builder::new()
-            .name("marline-call".into())
-            .spawn(call)
-            .expect("a thread can be started");
+        if let Err(error) = thread::Builder::new().name("marline-call".into()).spawn(call) {
+            let error = Error::exhausted(format!(
+                "no thread could be started for a call, it did not run: {error}; does the actor's \
+                 max_concurrency fit its memory?"
+            ));
+            let end = CallEnd { outcome: Err(error), kept: Vec::new() };
+            (self.tell)(Said::CallFinished { attempt: attempt_of, end });
+        }
     }
 
     fn call_now(&self, actor: &Actor, spec: &TaskSpec, attempt: Attempt, values: Vec<Value>) {
@@ -151,7 +160,7 @@ impl Runner {
         let context = Context { task: spec.id, attempt, actor_epoch, gpus, cancel };
         let reply = with_context(context, || caught(|| code(&invocation)));
         self.running.with(|running| running.remove(&spec.id));
-        match reply {
+        match reply.and_then(bounded) {
             Ok(reply) => CallEnd { outcome: Ok(reply.values), kept: reply.kept },
             Err(error) => CallEnd { outcome: Err(error), kept: Vec::new() },
         }
@@ -162,6 +171,18 @@ impl Runner {
 struct Place {
     actor_epoch: Option<ActorEpoch>,
     gpus: Arc<[u32]>,
+}
+
+/// What does not fit into a message is user code's error, seen here: what carries messages would break.
+fn bounded(reply: Reply) -> Result<Reply, Error> {
+    let bytes: usize = reply.values.iter().map(|value| value.payload.len()).sum();
+    if bytes <= MAX_RESULT_BYTES {
+        return Ok(reply);
+    }
+    let message = format!(
+        "the results are {bytes} bytes, the limit is {MAX_RESULT_BYTES} (MAX_RESULT_BYTES)"
+    );
+    Err(Error::too_large(message).ran(Ran::Maybe))
 }
 
 fn caught<R>(code: impl FnOnce() -> Result<R, Error>) -> Result<R, Error> {

@@ -5,6 +5,7 @@ use super::Program;
 use super::run::{Command, Runner, Running, Said};
 use crate::node::Node;
 use marline_channel::{Receiver, Sender, rendezvous, unbounded};
+use marline_core::error::{Error, Ran};
 use marline_core::id::TaskId;
 use marline_core::worker::{Event, ExecutorId};
 use std::sync::{Arc, OnceLock, Weak};
@@ -15,7 +16,13 @@ use std::time::Duration;
 type Job = Box<dyn FnOnce() + Send>;
 
 /// A thread that is to be started, or one that has nothing to do.
-pub(crate) struct Start(Job);
+pub(crate) struct Start {
+    job: Job,
+    /// Told if no thread can be started.
+    node: Weak<Node>,
+    worker: usize,
+    executor: ExecutorId,
+}
 
 /// How long a thread whose executor has ended waits for the next.
 const IDLE: Duration = Duration::from_secs(10);
@@ -25,7 +32,7 @@ impl Start {
         static IDLERS: OnceLock<(Sender<Job>, Receiver<Job>)> = OnceLock::new();
         let (jobs, idlers) = IDLERS.get_or_init(rendezvous);
         // A rendezvous takes it only if a thread waits for it already.
-        let Err(back) = jobs.try_send(self.0) else { return };
+        let Err(back) = jobs.try_send(self.job) else { return };
         let mut job = back.into_inner();
         let run = move || loop {
             job();
@@ -35,7 +42,14 @@ impl Start {
             }
         };
         let thread = thread::Builder::new().name("marline-exec".into());
-        thread.spawn(run).expect("a thread can be started");
+        if let Err(error) = thread.spawn(run)
+            && let Some(node) = self.node.upgrade()
+        {
+            let words = format!("no thread could be started for an executor: {error}");
+            let error = Error::unavailable(Ran::No, words);
+            let event = Event::ExecutorDied { executor: self.executor, error };
+            node.executor_said(self.worker, event);
+        }
     }
 }
 
@@ -55,8 +69,9 @@ impl Handle {
     ) -> (Handle, Start) {
         let (commands, inbox) = unbounded();
         let running = Running::default();
+        let ears = node.clone();
         let tell = move |said| {
-            if let Some(node) = node.upgrade() {
+            if let Some(node) = ears.upgrade() {
                 node.executor_said(worker, event(executor, said));
             }
         };
@@ -66,7 +81,8 @@ impl Handle {
                 runner.handle(command);
             }
         };
-        (Handle { commands, running }, Start(Box::new(run)))
+        let start = Start { job: Box::new(run), node, worker, executor };
+        (Handle { commands, running }, start)
     }
 
     pub fn send(&self, command: Command) {

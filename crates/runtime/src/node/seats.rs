@@ -228,14 +228,20 @@ impl State {
                 }
             }
             worker::Effect::Stopped(session) => {
-                if seat.drained {
-                    for waiter in seat.leaving.drain(..) {
-                        self.outside.push(Outside::Left(waiter));
-                    }
-                }
                 self.session_stopped(session);
+                self.tell_if_left(index);
             }
-            worker::Effect::Drained => seat.drained = true,
+            worker::Effect::Drained => {
+                seat.drained = true;
+                self.tell_if_left(index);
+            }
+        }
+    }
+
+    fn tell_if_left(&mut self, index: usize) {
+        let seat = &mut self.workers[index];
+        if seat.has_left() {
+            self.outside.extend(seat.leaving.drain(..).map(Outside::Left));
         }
     }
 

@@ -10,6 +10,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed={root}");
     let kept = PathBuf::from(std::env::var("OUT_DIR")?).join("marline.bin");
     std::fs::write(kept, descriptors.encode_to_vec())?;
-    tonic_prost_build::configure().bytes(".").compile_fds(descriptors)?;
+    // Frames are moved about a lot, and most carry far less than the largest message.
+    tonic_prost_build::configure()
+        .bytes(".")
+        .boxed(".marline.v1.Data.message")
+        .compile_fds(descriptors)?;
     Ok(())
 }

@@ -33,9 +33,11 @@ fn encode_packet(packet: Packet<Message>) -> Kind {
         Packet::Hello { from, knows, seen } => {
             Kind::Hello(v1::Hello { from: from.0, knows: knows.map(|knows| knows.0), seen })
         }
-        Packet::Data { sequence, seen, message } => {
-            Kind::Data(v1::Data { sequence, seen, message: Some(message::encode(message)) })
-        }
+        Packet::Data { sequence, seen, message } => Kind::Data(v1::Data {
+            sequence,
+            seen,
+            message: Some(Box::new(message::encode(message))),
+        }),
         Packet::Seen(seen) => Kind::Seen(v1::Seen { seen }),
     }
 }
@@ -85,6 +87,6 @@ fn attach(wire: v1::Attach) -> Result<Frame, Error> {
 fn data(wire: v1::Data, direction: Direction) -> Result<Frame, Error> {
     let message = present(wire.message, "Data.message")?;
     let message =
-        message::decode(message, direction).map_err(|error| within("Data.message", error))?;
+        message::decode(*message, direction).map_err(|error| within("Data.message", error))?;
     Ok(Frame::Packet(Packet::Data { sequence: wire.sequence, seen: wire.seen, message }))
 }

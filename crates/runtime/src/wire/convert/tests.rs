@@ -31,7 +31,13 @@ fn travels(frame: Frame, direction: Direction) -> Result<Frame, Error> {
 /// A message as it travels in a frame.
 fn carried(kind: Option<Kind>) -> v1::Frame {
     let message = Some(v1::Message { kind });
-    v1::Frame { kind: Some(v1::frame::Kind::Data(v1::Data { sequence: 1, seen: 0, message })) }
+    v1::Frame {
+        kind: Some(v1::frame::Kind::Data(v1::Data {
+            sequence: 1,
+            seen: 0,
+            message: message.map(Box::new),
+        })),
+    }
 }
 
 #[track_caller]

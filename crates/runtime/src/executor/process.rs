@@ -37,6 +37,10 @@ use tokio::sync::Notify;
 
 /// How long an executor may take until it says that it is up.
 const START_PATIENCE: Duration = Duration::from_secs(60);
+/// How much of what it prints is read at a time.
+const PRINT_BYTES: usize = 64 << 10;
+/// The most that it can have printed without being listened to: what a pipe has room for at most.
+const MAX_PIPE_BYTES: usize = 1 << 20;
 
 /// What the executors of one worker have in common.
 pub(crate) struct Launch {
@@ -338,15 +342,19 @@ impl Prints {
         }
     }
 
-    /// Reads as far as it has come.
-    fn read(&mut self, mut printed: impl FnMut(Stream, &[u8])) {
+    /// Reads as far as it has come, and about `most` of each: others print for ever.
+    fn read(&mut self, most: usize, mut printed: impl FnMut(Stream, &[u8])) {
         let mut buffer = [0; 16 << 10];
         let pipes = [(Stream::Out, &self.stdout), (Stream::Err, &self.stderr)];
         for ((stream, pipe), open) in pipes.into_iter().zip(&mut self.open) {
-            while *open {
+            let mut left = most;
+            while *open && left > 0 {
                 match pipe.try_read(&mut buffer) {
                     Ok(0) => *open = false,
-                    Ok(count) => printed(stream, &buffer[..count]),
+                    Ok(count) => {
+                        left = left.saturating_sub(count);
+                        printed(stream, &buffer[..count]);
+                    }
                     Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                     Err(_) => *open = false,
                 }
@@ -361,7 +369,7 @@ impl Ears<'_> {
         loop {
             tokio::select! {
                 biased;
-                () = self.prints.readable() => self.hear_prints(),
+                () = self.printed() => self.hear_prints(PRINT_BYTES),
                 readable = self.minder.shared.socket.readable() => {
                     if readable.is_err() || !self.hear() {
                         return;
@@ -371,10 +379,18 @@ impl Ears<'_> {
         }
     }
 
+    /// Over when it has printed something, and whoever follows its log has kept up.
+    async fn printed(&self) {
+        if let Some(source) = self.minder.shared.source() {
+            self.minder.launch.logs.room(source).await;
+        }
+        self.prints.readable().await;
+    }
+
     /// What it said or printed before it died.
     fn hear_the_rest(&mut self) {
         self.hear();
-        self.hear_prints();
+        self.hear_prints(MAX_PIPE_BYTES);
     }
 
     /// Reads what it says, as far as it has come. Says whether there may be more.
@@ -400,10 +416,10 @@ impl Ears<'_> {
     }
 
     /// Reads what it prints, as far as it has come.
-    fn hear_prints(&mut self) {
+    fn hear_prints(&mut self, most: usize) {
         let launch = &self.minder.launch;
         let source = self.minder.shared.source();
-        self.prints.read(|stream, bytes| {
+        self.prints.read(most, |stream, bytes| {
             if let Some(source) = source {
                 launch.logs.push(source, stream, bytes);
             }
@@ -427,7 +443,7 @@ impl Ears<'_> {
                     End::Cancelled => Err(Error::cancelled("it stopped as asked")),
                 };
                 // What it printed before it ended is its own.
-                self.hear_prints();
+                self.hear_prints(MAX_PIPE_BYTES);
                 let end = CallEnd { outcome, kept };
                 match self.minder.shared.source() {
                     Some(Source::Actor(_)) => {
@@ -440,7 +456,7 @@ impl Ears<'_> {
             }
             FromWorker::ActorReady { .. } => Event::Constructed { executor, result: Ok(()) },
             FromWorker::ActorFailed { error, .. } => {
-                self.hear_prints();
+                self.hear_prints(MAX_PIPE_BYTES);
                 Event::Constructed { executor, result: Err(error) }
             }
             FromWorker::Blocked { .. } => Event::Blocked { executor },

@@ -13,7 +13,7 @@ use crate::clock::Clock;
 use marline_core::time::Time;
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -66,9 +66,16 @@ impl Lifeline {
     }
 }
 
+impl Lifeline {
+    /// Takes the file away: every executor is seen to be dead.
+    pub fn remove(&self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
 impl Drop for Lifeline {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.path);
+        self.remove();
     }
 }
 
@@ -119,17 +126,22 @@ pub fn folder() -> io::Result<PathBuf> {
         _ => std::env::temp_dir().join(format!("marline-{user}")),
     };
     DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
-    let owner = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(&folder)?);
-    if owner != user {
+    // Not what a link points to: in a folder that everybody can write to, others can make links.
+    let found = std::fs::symlink_metadata(&folder)?;
+    if !found.is_dir() || found.uid() != user {
         return Err(io::Error::new(
             io::ErrorKind::PermissionDenied,
             format!("{} belongs to another user: set XDG_RUNTIME_DIR", folder.display()),
         ));
     }
+    if found.mode() & 0o077 != 0 {
+        std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o700))?;
+    }
     Ok(folder)
 }
 
-fn sweep(folder: &Path) {
+/// Takes away what workers left in this folder that were killed.
+pub fn sweep(folder: &Path) {
     let Ok(entries) = std::fs::read_dir(folder) else { return };
     for entry in entries.flatten() {
         if entry.path().extension().is_some_and(|extension| extension == EXTENSION) {

@@ -10,7 +10,7 @@ use marline_runtime::control::{ActorState, ActorStatus, DeathCause};
 use serde_json::{Value, json};
 use std::process::ExitCode;
 
-pub fn run(settings: &Settings, limit: &Limit, printer: &Printer) -> Done {
+pub fn run(settings: &Settings, limit: &Limit, printer: Printer) -> Done {
     let (actors, more) = settings.control()?.actors(limit.limit)?;
     let json = json!({ "actors": actors.iter().map(as_json).collect::<Vec<_>>(), "more": more });
     printer.answer(&json, || {
@@ -49,7 +49,7 @@ fn row(actor: &ActorStatus) -> Vec<String> {
     let why = match cause_name(actor.cause) {
         Some(cause) => cause.to_owned(),
         None if actor.waits_for.is_empty() => String::new(),
-        None => format!("waits for {}", actor.waits_for),
+        None => format!("waits: {}", actor.waits_for),
     };
     vec![
         actor.actor_id.clone(),

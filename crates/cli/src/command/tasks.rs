@@ -10,7 +10,7 @@ use marline_runtime::control::{TaskState, TaskStatus};
 use serde_json::{Value, json};
 use std::process::ExitCode;
 
-pub fn run(settings: &Settings, asked: &Tasks, printer: &Printer) -> Done {
+pub fn run(settings: &Settings, asked: &Tasks, printer: Printer) -> Done {
     let states: Vec<TaskState> = asked.states.iter().copied().map(wire_state).collect();
     let (tasks, more) = settings.control()?.tasks(asked.limit.limit, &states)?;
     let json = json!({ "tasks": tasks.iter().map(as_json).collect::<Vec<_>>(), "more": more });
@@ -54,7 +54,7 @@ fn row(task: &TaskStatus) -> Vec<String> {
     let why = match &task.error {
         Some(error) => error.message.lines().next().unwrap_or_default().to_owned(),
         None if task.waits_for.is_empty() => String::new(),
-        None => format!("waits for {}", task.waits_for),
+        None => format!("waits: {}", task.waits_for),
     };
     vec![
         task.task_id.clone(),

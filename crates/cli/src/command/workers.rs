@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-pub fn run(settings: &Settings, limit: &Limit, printer: &Printer) -> Done {
+pub fn run(settings: &Settings, limit: &Limit, printer: Printer) -> Done {
     let (workers, more) = settings.control()?.workers(limit.limit)?;
     let json = json!({ "workers": workers.iter().map(as_json).collect::<Vec<_>>(), "more": more });
     printer.answer(&json, || {

@@ -235,6 +235,10 @@ pub struct Worker {
 
 #[derive(Arguments, Debug)]
 pub struct Run {
+    /// What it is called in `marline tasks`; the program's name, unless said otherwise
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+
     /// Logical CPUs that it takes
     #[arg(long, default_value_t = 1.0, value_name = "COUNT")]
     pub cpus: f64,

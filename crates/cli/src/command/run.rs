@@ -82,6 +82,7 @@ fn line(asked: &Run) -> Result<CommandLine, Failure> {
     let mut line = CommandLine {
         argv: asked.command.clone(),
         cwd: asked.cwd.clone(),
+        name: asked.name.clone(),
         ..CommandLine::default()
     };
     for variable in &asked.variables {

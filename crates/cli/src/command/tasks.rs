@@ -1,7 +1,7 @@
 //! `marline tasks`: those that have not ended, then those that have.
 
 use super::Done;
-use super::workers::{more_text, now};
+use super::workers::{known, more_text, now};
 use crate::args::{State, Tasks};
 use crate::config::Settings;
 use crate::printer::{Printer, table};
@@ -71,14 +71,14 @@ fn as_json(task: &TaskStatus) -> Value {
     json!({
         "id": task.task_id,
         "name": task.name,
-        "actor_id": task.actor_id,
+        "actor_id": known(&task.actor_id),
         "state": state_name(task.state),
-        "worker_id": task.worker_id,
+        "worker_id": known(&task.worker_id),
         "attempts": task.attempts,
         "created_at": task.created_at,
         "started_at": task.started_at,
         "finished_at": task.finished_at,
         "error": task.error.as_ref().map(|error| &error.message),
-        "waits_for": task.waits_for,
+        "waits_for": known(&task.waits_for),
     })
 }

@@ -44,13 +44,15 @@ fn everything_is_listed_for_people_and_for_programs() {
     assert_eq!(home.json(&["actors"]), json!({ "actors": [], "more": false }));
     assert_eq!(home.marline(&["actors"]).succeeded().out(), "no actors\n");
     home.marline(&["run", "--", "true"]).succeeded();
-    home.marline(&["run", "--", "sh", "-c", "exit 9"]);
+    home.marline(&["run", "--name", "nightly", "--", "sh", "-c", "exit 9"]);
     let workers = home.json(&["workers"]);
     let worker = &workers["workers"][0];
     assert_eq!((&worker["pid"], &worker["state"]), (&json!(up.pid()), &json!("healthy")));
     assert_eq!(worker["total"]["custom"], json!({ "licence": 3.0 }));
     let tasks = home.json(&["tasks", "--limit", "1"]);
     assert_eq!((&tasks["more"], &tasks["tasks"][0]["state"]), (&json!(true), &json!("failed")));
+    assert_eq!(tasks["tasks"][0]["name"], "command:nightly");
+    assert_eq!(tasks["tasks"][0]["waits_for"], json!(null));
     let finished = home.json(&["tasks", "--state", "finished"]);
     assert_eq!(finished["tasks"][0]["name"], "command:true");
     let table = home.marline(&["tasks"]).succeeded();

@@ -42,6 +42,9 @@ pub struct CommandLine {
     /// What it reads; nothing if there is none.
     #[serde(default, with = "serde_bytes")]
     pub stdin: Option<Vec<u8>>,
+    /// What it is called where it is listed; the program's name if there is none.
+    #[serde(skip)]
+    pub name: Option<String>,
 }
 
 /// How a command ended.
@@ -65,10 +68,11 @@ pub struct CommandEnd {
 }
 
 impl CommandLine {
-    /// The name of the function that runs it: the program's, without its folder.
+    /// The name of the function that runs it: its own, or the program's, without its folder.
     pub fn function(&self) -> String {
         let program = self.argv.first().map_or("", String::as_str);
-        let name = program.rsplit('/').next().unwrap_or_default();
+        let program = program.rsplit('/').next().unwrap_or_default();
+        let name = self.name.as_deref().unwrap_or(program);
         let name: String = name.chars().take(64).collect();
         format!("{COMMAND_SCHEME}:{name}")
     }

@@ -11,42 +11,113 @@ use std::path::PathBuf;
 #[command(name = "marline", version, max_term_width = 100, after_help = AFTER_HELP)]
 pub struct Args {
     /// The controller to speak to: HOST:PORT or unix:/path. Without it, the cluster that runs here.
-    #[arg(long, global = true, env = "MARLINE_ADDRESS", value_name = "ADDRESS")]
+    #[arg(long, global = true, env = "MARLINE_ADDRESS", value_name = "ADDRESS", help_heading = CLUSTER)]
     pub address: Option<String>,
 
     /// The file with the cluster's token, readable by you alone.
-    #[arg(long, global = true, env = "MARLINE_TOKEN_FILE", value_name = "FILE")]
+    #[arg(long, global = true, env = "MARLINE_TOKEN_FILE", value_name = "FILE", help_heading = CLUSTER)]
     pub token_file: Option<PathBuf>,
 
-    /// A file with settings (address, token_file): TOML.
-    #[arg(long, global = true, env = "MARLINE_CONFIG", value_name = "FILE")]
+    /// A file with settings, instead of ~/.config/marline/config.toml.
+    #[arg(long, global = true, env = "MARLINE_CONFIG", value_name = "FILE", help_heading = CLUSTER)]
     pub config: Option<PathBuf>,
 
     /// Answers as JSON, for programs.
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = CLUSTER)]
     pub json: bool,
 
     #[command(subcommand)]
     pub command: Command,
 }
 
+const CLUSTER: &str = "Which cluster, and how it answers";
+
 const AFTER_HELP: &str = "\
+The first five minutes:
+  marline up                               a cluster in this terminal; in another one:
+  marline run -- echo hello                run a command on it
+  marline status                           what there is, and why anything waits
+  marline run --detach -- sleep 60         run something that nobody waits for
+  marline tasks                            see it run
+  marline help run                         what else a command can be given
+
 Settings come from flags, then from the environment, then from the configuration file
 (~/.config/marline/config.toml), then from the cluster that runs on this machine.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no cluster could be reached, 4 no such thing,
-5 not allowed. `run` ends as its command does (128 + N if signal N ended it), and with 125 if the
-command could not be run. 130: interrupted.";
+5 not allowed, 130 interrupted. `run` ends as its command does (128 + N if signal N ended it), with
+124 if it took longer than its --timeout, with 125 if it could not be run.";
+
+const UP_HELP: &str = "\
+Examples:
+  marline up                               on 127.0.0.1:7420, with every CPU there is
+  marline up --listen 127.0.0.1:0          on any free port
+  marline up --listen 0.0.0.0:7420         also for other machines; they need the token file
+  marline up --cpus 4 --resource licence=2
+
+Ctrl-C has it finish what runs, for as long as --grace says, and end; a second one ends it at once.";
+
+const CONTROLLER_HELP: &str = "\
+Examples:
+  marline controller --listen 0.0.0.0:7420 --token-file cluster.token
+  marline worker --address HOST:7420 --token-file cluster.token      on each other machine
+
+The token file is made if it is not there.";
+
+const WORKER_HELP: &str = "\
+Examples:
+  marline worker                           joins the cluster that runs on this machine
+  marline worker --address 10.0.0.5:7420 --token-file cluster.token --listen 0.0.0.0:0
+
+With --listen 0.0.0.0:0 clients on other machines can read logs and call actors here. Ctrl-C, SIGTERM
+or `marline drain` have it finish what runs and leave; a second signal ends it at once.";
+
+const RUN_HELP: &str = "\
+Examples:
+  marline run -- make -j4                  prints what it prints, ends as it does
+  marline run --cpus 4 --memory 2GiB --timeout 10m -- ./train
+  marline run --cwd \"$PWD\" --env MODE=fast -- ./here
+  sort names.txt | marline run --stdin -- uniq -c
+  marline run --detach -- ./long           says an id, for `marline logs` and `marline cancel`
+
+Ctrl-C asks the command to stop (SIGTERM), and kills it and all that it started if it does not within
+five seconds; a second Ctrl-C kills it at once. If this process dies, the command is stopped too.";
+
+const DRAIN_HELP: &str = "\
+Examples:
+  marline workers                          says which there are
+  marline drain 01a1e0b7-2475-7430-bfcc-b95c3f68cfa3 --grace 5m";
+
+const CANCEL_HELP: &str = "\
+Examples:
+  marline tasks --state running            says which there are
+  marline cancel 01a1e0b7-2734-77fe-a04b-8f2aff3d2e76";
+
+const LOGS_HELP: &str = "\
+Examples:
+  marline logs -f 01a1e0b7-2734-77fe-a04b-8f2aff3d2e76 2>/dev/null
+
+What was printed to standard error goes to standard error. A worker keeps the latest MiB of each log.";
+
+const COMPLETIONS_HELP: &str = "\
+Examples:
+  source <(marline completions bash)                                            in ~/.bashrc
+  source <(marline completions zsh)                                             in ~/.zshrc
+  marline completions fish > ~/.config/fish/completions/marline.fish            once";
 
 #[derive(Subcommand, Debug)]
 pub enum Command {
     /// A whole cluster in one process: a controller and a worker. The place to start
+    #[command(after_help = UP_HELP)]
     Up(Up),
     /// A controller alone, for workers elsewhere to join
+    #[command(after_help = CONTROLLER_HELP)]
     Controller(Controller),
     /// A worker that joins a controller and runs commands
+    #[command(after_help = WORKER_HELP)]
     Worker(Worker),
     /// Runs a command on the cluster, and ends as it does
+    #[command(after_help = RUN_HELP)]
     Run(Run),
     /// The cluster as a whole, and why anything waits
     Status,
@@ -57,12 +128,16 @@ pub enum Command {
     /// Workers, and what is free there
     Workers(Limit),
     /// Has a worker finish what it has, and leave
+    #[command(after_help = DRAIN_HELP)]
     Drain(Drain),
     /// Stops tasks
+    #[command(after_help = CANCEL_HELP)]
     Cancel(Cancel),
     /// What a task or an actor printed
+    #[command(after_help = LOGS_HELP)]
     Logs(Logs),
     /// Completions for your shell: source what it prints
+    #[command(after_help = COMPLETIONS_HELP)]
     Completions {
         /// Which shell
         shell: clap_complete::Shell,
@@ -73,19 +148,24 @@ pub enum Command {
 #[derive(Arguments, Debug)]
 pub struct Listen {
     /// Where to listen: IP:PORT (0: any free port) or unix:/path
-    #[arg(long, default_value = "127.0.0.1:7420", value_name = "ADDRESS")]
+    #[arg(long, env = "MARLINE_LISTEN", default_value = "127.0.0.1:7420", value_name = "ADDRESS")]
     pub listen: String,
 
     /// A process that is not heard for this long is lost
-    #[arg(long, default_value = "30s", value_name = "TIME")]
+    #[arg(long, env = "MARLINE_LEASE", default_value = "30s", value_name = "TIME")]
     pub lease: Time,
 
     /// How long results are kept that no session holds
-    #[arg(long, default_value = "10m", value_name = "TIME")]
+    #[arg(long, env = "MARLINE_RESULT_TTL", default_value = "10m", value_name = "TIME")]
     pub result_ttl: Time,
 
     /// The most tasks that have not ended
-    #[arg(long, default_value_t = 1_000_000, value_name = "COUNT")]
+    #[arg(
+        long,
+        env = "MARLINE_MAX_PENDING_TASKS",
+        default_value_t = 1_000_000,
+        value_name = "COUNT"
+    )]
     pub max_pending_tasks: usize,
 }
 
@@ -93,15 +173,15 @@ pub struct Listen {
 #[derive(Arguments, Debug)]
 pub struct Offer {
     /// Logical CPUs; as many as this process may use, unless said otherwise
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, env = "MARLINE_CPUS", value_name = "COUNT")]
     pub cpus: Option<f64>,
 
     /// GPUs
-    #[arg(long, default_value_t = 0.0, value_name = "COUNT")]
+    #[arg(long, env = "MARLINE_GPUS", default_value_t = 0.0, value_name = "COUNT")]
     pub gpus: f64,
 
     /// Memory, as in 4GiB
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, env = "MARLINE_MEMORY", value_name = "BYTES")]
     pub memory: Option<Bytes>,
 
     /// Anything else: NAME=AMOUNT; may be repeated
@@ -113,11 +193,11 @@ pub struct Offer {
     pub preemptible: bool,
 
     /// The most memory that one executor may take, as in 2GiB
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, env = "MARLINE_EXECUTOR_MEMORY", value_name = "BYTES")]
     pub executor_memory: Option<Bytes>,
 
     /// How long work may run on when the process is asked to end
-    #[arg(long, default_value = "30s", value_name = "TIME")]
+    #[arg(long, env = "MARLINE_GRACE", default_value = "30s", value_name = "TIME")]
     pub grace: Time,
 
     /// What tasks print goes to their logs only
@@ -142,7 +222,12 @@ pub struct Controller {
 #[derive(Arguments, Debug)]
 pub struct Worker {
     /// Where to listen for direct calls: IP:PORT (0: any free port) or unix:/path
-    #[arg(long, default_value = "127.0.0.1:0", value_name = "ADDRESS")]
+    #[arg(
+        long,
+        env = "MARLINE_WORKER_LISTEN",
+        default_value = "127.0.0.1:0",
+        value_name = "ADDRESS"
+    )]
     pub listen: String,
     #[command(flatten)]
     pub offer: Offer,
@@ -150,6 +235,10 @@ pub struct Worker {
 
 #[derive(Arguments, Debug)]
 pub struct Run {
+    /// What it is called in `marline tasks`; the program's name, unless said otherwise
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+
     /// Logical CPUs that it takes
     #[arg(long, default_value_t = 1.0, value_name = "COUNT")]
     pub cpus: f64,

@@ -17,12 +17,13 @@ use crate::config::Settings;
 use crate::exit::Failure;
 use crate::printer::Printer;
 use clap::CommandFactory;
+use serde_json::json;
 use std::process::ExitCode;
 
 type Done = Result<ExitCode, Failure>;
 
 /// Does what was asked for.
-pub fn run(args: Args, printer: &Printer) -> Done {
+pub fn run(args: Args, printer: Printer) -> Done {
     let settings = || Settings::of(&args);
     match &args.command {
         Command::Up(up) => up::run(&args, up, printer),
@@ -37,12 +38,12 @@ pub fn run(args: Args, printer: &Printer) -> Done {
         Command::Cancel(cancel) => cancel::run(&settings()?, cancel, printer),
         Command::Logs(logs) => logs::run(&settings()?, logs, printer),
         Command::Completions { shell } => {
-            clap_complete::generate(
-                *shell,
-                &mut Args::command(),
-                "marline",
-                &mut std::io::stdout(),
-            );
+            let mut script = Vec::new();
+            clap_complete::generate(*shell, &mut Args::command(), "marline", &mut script);
+            let script = String::from_utf8_lossy(&script).into_owned();
+            printer.answer(&json!({ "shell": shell.to_string(), "script": script }), || {
+                script.clone()
+            });
             Ok(ExitCode::SUCCESS)
         }
     }

@@ -1,13 +1,214 @@
 //! What the settings are: flags, then the environment, then the configuration file, then the cluster
 //! that runs on this machine.
+//!
+//! The first three are one: what the file says becomes what `clap` takes where neither a flag nor the
+//! environment says otherwise. So the file can set whatever a flag can, and is checked in the same way.
 
 use crate::args::Args;
 use crate::exit::{Failure, UNREACHABLE};
-use crate::record::{self, read_token};
+use crate::record::{self, Clusters, read_token};
+use clap::parser::ValueSource;
+use clap::{Arg, ArgMatches, Command, CommandFactory, FromArgMatches, Id};
 use marline_runtime::control::Control;
-use serde::Deserialize;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use toml::{Table, Value};
+
+/// What names a cluster, at the top of the file. Everything else is in a table named after its command.
+const OF_CLUSTER: [&str; 2] = ["address", "token-file"];
+/// Commands whose flags the file can set.
+const TABLES: [&str; 4] = ["up", "controller", "worker", "run"];
+
+/// A file with settings.
+#[derive(Default)]
+struct File {
+    path: PathBuf,
+    table: Table,
+}
+
+impl File {
+    /// The one that is named, or the one in its usual place, if it is there.
+    fn read(typed: &[OsString]) -> Result<File, Failure> {
+        let named = named(typed).or_else(|| std::env::var_os("MARLINE_CONFIG"));
+        let named = named.filter(|path| !path.is_empty()).map(PathBuf::from);
+        let asked = named.is_some();
+        let Some(path) = named.or_else(usual_path) else { return Ok(File::default()) };
+        let text = match std::fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound && !asked => {
+                return Ok(File::default());
+            }
+            Err(error) => {
+                return Err(Failure::usage(format!("cannot read {}: {error}", path.display())));
+            }
+        };
+        let table = text.parse::<Table>().map_err(|error| {
+            Failure::usage(format!("{} makes no sense: {error}", path.display()))
+        })?;
+        Ok(File { path, table })
+    }
+
+    /// Has the command line take what the file says where nothing else is said.
+    fn apply(&self, mut command: Command) -> Result<Command, Failure> {
+        for (name, value) in &self.table {
+            command = match value {
+                Value::Table(table) if TABLES.contains(&name.as_str()) => {
+                    let mut of_command =
+                        command.find_subcommand(name).expect("each table is a command's").clone();
+                    for (key, value) in table {
+                        of_command = self.set(of_command, key, value, Some(name))?;
+                    }
+                    command.mut_subcommand(name, |_| of_command)
+                }
+                value => self.set(command, name, value, None)?,
+            };
+        }
+        Ok(command)
+    }
+
+    fn set(
+        &self,
+        command: Command,
+        key: &str,
+        value: &Value,
+        table: Option<&str>,
+    ) -> Result<Command, Failure> {
+        let long = key.replace('_', "-");
+        let settable = |arg: &&Arg| {
+            let name = arg.get_long().unwrap_or_default();
+            match table {
+                None => OF_CLUSTER.contains(&name),
+                Some(_) => !matches!(name, "" | "help" | "version" | "detach" | "stdin"),
+            }
+        };
+        let known = command.get_arguments().filter(settable);
+        let names =
+            known.filter_map(|arg| Some((arg.get_long()?.to_owned(), arg.get_id().clone())));
+        let known: Vec<(String, Id)> = names.collect();
+        let found = known.iter().find(|(name, _)| *name == long).map(|(_, id)| id.clone());
+        let Some(id) = found else {
+            let known: Vec<String> = known.iter().map(|(name, _)| name.replace('-', "_")).collect();
+            let (at, tables) = match table {
+                Some(table) => (format!(" in [{table}]"), String::new()),
+                None => (String::new(), format!(", and tables: {}", TABLES.join(", "))),
+            };
+            return Err(Failure::usage(format!(
+                "{}: {key:?}{at} is no setting: there are {}{tables}",
+                self.path.display(),
+                known.join(", ")
+            )));
+        };
+        let values = match value {
+            Value::Array(several) => several.iter().map(|value| self.text(key, value)).collect(),
+            one => self.text(key, one).map(|text| vec![text]),
+        };
+        let values: Vec<String> = values?;
+        Ok(command.mut_arg(id, |arg| arg.default_values(values)))
+    }
+
+    fn text(&self, key: &str, value: &Value) -> Result<String, Failure> {
+        match value {
+            // Where a path begins that does not say.
+            Value::String(text) if key == "token_file" => {
+                let folder = self.path.parent().unwrap_or(Path::new(""));
+                Ok(folder.join(text).to_string_lossy().into_owned())
+            }
+            Value::String(text) => Ok(text.clone()),
+            Value::Integer(number) => Ok(number.to_string()),
+            Value::Float(number) => Ok(number.to_string()),
+            Value::Boolean(yes) => Ok(yes.to_string()),
+            Value::Datetime(_) | Value::Array(_) | Value::Table(_) => Err(Failure::usage(format!(
+                "{}: {key} is neither text nor a number",
+                self.path.display()
+            ))),
+        }
+    }
+}
+
+/// The file that `--config` names, before the rest of the line is looked at.
+fn named(typed: &[OsString]) -> Option<OsString> {
+    let mut words = typed.iter().skip(1).take_while(|word| *word != "--");
+    while let Some(word) = words.next() {
+        if word == "--config" {
+            return words.next().cloned();
+        }
+        if let Some(path) = word.to_str().and_then(|word| word.strip_prefix("--config=")) {
+            return Some(path.into());
+        }
+    }
+    None
+}
+
+fn usual_path() -> Option<PathBuf> {
+    let folder = |name| std::env::var_os(name).filter(|folder| !folder.is_empty());
+    let home = || folder("HOME").map(|home| Path::new(&home).join(".config"));
+    let folder = folder("XDG_CONFIG_HOME").map(PathBuf::from).or_else(home)?;
+    Some(folder.join("marline/config.toml"))
+}
+
+/// Reads what was typed, the environment and the file. Nothing if help was asked for, and given.
+pub fn read(typed: &[OsString]) -> Result<Option<Args>, Failure> {
+    let mut file = Ok(File::default());
+    // Completions and help do not depend on it.
+    if !typed.iter().any(|word| word == "completions" || word == "help") {
+        file = File::read(typed);
+    }
+    let file = file?;
+    let mut command = file.apply(Args::command())?;
+    let parsed = command.try_get_matches_from_mut(typed);
+    let parsed = parsed.and_then(|matches| {
+        let args = Args::from_arg_matches(&matches)?;
+        Ok((args, matches))
+    });
+    match parsed {
+        Ok((mut args, matches)) => {
+            if matches!(
+                args.command,
+                crate::args::Command::Up(_) | crate::args::Command::Controller(_)
+            ) && source(&matches, "address") == Some(ValueSource::CommandLine)
+            {
+                return Err(Failure::usage(
+                    "--address names a cluster that runs; where this one is to be is said with --listen",
+                ));
+            }
+            // The file's token is for the file's cluster, and told to no other.
+            if file.table.contains_key("address")
+                && source(&matches, "address") != Some(ValueSource::DefaultValue)
+                && source(&matches, "token_file") == Some(ValueSource::DefaultValue)
+            {
+                args.token_file = None;
+            }
+            Ok(Some(args))
+        }
+        Err(error) if !error.use_stderr() => {
+            // Whoever does not read it has read enough.
+            let _ = error.print();
+            Ok(None)
+        }
+        Err(error) => {
+            let text = error.render().to_string();
+            let mut failure = Failure::usage(text.trim_start_matches("error: ").trim_end());
+            let mut styled = error.render().ansi().to_string();
+            if !file.table.is_empty() && error.kind() == clap::error::ErrorKind::ValueValidation {
+                let also = format!("\nSettings are also in {}.", file.path.display());
+                failure.message += &also;
+                styled += &also;
+            }
+            failure.styled = Some(styled);
+            Err(failure)
+        }
+    }
+}
+
+fn source(matches: &ArgMatches, id: &str) -> Option<ValueSource> {
+    matches.value_source(id)
+}
+
+/// Whether answers are to be JSON, said before the rest of the line is looked at.
+pub fn wants_json(typed: &[OsString]) -> bool {
+    typed.iter().take_while(|word| *word != "--").any(|word| word == OsStr::new("--json"))
+}
 
 /// The cluster to speak to.
 #[derive(Clone, Debug)]
@@ -16,64 +217,39 @@ pub struct Settings {
     pub token: Option<Arc<str>>,
 }
 
-#[derive(Deserialize, Default, Debug)]
-#[serde(deny_unknown_fields)]
-struct File {
-    address: Option<String>,
-    token_file: Option<PathBuf>,
-}
-
-fn file(args: &Args) -> Result<File, Failure> {
-    let (path, asked) = match &args.config {
-        Some(path) => (path.clone(), true),
-        None => match default_path() {
-            Some(path) => (path, false),
-            None => return Ok(File::default()),
-        },
-    };
-    let text = match std::fs::read_to_string(&path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound && !asked => {
-            return Ok(File::default());
-        }
-        Err(error) => {
-            return Err(Failure::usage(format!("cannot read {}: {error}", path.display())));
-        }
-    };
-    toml::from_str(&text)
-        .map_err(|error| Failure::usage(format!("{} makes no sense: {error}", path.display())))
-}
-
-fn default_path() -> Option<PathBuf> {
-    let home = || std::env::var_os("HOME").map(|home| Path::new(&home).join(".config"));
-    let folder = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from).or_else(home)?;
-    Some(folder.join("marline/config.toml"))
-}
-
 impl Settings {
     /// Which cluster is meant.
     pub fn of(args: &Args) -> Result<Settings, Failure> {
-        let file = file(args)?;
-        let token_file = args.token_file.clone().or(file.token_file);
-        if let Some(address) = args.address.clone().or(file.address) {
+        if let Some(address) = args.address.clone() {
             // A cluster that runs here is known with its token.
-            let known = record::running().unwrap_or_default().into_iter();
+            let known = record::look().unwrap_or_default().running.into_iter();
             let known = known.filter(|cluster| cluster.address == address);
+            let token_file = args.token_file.clone();
             let token_file = token_file.or(known.map(|cluster| cluster.token_file).next());
             let token = token_file.as_deref().map(read_token).transpose()?.map(Arc::from);
             return Ok(Settings { address, token });
         }
-        let clusters = record::running()?;
-        match clusters.as_slice() {
-            [] => Err(Failure {
-                code: UNREACHABLE,
-                kind: "Unavailable".into(),
-                message:
-                    "no cluster runs here: start one with `marline up`, or name one with --address"
-                        .into(),
-            }),
+        let Clusters { running, killed } = record::look()?;
+        match running.as_slice() {
+            [] => {
+                let what = killed.last().map_or(String::new(), |killed| {
+                    format!(
+                        " any more: the one at {} (process {}) was killed, and what it left is \
+                         taken away",
+                        killed.address, killed.pid
+                    )
+                });
+                Err(Failure::new(
+                    UNREACHABLE,
+                    "Unavailable",
+                    format!(
+                        "no cluster runs here{what}: start one with `marline up`, or name one with \
+                         --address"
+                    ),
+                ))
+            }
             [only] => {
-                let token = read_token(token_file.as_ref().unwrap_or(&only.token_file))?;
+                let token = read_token(args.token_file.as_ref().unwrap_or(&only.token_file))?;
                 Ok(Settings { address: only.address.clone(), token: Some(token.into()) })
             }
             several => {
@@ -96,9 +272,4 @@ impl Settings {
     pub fn control_at(&self, address: &str) -> Result<Control, Failure> {
         Ok(Control::at(address, self.token.clone())?)
     }
-}
-
-/// The file that a token is to be in, for a process that may make it.
-pub fn token_file(args: &Args) -> Result<Option<PathBuf>, Failure> {
-    Ok(args.token_file.clone().or(file(args)?.token_file))
 }

@@ -2,7 +2,6 @@
 
 use crate::printer::Printer;
 use marline_runtime::core::error::{Error, ErrorKind};
-use serde_json::json;
 use std::process::ExitCode;
 
 /// What could not be done failed.
@@ -15,10 +14,14 @@ pub const UNREACHABLE: u8 = 3;
 pub const NOT_FOUND: u8 = 4;
 /// It is not allowed.
 pub const DENIED: u8 = 5;
+/// A command took longer than its `--timeout`.
+pub const TOO_LONG: u8 = 124;
 /// A command could not be run.
 pub const NOT_RUN: u8 = 125;
 /// The user interrupted it.
 pub const INTERRUPTED: u8 = 130;
+/// Nobody reads what it prints any more.
+pub const UNREAD: u8 = 141;
 
 /// Why a command of this program failed.
 #[derive(Debug)]
@@ -26,25 +29,32 @@ pub struct Failure {
     pub code: u8,
     pub kind: String,
     pub message: String,
+    /// The message for a terminal, where that is another.
+    pub styled: Option<String>,
 }
 
 impl Failure {
+    pub fn new(code: u8, kind: &str, message: impl Into<String>) -> Failure {
+        Failure { code, kind: kind.into(), message: message.into(), styled: None }
+    }
+
     pub fn usage(message: impl Into<String>) -> Failure {
-        Failure { code: USAGE, kind: "Invalid".into(), message: message.into() }
+        Failure::new(USAGE, "Invalid", message)
     }
 
     pub fn failed(message: impl Into<String>) -> Failure {
-        Failure { code: FAILED, kind: "Failed".into(), message: message.into() }
+        Failure::new(FAILED, "Failed", message)
+    }
+
+    pub fn denied(message: impl Into<String>) -> Failure {
+        Failure::new(DENIED, "Denied", message)
     }
 
     /// Says so, and ends with its code.
-    pub fn report(self, printer: &Printer) -> ExitCode {
-        if printer.json {
-            eprintln!("{}", json!({ "error": { "kind": self.kind, "message": self.message } }));
-        } else {
-            eprintln!("marline: {}", self.message);
-        }
-        ExitCode::from(self.code)
+    pub fn report(self, printer: Printer) -> ExitCode {
+        let Failure { code, kind, message, styled } = self;
+        printer.failure(&kind, &message, styled.as_deref());
+        ExitCode::from(code)
     }
 }
 
@@ -71,8 +81,7 @@ impl From<Error> for Failure {
             | ErrorKind::Incompatible
             | ErrorKind::Internal => FAILED,
         };
-        let kind = format!("{:?}", error.kind());
-        Failure { code, kind, message: error.message().to_owned() }
+        Failure::new(code, &format!("{:?}", error.kind()), error.message())
     }
 }
 

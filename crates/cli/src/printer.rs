@@ -1,6 +1,6 @@
 //! All output: tables for people, JSON for programs, progress for those who watch.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
@@ -10,6 +10,7 @@ const QUIET_FOR: Duration = Duration::from_secs(1);
 const SAY_EVERY: Duration = Duration::from_secs(10);
 
 /// See the [module](self).
+#[derive(Clone, Copy)]
 pub struct Printer {
     pub json: bool,
 }
@@ -33,11 +34,32 @@ impl Printer {
         }
     }
 
+    /// Why something failed: the last that is said.
+    pub fn failure(&self, kind: &str, message: &str, styled: Option<&str>) {
+        let mut stderr = std::io::stderr();
+        let _ = match (self.json, styled) {
+            (true, _) => {
+                writeln!(stderr, "{}", json!({ "error": { "kind": kind, "message": message } }))
+            }
+            (false, Some(styled)) if has_colours() => writeln!(stderr, "{}", styled.trim_end()),
+            (false, Some(_) | None) => writeln!(stderr, "marline: {message}"),
+        };
+    }
+
     /// What takes long says how far it is.
     pub fn progress(&self) -> Progress {
-        let tty = std::io::stderr().is_terminal();
+        let tty = std::io::stderr().is_terminal() && !is_dumb();
         Progress { on: !self.json, tty, began: Instant::now(), said: None, shown: String::new() }
     }
+}
+
+fn is_dumb() -> bool {
+    std::env::var_os("TERM").is_none_or(|term| term == "dumb")
+}
+
+fn has_colours() -> bool {
+    let no_colour = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    std::io::stderr().is_terminal() && !is_dumb() && !no_colour
 }
 
 /// A table with as much room for each column as it needs.
@@ -69,6 +91,13 @@ pub struct Progress {
 }
 
 impl Progress {
+    /// Says it only to whoever watches.
+    pub fn show(&mut self, words: &str) {
+        if self.tty {
+            self.say(words);
+        }
+    }
+
     pub fn say(&mut self, words: &str) {
         if !self.on || self.began.elapsed() < QUIET_FOR || words == self.shown {
             return;

@@ -1,13 +1,24 @@
-//! Clusters that run on this machine for this user, so that `marline status` needs no arguments. One
-//! file for each, gone when the cluster ends; those of clusters that were killed are taken away when
-//! somebody looks.
+//! Clusters that run on this machine for this user, so that `marline status` needs no arguments. Each has
+//! a few files in the runtime folder, named after its process, and gone when it ends:
+//!
+//! - `PID.cluster` says where it is. Its process keeps it locked as long as it lives; it is locked before
+//!   it has its name, and made before the others.
+//! - `PID.token`, if the token was made for it.
+//! - `PID.sock`, where others of the same user can join without a port.
+//!
+//! What is left of a cluster whose process was killed is taken away when somebody looks.
 
 use crate::exit::Failure;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::{Read, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+
+const CLUSTER: &str = "cluster";
+const DRAFT: &str = "draft";
+const TOKEN: &str = "token";
+const SOCKET: &str = "sock";
 
 /// What is written down of a running cluster.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -17,10 +28,9 @@ pub struct Cluster {
     pub pid: u32,
 }
 
-/// The record of this process's cluster. It goes with it, and the token that was made for it.
+/// The files of this process's cluster. They go with it.
 pub struct Record {
     file: PathBuf,
-    made_token: Option<PathBuf>,
     lock: fs::File,
 }
 
@@ -28,7 +38,6 @@ pub struct Record {
 pub struct Token {
     pub secret: String,
     pub file: PathBuf,
-    made: bool,
 }
 
 fn folder() -> Result<PathBuf, Failure> {
@@ -37,26 +46,81 @@ fn folder() -> Result<PathBuf, Failure> {
     })
 }
 
-impl Token {
-    /// The one in this file, or a new one.
-    pub fn of(file: Option<&Path>) -> Result<Token, Failure> {
+fn cannot_write(file: &Path) -> impl Fn(std::io::Error) -> Failure {
+    move |error| Failure::failed(format!("cannot write {}: {error}", file.display()))
+}
+
+fn take_away(file: &Path) {
+    for extension in [CLUSTER, DRAFT, TOKEN, SOCKET] {
+        let _ = fs::remove_file(file.with_extension(extension));
+    }
+}
+
+impl Record {
+    /// Begins one: others see that this process lives, and nothing else yet.
+    pub fn begin() -> Result<Record, Failure> {
+        look()?; // What an earlier process with the same id left is taken away.
+        let (folder, pid) = (folder()?, std::process::id());
+        // A process of another container that shares the folder may have the same id.
+        let mut names = (1..).map(|n| if n == 1 { pid.to_string() } else { format!("{pid}-{n}") });
+        let file = names
+            .find_map(|name| {
+                let file = folder.join(format!("{name}.{CLUSTER}"));
+                (!file.exists()).then_some(file)
+            })
+            .expect("some name is free");
+        let draft = file.with_extension(DRAFT);
+        let cannot = cannot_write(&draft);
+        loop {
+            let mut options = fs::OpenOptions::new();
+            let lock =
+                options.write(true).create(true).mode(0o600).open(&draft).map_err(&cannot)?;
+            lock.lock().map_err(&cannot)?;
+            // Somebody may have looked before it was locked, and taken it for one that was left.
+            let named = fs::metadata(&draft).map(|file| file.ino()).ok();
+            if named == Some(lock.metadata().map_err(&cannot)?.ino()) {
+                return Ok(Record { file, lock });
+            }
+        }
+    }
+
+    /// Where others of the same user can join.
+    pub fn socket(&self) -> PathBuf {
+        self.file.with_extension(SOCKET)
+    }
+
+    /// The token in this file, or a new one, in this file if it is named.
+    pub fn token(&self, file: Option<&Path>) -> Result<Token, Failure> {
         if let Some(file) = file
             && file.exists()
         {
-            return Ok(Token { secret: read_token(file)?, file: file.into(), made: false });
+            return Ok(Token { secret: read_token(file)?, file: file.into() });
         }
         let mut bytes = [0; 32];
         fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
         let secret: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        let own = folder()?.join(format!("{}.token", std::process::id()));
-        let kept = file.is_some();
-        let file = file.map_or(own, Path::to_owned);
-        let _ = fs::remove_file(&file);
+        let file = file.map_or_else(|| self.file.with_extension(TOKEN), Path::to_owned);
         let mut options = fs::OpenOptions::new();
         let made = options.write(true).create_new(true).mode(0o600).open(&file);
-        let cannot = |error| Failure::failed(format!("cannot write {}: {error}", file.display()));
-        writeln!(made.map_err(cannot)?, "{secret}")?;
-        Ok(Token { secret, file, made: !kept })
+        let written = made.and_then(|mut made| writeln!(made, "{secret}"));
+        written.map_err(cannot_write(&file))?;
+        Ok(Token { secret, file })
+    }
+
+    /// Writes down where this process's cluster is.
+    pub fn publish(&mut self, address: &str, token: &Token) -> Result<(), Failure> {
+        let token_file = std::path::absolute(&token.file)?;
+        let cluster = Cluster { address: address.into(), token_file, pid: std::process::id() };
+        let text = serde_json::to_string(&cluster).expect("it can be written");
+        let written = self.lock.write_all(text.as_bytes());
+        let named = written.and_then(|()| fs::rename(self.file.with_extension(DRAFT), &self.file));
+        named.map_err(cannot_write(&self.file))
+    }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        take_away(&self.file);
     }
 }
 
@@ -67,7 +131,7 @@ pub fn read_token(file: &Path) -> Result<String, Failure> {
     };
     let mode = fs::metadata(file).map_err(cannot)?.permissions().mode();
     if mode & 0o077 != 0 {
-        return Err(Failure::failed(format!(
+        return Err(Failure::denied(format!(
             "others can read the token file {0}: type `chmod 600 {0}`",
             file.display()
         )));
@@ -79,51 +143,38 @@ pub fn read_token(file: &Path) -> Result<String, Failure> {
     Ok(secret)
 }
 
-impl Record {
-    /// Writes down that this process's cluster runs.
-    pub fn write(address: &str, token: &Token) -> Result<Record, Failure> {
-        let pid = std::process::id();
-        let file = folder()?.join(format!("{pid}.cluster"));
-        let cluster = Cluster { address: address.into(), token_file: token.file.clone(), pid };
-        let draft = file.with_extension("cluster-draft");
-        let mut lock = fs::File::create(&draft)?;
-        lock.lock()?;
-        lock.write_all(serde_json::to_string(&cluster).expect("it can be written").as_bytes())?;
-        fs::rename(&draft, &file)?;
-        Ok(Record { file, made_token: token.made.then(|| token.file.clone()), lock })
-    }
+/// The clusters of this user on this machine.
+#[derive(Default, Debug)]
+pub struct Clusters {
+    pub running: Vec<Cluster>,
+    /// They did not end in good order; what they left was taken away just now.
+    pub killed: Vec<Cluster>,
 }
 
-impl Drop for Record {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.file);
-        if let Some(token) = &self.made_token {
-            let _ = fs::remove_file(token);
-        }
-        let _ = self.lock.unlock();
-    }
-}
-
-/// The clusters that run here. What is left of others is taken away.
-pub fn running() -> Result<Vec<Cluster>, Failure> {
-    let mut clusters = Vec::new();
-    for entry in fs::read_dir(folder()?)?.flatten() {
+/// Looks who is here. What is left of others is taken away.
+pub fn look() -> Result<Clusters, Failure> {
+    let folder = folder()?;
+    let mut clusters = Clusters::default();
+    for entry in fs::read_dir(&folder)?.flatten() {
         let path = entry.path();
-        if path.extension().is_none_or(|extension| extension != "cluster") {
+        let extension = path.extension().and_then(|extension| extension.to_str());
+        if !matches!(extension, Some(CLUSTER | DRAFT)) {
             continue;
         }
-        let Ok(file) = fs::File::open(&path) else { continue };
-        let cluster = fs::read_to_string(&path).ok();
-        let cluster = cluster.and_then(|text| serde_json::from_str::<Cluster>(&text).ok());
-        // Its process keeps it locked as long as it lives.
-        if file.try_lock().is_ok() {
-            let _ = fs::remove_file(&path);
-            let made = path.with_extension("token");
-            let _ = fs::remove_file(made);
+        let Ok(mut file) = fs::File::open(&path) else { continue };
+        // Shared, so that two who look at the same time do not take each other for its process.
+        let lives = file.try_lock_shared().is_err();
+        let mut text = String::new();
+        let cluster = file.read_to_string(&mut text).ok();
+        let cluster = cluster.and_then(|_| serde_json::from_str::<Cluster>(&text).ok());
+        if lives {
+            clusters.running.extend(cluster.filter(|_| extension == Some(CLUSTER)));
         } else {
-            clusters.extend(cluster);
+            take_away(&path);
+            clusters.killed.extend(cluster);
         }
     }
-    clusters.sort_by(|a, b| a.address.cmp(&b.address));
+    marline_runtime::sweep_runtime_folder(&folder);
+    clusters.running.sort_by(|a, b| a.address.cmp(&b.address));
     Ok(clusters)
 }

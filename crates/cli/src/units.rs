@@ -78,6 +78,12 @@ fn split(text: &str) -> Result<(f64, &str), String> {
     Ok((number, text[end..].trim()))
 }
 
+/// So many of something: `1 task`, `2 tasks`.
+pub fn count(number: u64, what: &str) -> String {
+    let s = if number == 1 { "" } else { "s" };
+    format!("{number} {what}{s}")
+}
+
 /// How long ago something was, roughly.
 pub fn ago(milliseconds: i64) -> String {
     let seconds = milliseconds / 1000;

@@ -79,6 +79,9 @@ impl Control {
                 if is_transports_own(&status) {
                     return no_answer(address, &status);
                 }
+                if is_not_ours(&status) {
+                    return stranger(address);
+                }
                 from_status(status)
             }),
             Ok(Err(_)) | Err(_) => {
@@ -195,6 +198,18 @@ impl Control {
 
 fn is_transports_own(status: &tonic::Status) -> bool {
     status.details().is_empty() && status.code() == tonic::Code::Unavailable
+}
+
+/// Whoever answered does not speak gRPC.
+fn is_not_ours(status: &tonic::Status) -> bool {
+    status.details().is_empty() && status.message().contains("grpc-status header missing")
+}
+
+fn stranger(address: &str) -> Error {
+    Error::unavailable(
+        Ran::No,
+        format!("what answers at {address} is no part of a cluster: check the address"),
+    )
 }
 
 fn no_answer(address: &str, status: &tonic::Status) -> Error {

@@ -25,7 +25,7 @@ pub use client::{Client, Pending};
 pub use cluster::Cluster;
 pub use executor::child::serve_if_executor;
 pub use executor::command::{CommandEnd, CommandLine};
-pub use executor::lifeline::folder as runtime_folder;
+pub use executor::lifeline::{folder as runtime_folder, sweep as sweep_runtime_folder};
 pub use executor::{Context, Instance, Invocation, Program, Reply, context};
 pub use marline_core as core;
 pub use process::{Controller, ExecutorOptions, Load, Worker, WorkerOptions, hostname};

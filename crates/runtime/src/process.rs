@@ -14,19 +14,57 @@ use marline_core::error::Error;
 use marline_core::resources::Resources;
 use marline_core::schedule::Provided;
 use marline_core::worker;
-use std::net::SocketAddr;
-use std::path::Path;
+use std::io::ErrorKind;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 /// How long joining may take before it is an error.
 pub const JOIN_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Listens at `host:port` or `unix:/path`; says where, with the port that was found for 0.
-fn serve(node: &Arc<Node>, at: &str, token: Token) -> Result<(Server, String), Error> {
+/// How long executors that were killed may take to be seen dead when the process ends.
+const END_PATIENCE: Duration = Duration::from_secs(5);
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+/// Where any other machine is, for the question which address this one has towards it: nothing is sent.
+const ELSEWHERE: &str = "192.0.2.1:9";
+
+/// A place where a node listens. A socket's file goes with it.
+struct Listening {
+    _server: Server,
+    socket: Option<PathBuf>,
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        if let Some(path) = &self.socket {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// Listens at `host:port` or `unix:/path`; says where, with the port that was found for 0, and for "on
+/// every address" with the one that this machine has `towards` others.
+fn serve(
+    node: &Arc<Node>,
+    at: &str,
+    token: Token,
+    towards: &str,
+) -> Result<(Listening, String), Error> {
     if let Some(path) = at.strip_prefix("unix:") {
-        let path = path.trim_start_matches("//");
-        return Ok((listen_unix(node, Path::new(path), token)?, format!("unix:{path}")));
+        let path = Path::new(path.trim_start_matches("//"));
+        take_away_if_dead(path);
+        let server = listen_unix(node, path, token)?;
+        // Only its user can connect, whatever the folder and the file mask are.
+        let private = std::fs::set_permissions(path, PermissionsExt::from_mode(0o600));
+        let listening = Listening { _server: server, socket: Some(path.into()) };
+        private.map_err(|error| {
+            Error::denied(format!("{} cannot be made private: {error}", path.display()))
+        })?;
+        return Ok((listening, format!("unix:{}", path.display())));
     }
     let address: SocketAddr = at.parse().map_err(|_| {
         Error::invalid(format!("{at:?} is no address to listen on: expected IP:PORT or unix:/path"))
@@ -37,17 +75,56 @@ fn serve(node: &Arc<Node>, at: &str, token: Token) -> Result<(Server, String), E
         )));
     }
     let (server, bound) = listen(node, address, token)?;
-    Ok((server, bound.to_string()))
+    Ok((Listening { _server: server, socket: None }, reachable(bound, towards).to_string()))
+}
+
+/// A socket that nobody listens on is left of a process that was killed.
+fn take_away_if_dead(path: &Path) {
+    let is_socket = path.symlink_metadata().is_ok_and(|file| file.file_type().is_socket());
+    let refused =
+        || UnixStream::connect(path).is_err_and(|e| e.kind() == ErrorKind::ConnectionRefused);
+    if is_socket && refused() {
+        let _ = std::fs::remove_file(path);
+    }
+}
+
+/// An address that others can use, for one that means every address of this machine.
+fn reachable(bound: SocketAddr, towards: &str) -> SocketAddr {
+    if !bound.ip().is_unspecified() {
+        return bound;
+    }
+    let own = |any: &str| {
+        let socket = UdpSocket::bind(any)?;
+        socket.connect(towards)?;
+        socket.local_addr()
+    };
+    match own("0.0.0.0:0").or_else(|_| own("[::]:0")) {
+        Ok(own) => SocketAddr::new(own.ip(), bound.port()),
+        Err(_) => bound,
+    }
+}
+
+/// Waits until executors that were told to end have ended, and takes their file away.
+fn see_off(launch: &Launch) {
+    let end = Instant::now() + END_PATIENCE;
+    while launch.alive.load(Ordering::Acquire) > 0 {
+        if Instant::now() > end {
+            return; // The file is locked as long as they live; whoever comes next takes it away.
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+    launch.lifeline.remove();
 }
 
 /// A controller that others join.
 pub struct Controller {
     node: Arc<Node>,
-    servers: Vec<Server>,
+    servers: Vec<Listening>,
     address: String,
     token: Token,
-    /// Workers in this process.
+    /// Workers in this process, and their executors.
     hosted: Vec<Seat>,
+    launches: Vec<Arc<Launch>>,
 }
 
 impl Controller {
@@ -55,13 +132,14 @@ impl Controller {
     pub fn start(at: &str, token: Token, config: controller::Config) -> Result<Controller, Error> {
         let node = Node::new();
         node.host_controller(config);
-        let (server, address) = serve(&node, at, token.clone())?;
-        Ok(Controller { node, servers: vec![server], address, token, hosted: Vec::new() })
+        let (server, address) = serve(&node, at, token.clone(), ELSEWHERE)?;
+        let (hosted, launches) = (Vec::new(), Vec::new());
+        Ok(Controller { node, servers: vec![server], address, token, hosted, launches })
     }
 
     /// Listens somewhere else too; says where.
     pub fn also_listen(&mut self, at: &str) -> Result<String, Error> {
-        let (server, address) = serve(&self.node, at, self.token.clone())?;
+        let (server, address) = serve(&self.node, at, self.token.clone(), ELSEWHERE)?;
         self.servers.push(server);
         Ok(address)
     }
@@ -71,6 +149,7 @@ impl Controller {
         options.resources.validate()?;
         let (info, executors, _) =
             options.prepare(&self.node, Some(self.address.as_str().into()))?;
+        self.launches.extend(launch_of(&executors));
         self.hosted.push(self.node.host_worker(executors, info, options.config));
         Ok(())
     }
@@ -78,9 +157,14 @@ impl Controller {
     /// Goes on until the process is asked to end (SIGTERM, SIGINT). Then workers in this process finish
     /// what they have, until `grace` is over. A second signal ends it at once.
     pub fn run(self, grace: Duration) -> Result<(), Error> {
+        self.run_with(grace, || {})
+    }
+
+    /// The same; calls `ready` when it can be asked to end.
+    pub fn run_with(self, grace: Duration, ready: impl FnOnce()) -> Result<(), Error> {
         // Nobody says that a controller has left: `never` is dropped with it.
         let (never, left) = marline_channel::oneshot();
-        let result = run_until_left(left, || match self.hosted.first() {
+        let result = run_until_left(ready, left, || match self.hosted.first() {
             Some(seat) => self.node.drain(*seat, grace),
             None => marline_channel::oneshot().1,
         });
@@ -122,6 +206,7 @@ impl Controller {
 impl Drop for Controller {
     fn drop(&mut self) {
         self.node.close();
+        self.launches.iter().for_each(|launch| see_off(launch));
     }
 }
 
@@ -242,7 +327,8 @@ impl ExecutorOptions {
 pub struct Worker {
     node: Arc<Node>,
     seat: Seat,
-    _server: Option<Server>,
+    launch: Option<Arc<Launch>>,
+    _server: Option<Listening>,
 }
 
 impl Worker {
@@ -251,12 +337,14 @@ impl Worker {
         let node = Node::new();
         let (server, address) = match &options.listen {
             Some(at) => {
-                let (server, address) = serve(&node, at, options.token.clone())?;
+                let towards = &options.controller;
+                let (server, address) = serve(&node, at, options.token.clone(), towards)?;
                 (Some(server), Some(address.into()))
             }
             None => (None, None),
         };
         let (info, executors, process) = options.prepare(&node, address)?;
+        let launch = launch_of(&executors);
         let seat = node.seat_worker(executors, options.config);
         let membership = Membership {
             seat,
@@ -266,7 +354,7 @@ impl Worker {
             token: options.token,
             process,
         };
-        let worker = Worker { node, seat, _server: server };
+        let worker = Worker { node, seat, launch, _server: server };
         dial::join(&worker.node, membership, JOIN_PATIENCE)?;
         Ok(worker)
     }
@@ -275,14 +363,27 @@ impl Worker {
     /// then it takes no new work, finishes what it has, moves what is left after `grace`, and leaves. A
     /// second signal ends it at once.
     pub fn run(self, grace: Duration) -> Result<(), Error> {
+        self.run_with(grace, || {})
+    }
+
+    /// The same; calls `ready` when it can be asked to end.
+    pub fn run_with(self, grace: Duration, ready: impl FnOnce()) -> Result<(), Error> {
         let left = self.node.left(self.seat);
-        run_until_left(left, || self.node.drain(self.seat, grace))
+        run_until_left(ready, left, || self.node.drain(self.seat, grace))
     }
 }
 
 impl Drop for Worker {
     fn drop(&mut self) {
         self.node.close();
+        self.launch.iter().for_each(|launch| see_off(launch));
+    }
+}
+
+fn launch_of(executors: &Executors) -> Option<Arc<Launch>> {
+    match executors {
+        Executors::Threads(_) => None,
+        Executors::Processes(launch) => Some(launch.clone()),
     }
 }
 

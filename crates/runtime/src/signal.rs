@@ -1,4 +1,5 @@
-//! Being asked to end (SIGTERM, SIGINT): the first signal is a request, the second an order.
+//! Being asked to end (SIGTERM, SIGINT, and SIGHUP unless it is ignored, as under `nohup`): the first
+//! signal is a request, the second an order.
 
 use crate::net::io;
 use marline_channel::oneshot;
@@ -9,6 +10,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    hang_up: Option<Signal>,
 }
 
 impl Signals {
@@ -17,15 +19,29 @@ impl Signals {
         let cannot = |error| Error::internal(format!("signals cannot be waited for: {error}"));
         let terminate = signal(SignalKind::terminate()).map_err(cannot)?;
         let interrupt = signal(SignalKind::interrupt()).map_err(cannot)?;
-        Ok(Signals { terminate, interrupt })
+        let hang_up = if ignores_hang_up() {
+            None
+        } else {
+            Some(signal(SignalKind::hangup()).map_err(cannot)?)
+        };
+        Ok(Signals { terminate, interrupt, hang_up })
     }
 
     async fn next(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
+            Some(()) = async { self.hang_up.as_mut()?.recv().await } => {}
         }
     }
+}
+
+/// Whether this process was started with SIGHUP ignored: it is to outlive its terminal.
+fn ignores_hang_up() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok());
+    ignored.is_some_and(|bits| bits & 1 != 0)
 }
 
 /// Calls this whenever the process is asked to end, instead of ending it.
@@ -40,12 +56,15 @@ pub fn on_signal(mut asked: impl FnMut() + Send + 'static) -> Result<(), Error> 
     Ok(())
 }
 
-/// Blocks until `left` says so. The first signal has `leave` begin; the second is not waited out.
+/// Blocks until `left` says so. The first signal has `leave` begin; the second is not waited out. From
+/// when `ready` is called, no signal is missed.
 pub(crate) fn run_until_left(
+    ready: impl FnOnce(),
     left: oneshot::Receiver<()>,
     leave: impl FnOnce() -> oneshot::Receiver<()>,
 ) -> Result<(), Error> {
     let mut signals = Signals::new()?;
+    ready();
     io().block_on(async {
         tokio::select! {
             _ = left => return,

@@ -1,7 +1,7 @@
 //! `marline actors`: the latest first.
 
 use super::Done;
-use super::workers::{more_text, now};
+use super::workers::{known, more_text, now};
 use crate::args::Limit;
 use crate::config::Settings;
 use crate::printer::{Printer, table};
@@ -10,7 +10,7 @@ use marline_runtime::control::{ActorState, ActorStatus, DeathCause};
 use serde_json::{Value, json};
 use std::process::ExitCode;
 
-pub fn run(settings: &Settings, limit: &Limit, printer: &Printer) -> Done {
+pub fn run(settings: &Settings, limit: &Limit, printer: Printer) -> Done {
     let (actors, more) = settings.control()?.actors(limit.limit)?;
     let json = json!({ "actors": actors.iter().map(as_json).collect::<Vec<_>>(), "more": more });
     printer.answer(&json, || {
@@ -49,7 +49,7 @@ fn row(actor: &ActorStatus) -> Vec<String> {
     let why = match cause_name(actor.cause) {
         Some(cause) => cause.to_owned(),
         None if actor.waits_for.is_empty() => String::new(),
-        None => format!("waits for {}", actor.waits_for),
+        None => format!("waits: {}", actor.waits_for),
     };
     vec![
         actor.actor_id.clone(),
@@ -67,18 +67,18 @@ fn row(actor: &ActorStatus) -> Vec<String> {
 fn as_json(actor: &ActorStatus) -> Value {
     json!({
         "id": actor.actor_id,
-        "name": actor.name,
+        "name": known(&actor.name),
         "namespace": actor.namespace,
         "class": actor.class,
         "state": state_name(actor.state),
         "cause": cause_name(actor.cause),
         "error": actor.error.as_ref().map(|error| &error.message),
-        "worker_id": actor.worker_id,
+        "worker_id": known(&actor.worker_id),
         "epoch": actor.epoch,
         "restarts": actor.restarts,
         "created_at": actor.created_at,
         "last_used_at": actor.last_used_at,
         "pending_calls": actor.pending_calls,
-        "waits_for": actor.waits_for,
+        "waits_for": known(&actor.waits_for),
     })
 }

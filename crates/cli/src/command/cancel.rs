@@ -8,7 +8,7 @@ use marline_runtime::core::id::TaskId;
 use serde_json::json;
 use std::process::ExitCode;
 
-pub fn run(settings: &Settings, asked: &Cancel, printer: &Printer) -> Done {
+pub fn run(settings: &Settings, asked: &Cancel, printer: Printer) -> Done {
     let control = settings.control()?;
     // All of them make sense, or nothing is done.
     let tasks = asked.tasks.iter().map(|task| task.parse::<TaskId>());

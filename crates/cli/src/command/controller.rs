@@ -1,22 +1,23 @@
 //! `marline controller`: a controller alone, and what it has in common with `marline up`.
 
 use super::Done;
+use super::worker::{is_local, say_farewell};
 use crate::args::{Args, Controller as Asked, Listen};
-use crate::config::token_file;
+use crate::config::Settings;
 use crate::exit::Failure;
 use crate::printer::Printer;
 use crate::record::{Record, Token};
 use marline_runtime::Controller;
 use marline_runtime::core::controller::Config;
 use marline_runtime::core::lease::Terms;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
-pub fn run(args: &Args, asked: &Asked, printer: &Printer) -> Done {
+pub fn run(args: &Args, asked: &Asked, printer: Printer) -> Done {
     let started = Started::new(args, &asked.listen.listen, config(&asked.listen))?;
-    started.announce(printer, "a controller that waits for workers");
-    started.run(Duration::ZERO)?;
+    started.run(Duration::ZERO, "a controller that waits for workers", printer)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -36,12 +37,14 @@ pub struct Started {
     pub controller: Controller,
     token: Token,
     socket: Option<String>,
+    /// Its files go last.
     _record: Record,
 }
 
 impl Started {
     pub fn new(args: &Args, at: &str, config: Config) -> Result<Started, Failure> {
-        let token = Token::of(token_file(args)?.as_deref())?;
+        let mut record = Record::begin()?;
+        let token = record.token(args.token_file.as_deref())?;
         let controller = Controller::start(at, Some(token.secret.as_str().into()), config);
         let mut controller = controller.map_err(|error| {
             let mut failure = Failure::from(error);
@@ -52,26 +55,30 @@ impl Started {
             failure
         })?;
         // Children and neighbours of the same user join here, without a port.
-        let socket =
-            marline_runtime::runtime_folder()?.join(format!("{}.sock", std::process::id()));
-        let _ = std::fs::remove_file(&socket);
-        let socket = controller.also_listen(&format!("unix:{}", socket.display())).ok();
-        let record = Record::write(controller.address(), &token)?;
+        let socket = controller.also_listen(&format!("unix:{}", record.socket().display())).ok();
+        record.publish(controller.address(), &token)?;
         Ok(Started { controller, token, socket, _record: record })
     }
 
     /// Says what runs, and what to type next.
-    pub fn announce(&self, printer: &Printer, what: &str) {
+    fn announcement(&self, what: &str) -> (Value, String) {
         let (address, token) = (self.controller.address(), self.token.file.display());
+        let elsewhere = if is_local(address) {
+            "from other machines it can be reached with --listen 0.0.0.0:7420".to_owned()
+        } else {
+            format!(
+                "on another machine, with a copy of the token file:\n\
+                 \x20 marline worker --address {address} --token-file FILE --listen 0.0.0.0:0"
+            )
+        };
         let json = json!({
             "address": address,
             "token_file": self.token.file,
             "socket": self.socket,
             "pid": std::process::id(),
         });
-        printer.answer(&json, || {
-            format!(
-                "marline is up: {what}\n\
+        let words = format!(
+            "marline is up: {what}\n\
                  \n\
                  \x20 address  {address}\n\
                  \x20 token    {token} (only you can read it)\n\
@@ -80,21 +87,22 @@ impl Started {
                  \x20 marline run -- echo hello      run a command here\n\
                  \x20 marline status                 see what happens\n\
                  \x20 marline worker                 one more worker\n\
-                 on another machine, with a copy of the token file (and --listen 0.0.0.0:7420 here):\n\
-                 \x20 marline worker --address HOST:PORT --token-file FILE\n\
+                 {elsewhere}\n\
                  \n\
                  Ctrl-C ends it."
-            )
-        });
+        );
+        (json, words)
     }
 
-    /// Goes on until it is asked to end.
-    pub fn run(self, grace: Duration) -> Result<(), Failure> {
-        let Started { controller, token: _, socket, _record } = self;
-        let result = controller.run(grace);
-        if let Some(path) = socket.as_deref().and_then(|socket| socket.strip_prefix("unix:")) {
-            let _ = std::fs::remove_file(path);
-        }
+    /// Says what runs, and goes on until it is asked to end.
+    pub fn run(self, grace: Duration, what: &str, printer: Printer) -> Result<(), Failure> {
+        let token: Arc<str> = self.token.secret.as_str().into();
+        let settings = Settings { address: self.controller.address().into(), token: Some(token) };
+        let (json, words) = self.announcement(what);
+        let farewell = say_farewell(&settings, grace, printer)?;
+        let Started { controller, token: _, socket: _, _record } = self;
+        let result = controller.run_with(grace, || printer.answer(&json, || words));
+        farewell.clear();
         Ok(result?)
     }
 }

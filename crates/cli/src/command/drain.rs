@@ -5,6 +5,7 @@ use crate::args::Drain;
 use crate::config::Settings;
 use crate::exit::Failure;
 use crate::printer::Printer;
+use crate::units::count;
 use marline_runtime::control::Control;
 use marline_runtime::core::id::SessionId;
 use serde_json::json;
@@ -18,7 +19,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// The most workers that one answer lists.
 const PAGE: u32 = 1_000;
 
-pub fn run(settings: &Settings, asked: &Drain, printer: &Printer) -> Done {
+pub fn run(settings: &Settings, asked: &Drain, printer: Printer) -> Done {
     let control = settings.control()?;
     let worker: SessionId = asked.worker.parse()?;
     control.drain(worker, asked.grace.0)?;
@@ -33,7 +34,7 @@ pub fn run(settings: &Settings, asked: &Drain, printer: &Printer) -> Done {
     Ok(ExitCode::SUCCESS)
 }
 
-fn wait(control: &Control, asked: &Drain, printer: &Printer) -> Result<(), Failure> {
+fn wait(control: &Control, asked: &Drain, printer: Printer) -> Result<(), Failure> {
     let end = Instant::now() + asked.grace.0 + PATIENCE;
     let mut progress = printer.progress();
     while let Some(worker) =
@@ -45,8 +46,9 @@ fn wait(control: &Control, asked: &Drain, printer: &Printer) -> Result<(), Failu
                 asked.worker
             )));
         }
-        let (tasks, actors) = (worker.tasks, worker.actors);
-        progress.say(&format!("draining: {tasks} tasks and {actors} actors are still there"));
+        let tasks = count(worker.tasks, "task");
+        let actors = count(worker.actors, "actor");
+        progress.say(&format!("waiting until it has finished {tasks} and {actors}"));
         std::thread::sleep(LOOK_EVERY);
     }
     Ok(())

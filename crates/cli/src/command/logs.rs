@@ -3,7 +3,7 @@
 use super::Done;
 use crate::args::Logs;
 use crate::config::Settings;
-use crate::exit::{Failure, NOT_FOUND};
+use crate::exit::{Failure, NOT_FOUND, UNREAD};
 use crate::printer::Printer;
 use marline_runtime::control::{ActorState, Control, LogOf, LogPart, TaskState};
 use marline_runtime::core::error::ErrorKind;
@@ -15,49 +15,107 @@ use std::time::Duration;
 
 /// How long one question waits for more to be printed.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// How often a task that has not started is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// The most workers that one answer lists.
 const PAGE: u32 = 1_000;
 
-pub fn run(settings: &Settings, asked: &Logs, printer: &Printer) -> Done {
+pub fn run(settings: &Settings, asked: &Logs, printer: Printer) -> Done {
     let control = settings.control()?;
     let whose = Whose::find(&control, &asked.id)?;
-    let mut reader = Reader::new(settings.clone(), whose.log());
-    let mut texts = Vec::new();
+    let mut place = Place::new(whose.log());
+    let (mut stdout, mut stderr, mut text) = (Vec::new(), Vec::new(), Vec::new());
+    let mut progress = printer.progress();
     loop {
-        let (worker, over) = whose.state(&control)?;
-        let patience = if asked.follow && !over { PATIENCE } else { Duration::ZERO };
-        let more = reader.read(&control, &worker, patience, &mut |part| {
-            if printer.json {
-                texts.extend(part.chunks.iter().flat_map(|chunk| chunk.text.to_vec()));
-            } else {
-                print(part);
+        let now = whose.look(&control)?;
+        let follow = asked.follow && !now.over;
+        let at = place.at(settings, &control, &now.worker)?;
+        if at != At::Worker && follow {
+            progress.say(&now.why());
+            std::thread::sleep(LOOK_EVERY);
+            continue;
+        }
+        let part = place.read(if follow { PATIENCE } else { Duration::ZERO })?;
+        if printer.json {
+            for chunk in &part.chunks {
+                let stream = if chunk.is_error { &mut stderr } else { &mut stdout };
+                stream.extend_from_slice(&chunk.text);
+                text.extend_from_slice(&chunk.text);
             }
-        })?;
-        if !more && (over || !asked.follow) {
+        } else {
+            progress.clear();
+            place.tell(&part, printer);
+            if print(&part).is_err() {
+                return Ok(ExitCode::from(UNREAD));
+            }
+        }
+        place.advance(&part);
+        if part.chunks.is_empty() && !follow {
+            drop(progress);
+            explain(at, &now, place.offset, printer);
             break;
         }
     }
     if printer.json {
-        let json = json!({ "id": asked.id, "text": String::from_utf8_lossy(&texts) });
+        let json = json!({
+            "id": asked.id,
+            "stdout": String::from_utf8_lossy(&stdout),
+            "stderr": String::from_utf8_lossy(&stderr),
+            "text": String::from_utf8_lossy(&text),
+            "left_out": place.missed,
+        });
         printer.answer(&json, String::new);
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints what was printed, each to where it was.
-pub fn print(part: &LogPart) {
-    for chunk in &part.chunks {
-        let _ = match chunk.is_error {
-            true => std::io::stderr().write_all(&chunk.text),
-            false => std::io::stdout().write_all(&chunk.text),
-        };
+/// Why there is nothing, where that is not for want of anything printed.
+fn explain(at: At, now: &Now, read: u64, printer: Printer) {
+    match at {
+        At::Worker => {}
+        At::Nowhere if now.over => {
+            printer.note("marline: it ended before it ran: nothing was printed")
+        }
+        At::Nowhere => printer.note(&format!("marline: {}", now.why())),
+        At::Gone if read > 0 => {}
+        At::Gone => {
+            printer.note("marline: the worker that ran it is gone, and what it printed with it")
+        }
     }
-    let _ = std::io::stdout().flush();
+}
+
+/// Prints what was printed, each to where it was. Fails if nobody reads it any more.
+pub fn print(part: &LogPart) -> std::io::Result<()> {
+    for chunk in &part.chunks {
+        match chunk.is_error {
+            // Standard error is for whoever cares.
+            true => drop(std::io::stderr().write_all(&chunk.text)),
+            false => std::io::stdout().write_all(&chunk.text)?,
+        }
+    }
+    std::io::stdout().flush()
 }
 
 enum Whose {
     Task(TaskId, Option<ActorId>),
     Actor(ActorId),
+}
+
+/// What is known of it at the moment.
+struct Now {
+    /// Where it is, or was last.
+    worker: String,
+    over: bool,
+    waits_for: String,
+}
+
+impl Now {
+    fn why(&self) -> String {
+        match self.waits_for.as_str() {
+            "" => "it has not started".into(),
+            why => format!("it has not started: {why}"),
+        }
+    }
 }
 
 impl Whose {
@@ -69,10 +127,14 @@ impl Whose {
             Ok(status) => Ok(Whose::Task(task, status.actor_id.parse().ok())),
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 let actor: ActorId = id.parse()?;
-                control.actor(actor).map(|_| Whose::Actor(actor)).map_err(|error| Failure {
-                    code: NOT_FOUND,
-                    kind: format!("{:?}", error.kind()),
-                    message: format!("no task and no actor {id} is known"),
+                control.actor(actor).map(|_| Whose::Actor(actor)).map_err(|error| {
+                    if error.kind() != ErrorKind::NotFound {
+                        return error.into();
+                    }
+                    let words = format!(
+                        "no task and no actor {id} is known: it never was, or ended too long ago"
+                    );
+                    Failure::new(NOT_FOUND, "NotFound", words)
                 })
             }
             Err(error) => Err(error.into()),
@@ -86,8 +148,7 @@ impl Whose {
         }
     }
 
-    /// Where it is, or was last, and whether it has ended.
-    fn state(&self, control: &Control) -> Result<(String, bool), Failure> {
+    fn look(&self, control: &Control) -> Result<Now, Failure> {
         match self {
             Whose::Task(task, _) => {
                 let status = control.task(*task)?;
@@ -95,72 +156,120 @@ impl Whose {
                     status.state(),
                     TaskState::Finished | TaskState::Failed | TaskState::Cancelled
                 );
-                Ok((status.worker_id, over))
+                Ok(Now { worker: status.worker_id, over, waits_for: status.waits_for })
             }
             Whose::Actor(actor) => {
                 let status = control.actor(*actor)?;
                 let over = status.state() == ActorState::Dead;
-                Ok((status.worker_id, over))
+                Ok(Now { worker: status.worker_id, over, waits_for: status.waits_for })
             }
         }
     }
 }
 
-/// Reads a log from where it was, wherever that is now.
-pub struct Reader {
-    settings: Settings,
+/// Whether a log can be read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum At {
+    /// There is a worker that has it.
+    Worker,
+    /// Nothing has started yet.
+    Nowhere,
+    /// The worker that had it is gone, and the log with it.
+    Gone,
+}
+
+/// How far a log was read, and at which worker.
+#[derive(Clone)]
+pub struct Place {
     of: LogOf,
     worker: String,
     node: Option<Control>,
-    offset: u64,
+    /// How far it was read.
+    pub offset: u64,
     number: u64,
+    /// What was not kept until it was read.
+    pub missed: u64,
+    /// What was read of this attempt: output and errors.
+    pub printed: [u64; 2],
 }
 
-impl Reader {
-    pub fn new(settings: Settings, of: LogOf) -> Reader {
-        Reader { settings, of, worker: String::new(), node: None, offset: 0, number: 0 }
+impl Place {
+    pub fn new(of: LogOf) -> Place {
+        let (worker, node, offset, number, missed) = (String::new(), None, 0, 0, 0);
+        Place { of, worker, node, offset, number, missed, printed: [0; 2] }
     }
 
-    /// Reads what there is at this worker, waiting for it up to `patience`. Says whether there was
-    /// something.
-    pub fn read(
+    /// It is at this worker now.
+    pub fn at(
         &mut self,
+        settings: &Settings,
         control: &Control,
         worker: &str,
-        patience: Duration,
-        show: &mut dyn FnMut(&LogPart),
-    ) -> Result<bool, Failure> {
+    ) -> Result<At, Failure> {
         if worker.is_empty() {
-            std::thread::sleep(patience.min(Duration::from_millis(50)));
-            return Ok(false);
+            return Ok(At::Nowhere);
         }
         if self.worker != worker {
             let workers = control.workers(PAGE)?.0;
             let found = workers.into_iter().find(|known| known.worker_id == worker);
-            // What was printed by a worker that is gone is gone with it.
             let Some(found) = found.filter(|found| !found.address.is_empty()) else {
-                return Ok(false);
+                return Ok(At::Gone);
             };
-            self.node = Some(self.settings.control_at(&found.address)?);
+            self.node = Some(settings.control_at(&found.address)?);
             worker.clone_into(&mut self.worker);
             self.offset = 0;
         }
-        let node = self.node.as_ref().expect("it was found");
+        Ok(At::Worker)
+    }
+
+    /// Reads on, waiting for something to be there.
+    pub fn read(&mut self, patience: Duration) -> Result<LogPart, Failure> {
+        let Some(node) = &self.node else { return Ok(LogPart::default()) };
         let part = match node.read_log(self.of, self.offset, patience) {
             Ok(part) => part,
-            // Its worker went meanwhile.
-            Err(error) if error.kind() == ErrorKind::Unavailable => return Ok(false),
+            // Its worker went meanwhile, or is where this process cannot reach it.
+            Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Timeout) => {
+                std::thread::sleep(patience.min(LOOK_EVERY));
+                return Ok(LogPart {
+                    offset: self.offset,
+                    next_offset: self.offset,
+                    number: self.number,
+                    ..LogPart::default()
+                });
+            }
             Err(error) => return Err(error.into()),
         };
-        let part = if part.number == self.number || self.offset == 0 {
-            part
-        } else {
-            // Another attempt: from its beginning.
-            node.read_log(self.of, 0, Duration::ZERO)?
-        };
+        if part.number == self.number || self.offset == 0 {
+            return Ok(part);
+        }
+        // Another attempt: from its beginning.
+        self.offset = 0;
+        Ok(node.read_log(self.of, 0, Duration::ZERO)?)
+    }
+
+    /// Says what a reader would not see from the part itself.
+    pub fn tell(&self, part: &LogPart, printer: Printer) {
+        if part.number > self.number && self.number > 0 {
+            printer.note(&format!("marline: it runs again (attempt {})", part.number));
+        }
+        if part.offset > self.offset {
+            let missed = part.offset - self.offset;
+            printer.note(&format!(
+                "marline: {missed} bytes that were printed here are not kept any more"
+            ));
+        }
+    }
+
+    /// The part was read.
+    pub fn advance(&mut self, part: &LogPart) {
+        self.missed += part.offset.saturating_sub(self.offset);
+        if self.offset == 0 {
+            self.printed = [0; 2];
+        }
+        for chunk in &part.chunks {
+            self.printed[usize::from(chunk.is_error)] += chunk.text.len() as u64;
+        }
         self.number = part.number;
         self.offset = part.next_offset;
-        show(&part);
-        Ok(!part.chunks.is_empty())
     }
 }

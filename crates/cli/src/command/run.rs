@@ -1,24 +1,24 @@
 //! `marline run -- COMMAND`: runs it somewhere, prints what it prints, ends as it does.
 
 use super::Done;
-use super::logs::{Reader, print};
+use super::logs::{At, Place, print};
 use super::tasks::state_name;
 use super::worker::resources;
 use crate::args::Run;
 use crate::config::Settings;
-use crate::exit::{Failure, INTERRUPTED, NOT_RUN};
+use crate::exit::{Failure, INTERRUPTED, NOT_RUN, TOO_LONG, UNREAD};
 use crate::printer::{Printer, Progress};
-use marline_runtime::control::{LogOf, TaskState};
+use marline_runtime::control::{Control, LogOf, LogPart, TaskState};
 use marline_runtime::core::error::{Error, ErrorKind};
 use marline_runtime::core::id::TaskId;
 use marline_runtime::core::payload::Outcome;
 use marline_runtime::core::spec::{Budget, Target, TaskOptions, TaskSpec};
-use marline_runtime::{Client, CommandEnd, CommandLine, Pending, new_task_id};
+use marline_runtime::{Client, CommandEnd, CommandLine, new_task_id};
 use serde_json::json;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 /// How long one look at what is printed takes at most.
@@ -29,7 +29,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 /// The most that a command reads.
 const MAX_STDIN_BYTES: u64 = 32 << 20;
 
-pub fn run(settings: &Settings, asked: &Run, printer: &Printer) -> Done {
+pub fn run(settings: &Settings, asked: &Run, printer: Printer) -> Done {
     let line = line(asked)?;
     let memory = asked.memory.map_or(0, |memory| memory.0);
     let options = TaskOptions {
@@ -58,28 +58,40 @@ pub fn run(settings: &Settings, asked: &Run, printer: &Printer) -> Done {
     });
     let task = spec.id;
     let pending = client.submit(spec)?;
-    let interrupted = Arc::new(AtomicU32::new(0));
-    let counted = interrupted.clone();
-    let stopper = client.clone();
-    marline_runtime::on_signal(move || {
-        // The first asks the command to stop; the second does not wait for it.
-        let again = counted.fetch_add(1, Ordering::Relaxed) > 0;
-        stopper.cancel(task, again);
-    })?;
-    let outcome = watch(settings, task, pending, printer)?;
-    end(task, outcome, interrupted.load(Ordering::Relaxed) > 0, printer)
+    let asked_to_stop = Arc::new(AtomicU32::new(0));
+    stop_when_asked(&client, task, asked_to_stop.clone())?;
+    let watch = Watch::start(settings, &client, task, asked_to_stop.clone(), printer)?;
+    let outcome = pending.wait()?;
+    let watched = watch.finish();
+    let interrupted = asked_to_stop.load(Ordering::Relaxed) > 0;
+    end(task, outcome, interrupted, &watched, printer)
+}
+
+/// The first signal asks the command to stop, the second does not wait for it, the third does not even
+/// wait for the cluster.
+fn stop_when_asked(client: &Client, task: TaskId, asked: Arc<AtomicU32>) -> Result<(), Failure> {
+    let client = client.clone();
+    Ok(marline_runtime::on_signal(move || match asked.fetch_add(1, Ordering::Relaxed) {
+        0 => client.cancel(task, false),
+        1 => client.cancel(task, true),
+        _ => std::process::exit(INTERRUPTED.into()),
+    })?)
 }
 
 fn line(asked: &Run) -> Result<CommandLine, Failure> {
     let mut line = CommandLine {
         argv: asked.command.clone(),
         cwd: asked.cwd.clone(),
+        name: asked.name.clone(),
         ..CommandLine::default()
     };
     for variable in &asked.variables {
         let (name, value) = variable
             .split_once('=')
             .ok_or_else(|| Failure::usage(format!("--env {variable:?}: expected NAME=VALUE")))?;
+        if name.is_empty() {
+            return Err(Failure::usage(format!("--env {variable:?}: a variable has a name")));
+        }
         line.env.insert(name.into(), value.into());
     }
     if asked.stdin {
@@ -95,56 +107,170 @@ fn line(asked: &Run) -> Result<CommandLine, Failure> {
     Ok(line)
 }
 
-/// Prints what the command prints until it has ended.
-fn watch(
-    settings: &Settings,
+/// Prints what the command prints, on a thread of its own: nobody waits for output when it has ended.
+struct Watch {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    settings: Settings,
+    control: Control,
     task: TaskId,
-    mut pending: Pending<Outcome>,
-    printer: &Printer,
-) -> Result<Outcome, Failure> {
-    let control = settings.control()?;
-    let mut reader = Reader::new(settings.clone(), LogOf::Task(task));
-    let mut progress = printer.progress();
-    let mut pause = FIRST_PAUSE;
-    let mut show = |part: &marline_runtime::control::LogPart| {
+    printer: Printer,
+    asked_to_stop: Arc<AtomicU32>,
+    /// Held while something is printed.
+    state: Mutex<State>,
+}
+
+struct State {
+    place: Place,
+    progress: Progress,
+    /// Everything was printed.
+    done: bool,
+    /// Nobody reads it any more.
+    unread: Option<std::io::Error>,
+}
+
+/// How far the output was printed.
+struct Watched {
+    unread: Option<std::io::Error>,
+    /// How many bytes of output and of errors; nothing if parts between them were missed.
+    printed: Option<[u64; 2]>,
+}
+
+impl Watch {
+    fn start(
+        settings: &Settings,
+        client: &Client,
+        task: TaskId,
+        asked_to_stop: Arc<AtomicU32>,
+        printer: Printer,
+    ) -> Result<Watch, Failure> {
+        let (place, progress) = (Place::new(LogOf::Task(task)), printer.progress());
+        let state = Mutex::new(State { place, progress, done: false, unread: None });
+        let control = settings.control()?;
+        let settings = settings.clone();
+        let shared = Shared { settings, control, task, printer, asked_to_stop, state };
+        let shared = Arc::new(shared);
         if !printer.json {
-            print(part);
+            let (watching, client) = (shared.clone(), client.clone());
+            std::thread::spawn(move || {
+                watching.run();
+                if watching.lock().unread.is_some() {
+                    client.cancel(task, false);
+                }
+            });
         }
-    };
-    loop {
-        let done = pending.is_ready();
-        let status = control.task(task)?;
-        let patience = if done { Duration::ZERO } else { LOOK };
-        if status.worker_id.is_empty() || status.state() == TaskState::Pending {
-            tell(&mut progress, &status.waits_for);
-        } else {
-            progress.clear();
-            while reader.read(&control, &status.worker_id, patience, &mut show)? && done {}
+        Ok(Watch { shared })
+    }
+
+    /// The command has ended: prints what is left of its output.
+    fn finish(self) -> Watched {
+        let shared = self.shared;
+        let mut state = shared.lock();
+        state.progress.clear();
+        state.done = true;
+        if !shared.printer.json
+            && state.unread.is_none()
+            && let Ok(status) = shared.control.task(shared.task)
+            && let Ok(At::Worker) =
+                state.place.at(&shared.settings, &shared.control, &status.worker_id)
+        {
+            while let Ok(part) = state.place.read(Duration::ZERO)
+                && !part.chunks.is_empty()
+                && shared.show(&mut state, &part)
+            {}
         }
-        match pending.wait_timeout(if done { LOOK } else { pause }) {
-            Ok(outcome) => {
-                // What it printed last.
-                while reader.read(
-                    &control,
-                    &control.task(task)?.worker_id,
-                    Duration::ZERO,
-                    &mut show,
-                )? {}
-                return Ok(outcome);
-            }
-            Err(error) if error.kind() == ErrorKind::Timeout => {}
-            Err(error) => return Err(error.into()),
-        }
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        let printed = (state.place.missed == 0).then_some(state.place.printed);
+        Watched { unread: state.unread.take(), printed }
     }
 }
 
-fn tell(progress: &mut Progress, why: &str) {
-    progress.say(&if why.is_empty() { "waiting".to_owned() } else { format!("waiting for {why}") });
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("nothing panics under it")
+    }
+
+    /// Goes on until the command has ended, or nobody reads its output.
+    fn run(&self) {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let mut place = self.lock().place.clone();
+            let before = place.offset;
+            let (words, part) = match self.look(&mut place) {
+                Ok(found) => found,
+                // It may come back: the session says when it is over.
+                Err(failure) => (failure.message, None),
+            };
+            let mut state = self.lock();
+            if state.done {
+                return;
+            }
+            self.tell(&mut state.progress, &words, before > 0);
+            let Some(part) = part else {
+                drop(state);
+                std::thread::sleep(pause);
+                pause = (pause * 2).min(LONGEST_PAUSE);
+                continue;
+            };
+            state.place = place;
+            if !self.show(&mut state, &part) {
+                return;
+            }
+        }
+    }
+
+    /// What it does, and what it printed.
+    fn look(&self, place: &mut Place) -> Result<(String, Option<LogPart>), Failure> {
+        let status = match self.control.task(self.task) {
+            Ok(status) => status,
+            // What was submitted may be on its way.
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                return Ok(("submitting".into(), None));
+            }
+            Err(error) => return Err(error.into()),
+        };
+        if status.state() == TaskState::Pending {
+            let why = status.waits_for;
+            let words = if why.is_empty() { "waiting".into() } else { format!("waiting: {why}") };
+            return Ok((words, None));
+        }
+        match place.at(&self.settings, &self.control, &status.worker_id)? {
+            At::Worker => Ok((String::new(), Some(place.read(LOOK)?))),
+            At::Nowhere | At::Gone => Ok((String::new(), None)),
+        }
+    }
+
+    fn tell(&self, progress: &mut Progress, words: &str, printed: bool) {
+        match (self.asked_to_stop.load(Ordering::Relaxed), words) {
+            (1, _) => progress.say("asked the command to stop; Ctrl-C again kills it"),
+            (2.., _) => progress.say("killing the command; Ctrl-C again does not wait for it"),
+            (0, "") if printed => {} // It says itself how far it is.
+            (0, "") => progress.show("running"),
+            (0, words) => progress.say(words),
+        }
+    }
+
+    /// Prints a part of the output. Says whether anybody reads it.
+    fn show(&self, state: &mut State, part: &LogPart) -> bool {
+        if !part.chunks.is_empty() {
+            state.progress.clear();
+        }
+        state.place.tell(part, self.printer);
+        state.place.advance(part);
+        state.unread = print(part).err();
+        state.unread.is_none()
+    }
 }
 
 /// Ends as the command did.
-fn end(task: TaskId, outcome: Outcome, interrupted: bool, printer: &Printer) -> Done {
+fn end(
+    task: TaskId,
+    outcome: Outcome,
+    interrupted: bool,
+    watched: &Watched,
+    printer: Printer,
+) -> Done {
     let (end, error) = match outcome {
         Ok(values) => {
             let value =
@@ -156,7 +282,16 @@ fn end(task: TaskId, outcome: Outcome, interrupted: bool, printer: &Printer) -> 
             (payload.and_then(|payload| CommandEnd::decode(payload).ok()), Some(error))
         }
     };
-    let code = code(end.as_ref(), interrupted);
+    let code = match &watched.unread {
+        _ if interrupted => INTERRUPTED,
+        Some(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {
+            return Ok(ExitCode::from(UNREAD));
+        }
+        Some(error) => {
+            return Err(Failure::failed(format!("its output cannot be written: {error}")));
+        }
+        None => code(end.as_ref(), error.as_ref()),
+    };
     if printer.json {
         let state = match &error {
             None => TaskState::Finished,
@@ -171,21 +306,50 @@ fn end(task: TaskId, outcome: Outcome, interrupted: bool, printer: &Printer) -> 
             "signal": end.as_ref().and_then(|end| end.signal),
             "stdout": end.as_ref().map(|end| text(&end.stdout)),
             "stderr": end.as_ref().map(|end| text(&end.stderr)),
+            "left_out": end.as_ref().map(|end| end.left_out),
             "error": error.as_ref().map(Error::message),
         });
         printer.answer(&json, String::new);
-    } else if let Some(error) = error.filter(|_| end.is_none()) {
+        return Ok(ExitCode::from(code));
+    }
+    if let (Some(end), Some(printed)) = (&end, watched.printed) {
+        print_rest(end, printed, printer);
+    }
+    if let Some(error) = error.filter(|_| end.is_none()) {
         // What the command said itself was printed; this is what Marline has to say.
         printer.note(&format!("marline: {}", error.message()));
     }
     Ok(ExitCode::from(code))
 }
 
-fn code(end: Option<&CommandEnd>, interrupted: bool) -> u8 {
+/// What could not be read from the command's log, because its worker has gone since, or cannot be reached
+/// from here: how it ended has the latest of it.
+fn print_rest(end: &CommandEnd, printed: [u64; 2], printer: Printer) {
+    let rest = |kept: &'_ [u8], left_out: u64, printed: u64| {
+        let unprinted = (kept.len() as u64 + left_out).saturating_sub(printed);
+        let known = unprinted.min(kept.len() as u64);
+        (kept.len() - known as usize, unprinted - known)
+    };
+    let stdout_left_out = end.left_out - end.stderr_left_out.min(end.left_out);
+    let (from, missed) = rest(&end.stdout, stdout_left_out, printed[0]);
+    let (from_error, missed_errors) = rest(&end.stderr, end.stderr_left_out, printed[1]);
+    if missed + missed_errors > 0 {
+        printer.note(&format!(
+            "marline: {} bytes that were printed here could not be read: the worker has gone, or \
+             cannot be reached from here",
+            missed + missed_errors
+        ));
+    }
+    let _ = std::io::stdout().write_all(&end.stdout[from..]);
+    let _ = std::io::stderr().write_all(&end.stderr[from_error..]);
+    let _ = std::io::stdout().flush();
+}
+
+fn code(end: Option<&CommandEnd>, error: Option<&Error>) -> u8 {
     match end {
-        _ if interrupted => INTERRUPTED,
         Some(CommandEnd { code: Some(code), .. }) => *code as u8,
         Some(CommandEnd { signal: Some(signal), .. }) => 128 + *signal as u8,
+        None if error.is_some_and(|error| error.kind() == ErrorKind::Timeout) => TOO_LONG,
         Some(_) | None => NOT_RUN,
     }
 }

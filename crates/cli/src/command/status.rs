@@ -9,7 +9,7 @@ use marline_runtime::control::{ClusterStatus, WorkerState};
 use serde_json::{Value, json};
 use std::process::ExitCode;
 
-pub fn run(settings: &Settings, printer: &Printer) -> Done {
+pub fn run(settings: &Settings, printer: Printer) -> Done {
     let status = settings.control()?.cluster()?;
     printer.answer(&as_json(settings, &status), || words(settings, &status));
     Ok(ExitCode::SUCCESS)
@@ -86,7 +86,7 @@ fn words(settings: &Settings, status: &ClusterStatus) -> String {
         size(status.kept_bytes),
     );
     for waiting in &status.waiting {
-        text += &format!("waiting   {} for {}\n", waiting.count, waiting.reason);
+        text += &format!("waiting   {}: {}\n", waiting.count, waiting.reason);
     }
     text
 }

@@ -1,7 +1,7 @@
 //! `marline tasks`: those that have not ended, then those that have.
 
 use super::Done;
-use super::workers::{more_text, now};
+use super::workers::{known, more_text, now};
 use crate::args::{State, Tasks};
 use crate::config::Settings;
 use crate::printer::{Printer, table};
@@ -10,7 +10,7 @@ use marline_runtime::control::{TaskState, TaskStatus};
 use serde_json::{Value, json};
 use std::process::ExitCode;
 
-pub fn run(settings: &Settings, asked: &Tasks, printer: &Printer) -> Done {
+pub fn run(settings: &Settings, asked: &Tasks, printer: Printer) -> Done {
     let states: Vec<TaskState> = asked.states.iter().copied().map(wire_state).collect();
     let (tasks, more) = settings.control()?.tasks(asked.limit.limit, &states)?;
     let json = json!({ "tasks": tasks.iter().map(as_json).collect::<Vec<_>>(), "more": more });
@@ -54,7 +54,7 @@ fn row(task: &TaskStatus) -> Vec<String> {
     let why = match &task.error {
         Some(error) => error.message.lines().next().unwrap_or_default().to_owned(),
         None if task.waits_for.is_empty() => String::new(),
-        None => format!("waits for {}", task.waits_for),
+        None => format!("waits: {}", task.waits_for),
     };
     vec![
         task.task_id.clone(),
@@ -71,14 +71,14 @@ fn as_json(task: &TaskStatus) -> Value {
     json!({
         "id": task.task_id,
         "name": task.name,
-        "actor_id": task.actor_id,
+        "actor_id": known(&task.actor_id),
         "state": state_name(task.state),
-        "worker_id": task.worker_id,
+        "worker_id": known(&task.worker_id),
         "attempts": task.attempts,
         "created_at": task.created_at,
         "started_at": task.started_at,
         "finished_at": task.finished_at,
         "error": task.error.as_ref().map(|error| &error.message),
-        "waits_for": task.waits_for,
+        "waits_for": known(&task.waits_for),
     })
 }

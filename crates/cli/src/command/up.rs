@@ -7,11 +7,11 @@ use crate::args::{Args, Up};
 use crate::printer::Printer;
 use std::process::ExitCode;
 
-pub fn run(args: &Args, up: &Up, printer: &Printer) -> Done {
+pub fn run(args: &Args, up: &Up, printer: Printer) -> Done {
     let mut started = Started::new(args, &up.listen.listen, config(&up.listen))?;
     started.controller.host_worker(options(&up.offer)?)?;
     let offers = &started.controller.workers()[0].info.resources;
-    started.announce(printer, &format!("a cluster with one worker that offers {offers}"));
-    started.run(up.offer.grace.0)?;
+    let what = format!("a cluster with one worker that offers {offers}");
+    started.run(up.offer.grace.0, &what, printer)?;
     Ok(ExitCode::SUCCESS)
 }

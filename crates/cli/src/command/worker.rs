@@ -5,17 +5,25 @@ use super::Done;
 use crate::args::{Offer, Worker as Asked};
 use crate::config::Settings;
 use crate::exit::Failure;
-use crate::printer::Printer;
-use crate::units::Named;
+use crate::printer::{Printer, Progress};
+use crate::units::{Named, count};
+use marline_runtime::control::{Control, WorkerStatus};
 use marline_runtime::core::Error;
 use marline_runtime::core::resources::{Amount, Resources};
 use marline_runtime::{
     ExecutorOptions, Instance, Invocation, Program, Reply, Worker, WorkerOptions,
 };
 use serde_json::json;
+use std::net::IpAddr;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread::available_parallelism;
+use std::time::Duration;
+
+/// The most workers that one answer lists.
+const PAGE: u32 = 1_000;
+/// How often it is said what a process that is to end waits for.
+const SAY_EVERY: Duration = Duration::from_millis(250);
 
 /// Nothing but commands, which executors know by themselves.
 struct Nothing;
@@ -81,7 +89,7 @@ pub fn resources(
     Ok(resources)
 }
 
-pub fn run(settings: &Settings, asked: &Asked, printer: &Printer) -> Done {
+pub fn run(settings: &Settings, asked: &Asked, printer: Printer) -> Done {
     let options = WorkerOptions {
         controller: settings.address.clone(),
         token: settings.token.clone(),
@@ -90,14 +98,91 @@ pub fn run(settings: &Settings, asked: &Asked, printer: &Printer) -> Done {
     };
     let offers = options.resources.to_string();
     let worker = Worker::join(options)?;
-    let json = json!({ "controller": settings.address, "pid": std::process::id() });
-    printer.answer(&json, || {
+    let myself = myself(&settings.control()?).unwrap_or_default();
+    let json = json!({
+        "id": myself.worker_id,
+        "controller": settings.address,
+        "address": myself.address,
+        "pid": std::process::id(),
+    });
+    let farewell = say_farewell(settings, asked.offer.grace.0, printer)?;
+    let announce = || {
+        printer.answer(&json, || {
         format!(
-            "a worker of the cluster at {}; it offers {offers}. Ctrl-C has it finish and leave.",
-            settings.address
+            "worker {} of the cluster at {}; it offers {offers}\nCtrl-C has it finish and leave.",
+            myself.worker_id, settings.address
         )
     });
-    worker.run(asked.offer.grace.0)?;
+        if is_local(&myself.address) && !is_local(&settings.address) {
+            printer.note(
+            "others cannot reach this worker, to read logs or to call actors, unless they are on \
+             this machine: --listen 0.0.0.0:0 lets them",
+        );
+        }
+    };
+    let result = worker.run_with(asked.offer.grace.0, announce);
+    farewell.clear();
+    result?;
     printer.note("the worker has left");
     Ok(ExitCode::SUCCESS)
+}
+
+/// What the cluster knows of the worker in this process.
+fn myself(control: &Control) -> Option<WorkerStatus> {
+    let (pid, host) = (std::process::id(), marline_runtime::hostname());
+    let workers = control.workers(PAGE).ok()?.0;
+    workers.into_iter().find(|worker| worker.pid == pid && worker.hostname == host)
+}
+
+/// Whether an address means nothing on other machines.
+pub fn is_local(address: &str) -> bool {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    let host = host.trim_matches(['[', ']']);
+    address.starts_with("unix:")
+        || host == "localhost"
+        || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
+}
+
+/// Says what a process that is asked to end still waits for.
+pub struct Farewell(Arc<Mutex<Option<Progress>>>);
+
+impl Farewell {
+    /// It has ended.
+    pub fn clear(self) {
+        drop(self.0.lock().expect("nothing panics under it").take());
+    }
+}
+
+/// From the first signal on, says what is waited for.
+pub fn say_farewell(
+    settings: &Settings,
+    grace: Duration,
+    printer: Printer,
+) -> Result<Farewell, Failure> {
+    let control = settings.control()?;
+    let shown = Arc::new(Mutex::new(Some(printer.progress())));
+    let farewell = Farewell(shown.clone());
+    let mut asked = false;
+    marline_runtime::on_signal(move || {
+        if std::mem::replace(&mut asked, true) {
+            return;
+        }
+        let (control, shown) = (control.clone(), shown.clone());
+        // Not on the thread that signals are heard on: it blocks.
+        std::thread::spawn(move || {
+            while let Some(worker) = myself(&control) {
+                let words = format!(
+                    "finishing {} and {}, for {grace:?} at most; Ctrl-C again ends it at once",
+                    count(worker.tasks, "task"),
+                    count(worker.actors, "actor")
+                );
+                let mut shown = shown.lock().expect("nothing panics under it");
+                let Some(progress) = shown.as_mut() else { return };
+                progress.say(&words);
+                drop(shown);
+                std::thread::sleep(SAY_EVERY);
+            }
+        });
+    })?;
+    Ok(farewell)
 }

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-pub fn run(settings: &Settings, limit: &Limit, printer: &Printer) -> Done {
+pub fn run(settings: &Settings, limit: &Limit, printer: Printer) -> Done {
     let (workers, more) = settings.control()?.workers(limit.limit)?;
     let json = json!({ "workers": workers.iter().map(as_json).collect::<Vec<_>>(), "more": more });
     printer.answer(&json, || {
@@ -46,9 +46,10 @@ fn row(worker: &WorkerStatus) -> Vec<String> {
 fn as_json(worker: &WorkerStatus) -> Value {
     json!({
         "id": worker.worker_id,
-        "epoch": worker.epoch,
+        // Larger than what some readers of JSON can tell apart.
+        "epoch": worker.epoch.to_string(),
         "state": state_name(worker.state),
-        "address": worker.address,
+        "address": known(&worker.address),
         "hostname": worker.hostname,
         "pid": worker.pid,
         "version": worker.version,
@@ -69,6 +70,11 @@ pub fn state_name(state: i32) -> &'static str {
         Ok(WorkerState::Draining) => "draining",
         Ok(WorkerState::Unspecified) | Err(_) => "unknown",
     }
+}
+
+/// What the wire leaves empty where there is nothing.
+pub fn known(text: &str) -> Option<&str> {
+    Some(text).filter(|text| !text.is_empty())
 }
 
 /// Now, in milliseconds since 1970.

@@ -42,6 +42,9 @@ pub struct CommandLine {
     /// What it reads; nothing if there is none.
     #[serde(default, with = "serde_bytes")]
     pub stdin: Option<Vec<u8>>,
+    /// What it is called where it is listed; the program's name if there is none.
+    #[serde(skip)]
+    pub name: Option<String>,
 }
 
 /// How a command ended.
@@ -59,13 +62,17 @@ pub struct CommandEnd {
     pub stderr: Vec<u8>,
     /// How many bytes of both are left out.
     pub left_out: u64,
+    /// How many of them were printed as errors.
+    #[serde(default)]
+    pub stderr_left_out: u64,
 }
 
 impl CommandLine {
-    /// The name of the function that runs it: the program's, without its folder.
+    /// The name of the function that runs it: its own, or the program's, without its folder.
     pub fn function(&self) -> String {
         let program = self.argv.first().map_or("", String::as_str);
-        let name = program.rsplit('/').next().unwrap_or_default();
+        let program = program.rsplit('/').next().unwrap_or_default();
+        let name = self.name.as_deref().unwrap_or(program);
         let name: String = name.chars().take(64).collect();
         format!("{COMMAND_SCHEME}:{name}")
     }
@@ -114,11 +121,14 @@ impl CommandEnd {
             }
             (None, None) => format!("{program:?} is gone"),
         };
-        for output in [&mut self.stdout, &mut self.stderr] {
+        let cut = |output: &mut Vec<u8>| {
             let over = output.len().saturating_sub(MAX_FAILED_OUTPUT_BYTES);
             output.drain(..over);
-            self.left_out += over as u64;
-        }
+            over as u64
+        };
+        let (stdout, stderr) = (cut(&mut self.stdout), cut(&mut self.stderr));
+        self.left_out += stdout + stderr;
+        self.stderr_left_out += stderr;
         let traceback = String::from_utf8_lossy(&self.stderr).into_owned();
         let payload = Some(self.encode());
         Err(Error::failed(words, Failure { class: "CommandFailed".into(), traceback, payload }))
@@ -148,7 +158,9 @@ fn run(line: CommandLine) -> Result<CommandEnd, Error> {
     let cannot = |error: std::io::Error| {
         let program = &line.argv[0];
         let failure = Failure { class: "CommandFailed".into(), ..Failure::default() };
-        Error::failed(format!("{program:?} could not be started: {error}"), failure)
+        let no_folder = line.cwd.as_deref().filter(|folder| !std::path::Path::new(folder).is_dir());
+        let where_ = no_folder.map_or(String::new(), |folder| format!(" in {folder:?}"));
+        Error::failed(format!("{program:?} could not be started{where_}: {error}"), failure)
     };
     let mut command = Command::new(&line.argv[0]);
     command.args(&line.argv[1..]).envs(&line.env).env_remove(super::child::VARIABLE);
@@ -259,6 +271,7 @@ fn end(status: ExitStatus, stdout: Output, stderr: Output) -> CommandEnd {
         code: status.code(),
         signal: status.signal(),
         left_out: stdout.left_out + stderr.left_out,
+        stderr_left_out: stderr.left_out,
         stdout: stdout.kept.into(),
         stderr: stderr.kept.into(),
     }

@@ -63,9 +63,16 @@ impl Lifeline {
     }
 }
 
+impl Lifeline {
+    /// Takes the file away: every executor is seen to be dead.
+    pub fn remove(&self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
 impl Drop for Lifeline {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.path);
+        self.remove();
     }
 }
 
@@ -161,7 +168,8 @@ fn make_private(folder: &Path, user: u32) -> io::Result<()> {
     Ok(())
 }
 
-fn sweep(folder: &Path) {
+/// Takes away what workers left in this folder that were killed.
+pub fn sweep(folder: &Path) {
     let Ok(entries) = std::fs::read_dir(folder) else { return };
     for entry in entries.flatten() {
         if entry.path().extension().is_some_and(|extension| extension == EXTENSION) {

@@ -1,10 +1,15 @@
 //! What user code prints, kept by the worker: one log per attempt, or per life of an actor. A log keeps
 //! its latest bytes, the worker its latest logs.
+//!
+//! Whoever follows a log misses nothing: while somebody does and is behind, the executor is not listened
+//! to ([`Logs::room`]), so that what prints too fast has to wait. A task that nobody follows yet waits for
+//! a first reader, once and shortly, before anything of its log is dropped.
 
 use marline_core::id::{ActorEpoch, ActorId, Attempt, TaskId};
 use marline_core::message::{Instance, Try};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Mutex;
+use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
@@ -22,6 +27,13 @@ const LOG_COST: usize = 256;
 const CHUNK_COST: usize = 64;
 /// How much of the end of a log goes into the words about an executor's death.
 const LAST_WORDS_BYTES: usize = 2 << 10;
+
+/// How far a log may be ahead of whoever follows it.
+const MAX_UNREAD_BYTES: u64 = MAX_LOG_BYTES as u64 / 2;
+/// Who has not read for this long does not follow any more.
+const FOLLOWS_FOR: Duration = Duration::from_secs(5);
+/// How long a task that prints much waits for somebody to follow it.
+const FIRST_READER_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Whose output it is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -69,6 +81,8 @@ impl Part {
 pub(crate) struct Logs {
     kept: Mutex<Kept>,
     grown: Notify,
+    /// Somebody has read on.
+    read: Notify,
 }
 
 #[derive(Default)]
@@ -85,9 +99,28 @@ struct Log {
     bytes: usize,
     /// How much of its beginning is not kept.
     dropped: u64,
+    /// How far it was read, and when somebody read last.
+    read: u64,
+    read_at: Option<Instant>,
+    /// When it first was too far ahead of everybody.
+    ahead_since: Option<Instant>,
 }
 
 impl Log {
+    /// Until when nothing is to be added, for the sake of those who read.
+    fn is_full_until(&mut self, source: Source, now: Instant) -> Option<Instant> {
+        let end = self.dropped + self.bytes as u64;
+        if end.saturating_sub(self.read) < MAX_UNREAD_BYTES {
+            return None;
+        }
+        let until = match (self.read_at, source) {
+            (Some(read), _) => read + FOLLOWS_FOR,
+            (None, Source::Task(_)) => *self.ahead_since.get_or_insert(now) + FIRST_READER_PATIENCE,
+            (None, Source::Actor(_)) => return None,
+        };
+        (now < until).then_some(until)
+    }
+
     fn push(&mut self, stream: Stream, bytes: &[u8]) {
         match self.chunks.back_mut() {
             Some(last) if last.stream == stream && last.bytes.len() < CHUNK_BYTES => {
@@ -145,14 +178,32 @@ impl Logs {
             Some(attempt) => number(attempt)..=number(attempt),
             None => number(Attempt(0))..=number(Attempt(u64::MAX)),
         };
-        self.with(|kept| kept.latest(range, offset))
+        let part = self.with(|kept| kept.latest(range, offset));
+        self.read.notify_waiters();
+        part
     }
 
     /// The log of an actor's latest life.
     pub fn of_actor(&self, actor: ActorId, offset: u64) -> Option<Part> {
         let number = |epoch| Source::Actor(Instance { actor, epoch });
         let range = number(ActorEpoch(0))..=number(ActorEpoch(u64::MAX));
-        self.with(|kept| kept.latest(range, offset))
+        let part = self.with(|kept| kept.latest(range, offset));
+        self.read.notify_waiters();
+        part
+    }
+
+    /// Over when something can be added to a log without those who follow it missing anything.
+    pub async fn room(&self, source: Source) {
+        loop {
+            let read = self.read.notified();
+            let until = self.with(|kept| {
+                let log = kept.logs.get_mut(&source)?;
+                log.is_full_until(source, Instant::now())
+            });
+            let Some(until) = until else { return };
+            // Either way, it is looked at again.
+            let _ = tokio::time::timeout_at(until.into(), read).await;
+        }
     }
 
     /// The last lines, as text.
@@ -190,8 +241,11 @@ impl Kept {
         }
     }
 
-    fn latest(&self, range: std::ops::RangeInclusive<Source>, offset: u64) -> Option<Part> {
-        let (source, log) = self.logs.range(range).next_back()?;
+    /// Whoever asks from `offset` on has what is before it.
+    fn latest(&mut self, range: std::ops::RangeInclusive<Source>, offset: u64) -> Option<Part> {
+        let (source, log) = self.logs.range_mut(range).next_back()?;
+        log.read = log.read.max(offset);
+        log.read_at = Some(Instant::now());
         let number = match source {
             Source::Task(attempt) => attempt.attempt.0,
             Source::Actor(instance) => instance.epoch.0,
@@ -260,6 +314,32 @@ mod tests {
         assert!(read.len() > MAX_LOG_BYTES - CHUNK_BYTES * 2 && read.len() <= MAX_LOG_BYTES);
         assert!(read.ends_with("length\nthe end"));
         assert!(logs.last_words(source(1, 1)).unwrap().ends_with("the end"));
+    }
+
+    #[test]
+    fn whoever_follows_a_log_is_waited_for() {
+        let logs = Logs::default();
+        let much = vec![b'a'; MAX_UNREAD_BYTES as usize];
+        let full = |source, now| {
+            logs.with(|kept| kept.logs.get_mut(&source).unwrap().is_full_until(source, now))
+        };
+        let (task, began) = (source(1, 1), Instant::now());
+        logs.push(task, Stream::Out, b"a little");
+        assert_eq!(full(task, began), None);
+        logs.push(task, Stream::Out, &much);
+        let patience = began + FIRST_READER_PATIENCE;
+        assert_eq!(full(task, began), Some(patience), "somebody may come");
+        assert_eq!(full(task, patience), None, "nobody came");
+        // Somebody comes, and has read everything.
+        let end = logs.of_task(TaskId::from_u128(1), None, 0).unwrap().next();
+        logs.of_task(TaskId::from_u128(1), None, end);
+        assert_eq!(full(task, began), None);
+        logs.push(task, Stream::Out, &much);
+        assert!(full(task, Instant::now()).is_some(), "it is behind");
+        assert_eq!(full(task, Instant::now() + FOLLOWS_FOR), None, "it is gone");
+        let actor = Instance { actor: ActorId::from_u128(1), epoch: ActorEpoch(1) };
+        logs.push(Source::Actor(actor), Stream::Out, &much);
+        assert_eq!(full(Source::Actor(actor), began), None, "an actor waits for nobody to come");
     }
 
     #[test]

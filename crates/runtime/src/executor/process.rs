@@ -381,7 +381,7 @@ impl Ears<'_> {
         loop {
             tokio::select! {
                 biased;
-                () = self.prints.readable() => {
+                () = self.printed() => {
                     self.hear_prints(TURN_BYTES);
                     if !self.hear() {
                         return;
@@ -395,6 +395,14 @@ impl Ears<'_> {
                 }
             }
         }
+    }
+
+    /// Over when it has printed something, and whoever follows its log has kept up.
+    async fn printed(&self) {
+        if let Some(source) = self.minder.shared.source() {
+            self.minder.launch.logs.room(source).await;
+        }
+        self.prints.readable().await;
     }
 
     /// What it said or printed before it died.

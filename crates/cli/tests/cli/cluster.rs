@@ -1,0 +1,173 @@
+//! Clusters that begin and end, in good order or not.
+
+use crate::harness::{Home, Running, lives, pid_in, until};
+
+fn worker(home: &Home, args: &[&str]) -> Running {
+    let mut all = vec!["worker", "--json", "--quiet"];
+    all.extend(args);
+    home.start(&all).announced()
+}
+
+#[test]
+fn up_says_where_it_is_and_what_to_type_next() {
+    let home = Home::new();
+    let mut up = home.start(&["up", "--listen", "127.0.0.1:0"]);
+    let mut text = String::new();
+    while !text.contains("Ctrl-C ends it.") {
+        let line = up.line();
+        assert!(!line.is_empty(), "it ended: {text}");
+        text += &line;
+    }
+    for part in
+        ["address  127.0.0.1:", ".token (only you can read it)", "marline run -- echo hello"]
+    {
+        assert!(text.contains(part), "{part:?} is not in {text}");
+    }
+}
+
+#[test]
+fn up_that_is_asked_to_end_finishes_what_runs_and_leaves_nothing() {
+    let home = Home::new();
+    let up = home.up(&[]);
+    let gate = home.path().join("gate");
+    let script =
+        format!("echo began; until [ -e {} ]; do sleep 0.01; done; echo done", gate.display());
+    let mut run = home.start(&["run", "--", "sh", "-c", &script]);
+    assert_eq!(run.line(), "began\n");
+    up.signal("TERM");
+    until("it drains", || home.json(&["workers"])["workers"][0]["state"] == "draining");
+    std::fs::write(&gate, "").unwrap();
+    assert_eq!(run.end().succeeded().out(), "done\n");
+    assert_eq!(up.end().code, Some(0));
+    assert_eq!(home.left(), Vec::<String>::new());
+}
+
+#[test]
+fn up_that_is_asked_twice_ends_at_once_and_leaves_nothing() {
+    let home = Home::new();
+    let up = home.up(&[]);
+    let mut run = home.start(&[
+        "run",
+        "--",
+        "sh",
+        "-c",
+        "trap '' TERM; echo $$; while :; do sleep 600; done",
+    ]);
+    let command: u32 = run.line().trim().parse().unwrap();
+    up.signal("INT");
+    until("it drains", || home.json(&["workers"])["workers"][0]["state"] == "draining");
+    up.signal("INT");
+    assert_eq!(up.end().code, Some(0));
+    until("the command is gone", || !lives(command));
+    assert_eq!(home.left(), Vec::<String>::new());
+    assert_eq!(run.end().code, Some(125));
+}
+
+#[test]
+fn a_terminal_that_is_closed_ends_it_in_good_order() {
+    let home = Home::new();
+    let up = home.up(&[]);
+    up.signal("HUP");
+    assert_eq!(up.end().code, Some(0));
+    assert_eq!(home.left(), Vec::<String>::new());
+}
+
+#[test]
+fn up_that_is_killed_takes_its_commands_along_and_is_cleaned_up_after() {
+    let home = Home::new();
+    let up = home.up(&[]);
+    let file = home.path().join("pid");
+    home.detach(&["--", "sh", "-c", &format!("echo $$ > {}; exec sleep 600", file.display())]);
+    let command = pid_in(&file);
+    let (address, pid) = (up.address().to_owned(), up.pid());
+    up.signal("KILL");
+    until("the command is gone", || !lives(command));
+    drop(up);
+    let status = home.marline(&["status"]);
+    assert_eq!(status.code, Some(3));
+    let said = format!("the one at {address} (process {pid}) was killed");
+    assert!(status.stderr.contains(&said), "{status:?}");
+    until("nothing is left", || {
+        home.marline(&["status"]);
+        home.left().is_empty()
+    });
+    let again = home.marline(&["--json", "status"]);
+    assert_eq!((again.code, again.error()["kind"].as_str()), (Some(3), Some("Unavailable")));
+}
+
+#[test]
+fn another_worker_joins_takes_work_and_is_drained() {
+    let home = Home::new();
+    let up = home.up(&["--cpus", "1"]);
+    let socket = up.announced["socket"].as_str().unwrap();
+    let at = ["--address", socket, "--token-file", up.token_file(), "--resource", "licence=1"];
+    let worker = worker(&home, &at);
+    let id = worker.announced["id"].as_str().unwrap();
+    assert_eq!(home.json(&["workers"])["workers"].as_array().unwrap().len(), 2);
+    let there = home.detach(&["--resource", "licence=1", "--", "echo", "from over there"]);
+    home.until_task_is(&there, "finished");
+    assert_eq!(home.task(&there)["worker_id"], id);
+    assert_eq!(home.marline(&["logs", &there]).succeeded().out(), "from over there\n");
+    let drained = home.json(&["drain", id]);
+    assert_eq!(drained, serde_json::json!({ "worker": id, "left": true }));
+    let ended = worker.end();
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
+    assert_eq!(home.json(&["workers"])["workers"].as_array().unwrap().len(), 1);
+    let logs = home.marline(&["logs", &there]).succeeded();
+    assert!(logs.stderr.contains("the worker that ran it is gone"), "{logs:?}");
+}
+
+#[test]
+fn what_a_drained_worker_cannot_finish_runs_elsewhere() {
+    let home = Home::new();
+    let up = home.up(&["--cpus", "1"]);
+    let workers = home.json(&["workers"]);
+    let first = workers["workers"][0]["id"].as_str().unwrap();
+    let file = home.path().join("attempts");
+    let script = format!(
+        "echo $MARLINE_ATTEMPT >> {}; [ $MARLINE_ATTEMPT = 2 ] || sleep 600",
+        file.display()
+    );
+    let id = home.detach(&["--", "sh", "-c", &script]);
+    until("it has begun", || std::fs::read_to_string(&file).is_ok_and(|text| text == "1\n"));
+    home.marline(&["drain", first, "--grace", "10ms"]).succeeded();
+    until("it waits", || {
+        home.task(&id)["waits_for"] == "no worker is here: start one with `marline worker`"
+    });
+    let _worker = worker(&home, &[]);
+    home.until_task_is(&id, "finished");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "1\n2\n");
+    drop(up);
+}
+
+#[test]
+fn a_controller_alone_waits_for_workers() {
+    let home = Home::new();
+    let token = home.path().join("token").display().to_string();
+    let args = ["controller", "--json", "--listen", "127.0.0.1:0", "--token-file", &token];
+    let controller = home.start(&args).announced();
+    assert_eq!(
+        home.marline(&["workers"]).succeeded().out(),
+        "no workers: start one with `marline worker`\n"
+    );
+    let _worker = worker(&home, &[]);
+    home.marline(&["run", "--", "true"]).succeeded();
+    controller.signal("TERM");
+    assert_eq!(controller.end().code, Some(0));
+    assert!(std::fs::exists(&token).unwrap(), "a token that was asked for is kept");
+}
+
+#[test]
+fn two_clusters_are_told_apart() {
+    let home = Home::new();
+    let (one, other) = (home.up(&[]), home.up(&["--cpus", "1"]));
+    let which = home.marline(&["status"]);
+    assert_eq!(which.code, Some(2));
+    assert!(which.stderr.contains(one.address()) && which.stderr.contains(other.address()));
+    let status = home.json(&["status", "--address", other.address()]);
+    assert_eq!(status["total"]["cpu"], 1.0, "its token is known here");
+    let taken = home.marline(&["up", "--listen", one.address()]);
+    assert_eq!(taken.code, Some(2), "{taken:?}");
+    assert!(taken.stderr.contains("is another cluster running there?"), "{taken:?}");
+    assert_eq!(home.json(&["status", "--address", one.address()])["pending_tasks"], 0);
+}

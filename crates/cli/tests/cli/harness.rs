@@ -1,0 +1,272 @@
+//! Starting the binary, and waiting for what it does.
+
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// Far longer than anything here takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A user's machine: a home and a runtime folder, with nothing in them.
+pub struct Home {
+    folder: TempDir,
+}
+
+impl Home {
+    pub fn new() -> Home {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("run")).unwrap();
+        Home { folder }
+    }
+
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// A file in it.
+    pub fn file(&self, name: &str, content: &str) -> PathBuf {
+        let path = self.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, content).unwrap();
+        path
+    }
+
+    /// What is in the runtime folder.
+    pub fn left(&self) -> Vec<String> {
+        let Ok(entries) = std::fs::read_dir(self.path().join("run/marline")) else {
+            return Vec::new();
+        };
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    }
+
+    /// `marline` with these arguments.
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_marline"));
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("MARLINE_") {
+                command.env_remove(name);
+            }
+        }
+        command.env("XDG_RUNTIME_DIR", self.path().join("run")).env("HOME", self.path());
+        command.env_remove("XDG_CONFIG_HOME").args(args).current_dir(self.path());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// Runs it to its end.
+    pub fn marline(&self, args: &[&str]) -> Ended {
+        Running::new(self.command(args)).end()
+    }
+
+    /// The same, with something to read.
+    pub fn marline_with_input(&self, args: &[&str], input: &[u8]) -> Ended {
+        let mut command = self.command(args);
+        command.stdin(Stdio::piped());
+        let mut running = Running::new(command);
+        running.child.stdin.take().unwrap().write_all(input).unwrap();
+        running.end()
+    }
+
+    /// Its JSON answer.
+    pub fn json(&self, args: &[&str]) -> Value {
+        let mut all = vec!["--json"];
+        all.extend(args);
+        self.marline(&all).succeeded().json()
+    }
+
+    /// Starts it.
+    pub fn start(&self, args: &[&str]) -> Running {
+        Running::new(self.command(args))
+    }
+
+    /// A cluster with one worker.
+    pub fn up(&self, args: &[&str]) -> Running {
+        let mut all = vec!["up", "--json", "--quiet", "--listen", "127.0.0.1:0"];
+        all.extend(args);
+        self.start(&all).announced()
+    }
+
+    /// Submits a command that nobody waits for; says its id.
+    pub fn detach(&self, args: &[&str]) -> String {
+        let mut all = vec!["run", "--detach"];
+        all.extend(args);
+        self.json(&all)["task"].as_str().unwrap().to_owned()
+    }
+
+    /// What is known of a task.
+    pub fn task(&self, id: &str) -> Value {
+        let tasks = self.json(&["tasks"]);
+        let mut tasks = tasks["tasks"].as_array().unwrap().iter();
+        tasks.find(|task| task["id"] == id).unwrap_or(&Value::Null).clone()
+    }
+
+    pub fn until_task_is(&self, id: &str, state: &str) {
+        until(&format!("task {id} is {state}"), || self.task(id)["state"] == state);
+    }
+}
+
+/// How it ended.
+#[derive(Debug)]
+pub struct Ended {
+    pub code: Option<i32>,
+    pub stdout: Vec<u8>,
+    pub stderr: String,
+}
+
+impl Ended {
+    pub fn succeeded(self) -> Ended {
+        assert_eq!(self.code, Some(0), "{self:?}");
+        self
+    }
+
+    pub fn out(&self) -> &str {
+        std::str::from_utf8(&self.stdout).unwrap()
+    }
+
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    /// What it said on standard error as JSON.
+    pub fn error(&self) -> Value {
+        let last = self.stderr.lines().last().unwrap_or_default();
+        let error: Value =
+            serde_json::from_str(last).unwrap_or_else(|error| panic!("{error}: {self:?}"));
+        error["error"].clone()
+    }
+}
+
+/// A process that dies with this value.
+pub struct Running {
+    child: Child,
+    stdout: Option<BufReader<ChildStdout>>,
+    /// What it said when it had begun.
+    pub announced: Value,
+}
+
+impl Running {
+    pub fn new(mut command: Command) -> Running {
+        let mut child = command.spawn().unwrap();
+        let stdout = child.stdout.take().map(BufReader::new);
+        Running { child, stdout, announced: Value::Null }
+    }
+
+    /// Waits for the first line that it prints, which is JSON.
+    pub fn announced(mut self) -> Running {
+        let line = self.line();
+        self.announced = serde_json::from_str(&line)
+            .unwrap_or_else(|error| panic!("{error}: {line:?} {}", self.complaints()));
+        self
+    }
+
+    /// The next line that it prints.
+    pub fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.stdout.as_mut().unwrap().read_line(&mut line).unwrap();
+        line
+    }
+
+    /// The next line that it prints as an error.
+    pub fn complaint(&mut self) -> String {
+        let mut bytes = Vec::new();
+        let mut byte = [0];
+        while self.child.stderr.as_mut().unwrap().read(&mut byte).unwrap() > 0 && byte != *b"\n" {
+            bytes.extend(byte);
+        }
+        String::from_utf8(bytes).unwrap()
+    }
+
+    fn complaints(&mut self) -> String {
+        let _ = self.child.kill();
+        let mut text = String::new();
+        let _ = self.child.stderr.take().unwrap().read_to_string(&mut text);
+        text
+    }
+
+    pub fn address(&self) -> &str {
+        self.announced["address"].as_str().unwrap()
+    }
+
+    pub fn token_file(&self) -> &str {
+        self.announced["token_file"].as_str().unwrap()
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn signal(&self, name: &str) {
+        signal(self.pid(), name);
+    }
+
+    /// Nobody reads what it prints any more.
+    pub fn close_stdout(&mut self) {
+        self.stdout = None;
+    }
+
+    /// Waits for its end.
+    pub fn end(mut self) -> Ended {
+        let mut stderr = self.child.stderr.take().unwrap();
+        let errors = std::thread::spawn(move || {
+            let mut text = Vec::new();
+            stderr.read_to_end(&mut text).unwrap();
+            String::from_utf8_lossy(&text).into_owned()
+        });
+        let outputs = self.stdout.take().map(|mut stdout| {
+            std::thread::spawn(move || {
+                let mut bytes = Vec::new();
+                stdout.read_to_end(&mut bytes).unwrap();
+                bytes
+            })
+        });
+        let end = Instant::now() + PATIENCE;
+        let status = loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                break status;
+            }
+            assert!(Instant::now() < end, "it does not end");
+            std::thread::sleep(Duration::from_millis(1));
+        };
+        let stdout = outputs.map_or(Vec::new(), |outputs| outputs.join().unwrap());
+        Ended { code: status.code(), stdout, stderr: errors.join().unwrap() }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub fn signal(pid: u32, name: &str) {
+    let kill = Command::new("kill").args([format!("-{name}"), pid.to_string()]).status().unwrap();
+    assert!(kill.success(), "signal {name} to {pid}");
+}
+
+/// Whether there is a process that has this id and has not ended.
+pub fn lives(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().next());
+    state.is_some_and(|state| state != "Z" && state != "X")
+}
+
+/// The process whose id is in a file, when it is there.
+pub fn pid_in(file: &Path) -> u32 {
+    until(&format!("{} has a number", file.display()), || {
+        std::fs::read_to_string(file).is_ok_and(|text| text.ends_with('\n'))
+    });
+    std::fs::read_to_string(file).unwrap().trim().parse().unwrap()
+}
+
+/// Waits for a condition.
+pub fn until(what: &str, condition: impl Fn() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < end, "waited a minute: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}

@@ -1,0 +1,121 @@
+//! Looking at a cluster, and changing what happens there.
+
+use crate::harness::Home;
+use serde_json::json;
+
+#[test]
+fn status_says_why_something_waits() {
+    let home = Home::new();
+    let _up = home.up(&["--cpus", "1"]);
+    let id = home.detach(&["--cpus", "100", "--", "true"]);
+    home.until_task_is(&id, "pending");
+    let status = home.json(&["status"]);
+    assert_eq!(status["waiting"][0]["count"], 1, "{status}");
+    let reason = status["waiting"][0]["reason"].as_str().unwrap();
+    assert!(reason.contains("no worker is large enough for cpu 100"), "{reason}");
+    assert_eq!((&status["pending_tasks"], &status["total"]["cpu"]), (&json!(1), &json!(1.0)));
+    let words = home.marline(&["status"]).succeeded();
+    assert!(words.out().contains(&format!("waiting   1: {reason}")), "{words:?}");
+    let tasks = home.marline(&["tasks", "--state", "pending"]).succeeded();
+    assert!(tasks.out().contains("waits: no worker is large enough"), "{tasks:?}");
+    let logs = home.marline(&["logs", &id]).succeeded();
+    assert!(logs.stderr.contains("it has not started: no worker is large enough"), "{logs:?}");
+    assert_eq!(logs.out(), "");
+}
+
+#[test]
+fn waiting_says_why_to_whoever_waits() {
+    let home = Home::new();
+    let _up = home.up(&["--cpus", "1"]);
+    let mut run = home.start(&["run", "--cpus", "100", "--", "true"]);
+    let said = run.complaint();
+    assert!(said.starts_with("waiting: no worker is large enough for cpu 100"), "{said}");
+    run.signal("INT");
+    assert_eq!(run.end().code, Some(130));
+}
+
+#[test]
+fn everything_is_listed_for_people_and_for_programs() {
+    let home = Home::new();
+    let up = home.up(&["--cpus", "2", "--resource", "licence=3"]);
+    let empty = home.marline(&["tasks"]).succeeded();
+    assert_eq!(empty.out(), "no tasks: `marline run -- COMMAND` makes one\n");
+    assert_eq!(home.json(&["tasks"]), json!({ "tasks": [], "more": false }));
+    assert_eq!(home.json(&["actors"]), json!({ "actors": [], "more": false }));
+    assert_eq!(home.marline(&["actors"]).succeeded().out(), "no actors\n");
+    home.marline(&["run", "--", "true"]).succeeded();
+    home.marline(&["run", "--name", "nightly", "--", "sh", "-c", "exit 9"]);
+    let workers = home.json(&["workers"]);
+    let worker = &workers["workers"][0];
+    assert_eq!((&worker["pid"], &worker["state"]), (&json!(up.pid()), &json!("healthy")));
+    assert_eq!(worker["total"]["custom"], json!({ "licence": 3.0 }));
+    let tasks = home.json(&["tasks", "--limit", "1"]);
+    assert_eq!((&tasks["more"], &tasks["tasks"][0]["state"]), (&json!(true), &json!("failed")));
+    assert_eq!(tasks["tasks"][0]["name"], "command:nightly");
+    assert_eq!(tasks["tasks"][0]["waits_for"], json!(null));
+    let finished = home.json(&["tasks", "--state", "finished"]);
+    assert_eq!(finished["tasks"][0]["name"], "command:true");
+    let table = home.marline(&["tasks"]).succeeded();
+    assert!(table.out().starts_with("TASK "), "{table:?}");
+    assert!(table.out().contains("\"sh\" exited with status 9"), "{table:?}");
+    assert!(home.marline(&["workers"]).succeeded().out().contains("2 CPU, 3 licence"));
+    let status = home.json(&["status"]);
+    assert_eq!(
+        (&status["counters"]["finished"], &status["counters"]["failed"]),
+        (&json!(1), &json!(1))
+    );
+}
+
+#[test]
+fn a_task_is_cancelled() {
+    let home = Home::new();
+    let _up = home.up(&[]);
+    let id = home.detach(&["--", "sleep", "600"]);
+    home.until_task_is(&id, "running");
+    let answer = home.json(&["cancel", &id]);
+    assert_eq!(answer, json!({ "cancelled": [{ "task": id, "had_not_ended": true }] }));
+    home.until_task_is(&id, "cancelled");
+    let again = home.marline(&["cancel", &id]).succeeded();
+    assert_eq!(again.out(), format!("task {id} had ended\n"));
+}
+
+#[test]
+fn what_is_not_there_is_said_so() {
+    let home = Home::new();
+    let _up = home.up(&[]);
+    let unknown = "00000000-0000-7000-8000-000000000000";
+    for command in ["cancel", "logs", "drain"] {
+        let missing = home.marline(&["--json", command, unknown]);
+        assert_eq!(missing.code, Some(4), "{command}: {missing:?}");
+        assert_eq!(missing.error()["kind"], "NotFound");
+        let nonsense = home.marline(&["--json", command, "nonsense"]);
+        assert_eq!(nonsense.code, Some(2), "{command}: {nonsense:?}");
+        assert_eq!(nonsense.error()["kind"], "Invalid");
+    }
+    let typo = home.marline(&["--json", "statsu"]);
+    assert_eq!((typo.code, typo.error()["kind"].as_str()), (Some(2), Some("Invalid")));
+}
+
+#[test]
+fn completions_are_made_for_every_shell() {
+    let home = Home::new();
+    for (shell, sign) in [
+        ("bash", "complete -F _marline"),
+        ("zsh", "#compdef marline"),
+        ("fish", "complete -c marline"),
+    ] {
+        let script = home.marline(&["completions", shell]).succeeded();
+        assert!(script.out().contains(sign) && script.out().contains("drain"), "{shell}");
+    }
+}
+
+#[test]
+fn help_teaches_by_example() {
+    let home = Home::new();
+    let commands = ["up", "controller", "worker", "run", "drain", "cancel", "logs", "completions"];
+    for command in commands {
+        let help = home.marline(&[command, "--help"]).succeeded();
+        assert!(help.out().contains("Examples:\n  "), "{command}: {}", help.out());
+    }
+    assert!(home.marline(&["--help"]).succeeded().out().contains("Exit codes: 0 done"));
+}

@@ -1,0 +1,9 @@
+//! The shipped binary, used as people and scripts use it: each test has a runtime folder of its own, and
+//! ends the processes that it started.
+
+mod cluster;
+mod harness;
+mod look;
+mod run;
+mod safety;
+mod settings;

@@ -1,0 +1,170 @@
+//! `marline run`: it prints what the command prints, and ends as it does.
+
+use crate::harness::{Home, lives, pid_in, until};
+
+#[test]
+fn a_command_runs_and_its_output_and_status_are_its_own() {
+    let home = Home::new();
+    let _up = home.up(&[]);
+    let hello = home.marline(&["run", "--", "echo", "hello"]).succeeded();
+    assert_eq!((hello.out(), hello.stderr.as_str()), ("hello\n", ""));
+    let seven = home.marline(&["run", "--", "sh", "-c", "echo out; echo err >&2; exit 7"]);
+    assert_eq!((seven.code, seven.out(), seven.stderr.as_str()), (Some(7), "out\n", "err\n"));
+    let killed = home.marline(&["run", "--", "sh", "-c", "kill -9 $$"]);
+    assert_eq!(killed.code, Some(128 + 9), "{killed:?}");
+    let binary = home.marline(&["run", "--", "printf", r"\377\000\376"]).succeeded();
+    assert_eq!(binary.stdout, [0xff, 0, 0xfe]);
+    let closed = home.marline(&["run", "--", "sh", "-c", "exec >&- 2>&-; exit 3"]);
+    assert_eq!(closed.code, Some(3), "{closed:?}");
+}
+
+#[test]
+fn a_command_gets_its_folder_its_variables_and_its_input() {
+    let home = Home::new();
+    let _up = home.up(&[]);
+    let folder = home.path().join("elsewhere");
+    std::fs::create_dir(&folder).unwrap();
+    let folder = folder.canonicalize().unwrap().display().to_string();
+    let script = "pwd; echo $GREETING; echo $MARLINE_ATTEMPT; echo [$MARLINE_EXECUTOR]";
+    let args = ["run", "--cwd", &folder, "--env", "GREETING=a=b", "--", "sh", "-c", script];
+    let ended = home.marline(&args).succeeded();
+    assert_eq!(ended.out(), format!("{folder}\na=b\n1\n[]\n"));
+    let read =
+        home.marline_with_input(&["run", "--stdin", "--", "cat"], b"some\0input").succeeded();
+    assert_eq!(read.stdout, b"some\0input");
+    let nothing = home.marline_with_input(&["run", "--", "cat"], b"not for it").succeeded();
+    assert_eq!(nothing.out(), "");
+}
+
+#[test]
+fn what_cannot_be_run_says_why() {
+    let home = Home::new();
+    let _up = home.up(&[]);
+    let no_program = home.marline(&["run", "--", "no-such-program"]);
+    assert_eq!(no_program.code, Some(125));
+    assert!(no_program.stderr.contains("\"no-such-program\" could not be started"));
+    let no_folder = home.marline(&["run", "--cwd", "/no/such/folder", "--", "ls"]);
+    assert_eq!(no_folder.code, Some(125));
+    assert!(no_folder.stderr.contains("/no/such/folder"), "{}", no_folder.stderr);
+    let late = home.marline(&["run", "--timeout", "50ms", "--", "sleep", "600"]);
+    assert_eq!(late.code, Some(124));
+    assert!(late.stderr.contains("its timeout of 50ms"), "{}", late.stderr);
+    for wrong in
+        [&["--env", "NOTHING"], &["--env", "=x"], &["--cpus", "-1"], &["--timeout", "soon"]]
+    {
+        let mut args = vec!["run"];
+        args.extend(wrong);
+        args.extend(["--", "true"]);
+        assert_eq!(home.marline(&args).code, Some(2), "{args:?}");
+    }
+    assert_eq!(home.marline(&["run", "echo", "hi"]).code, Some(2), "the command is after --");
+}
+
+#[test]
+fn json_says_how_a_command_ended() {
+    let home = Home::new();
+    let _up = home.up(&[]);
+    let ended =
+        home.marline(&["run", "--json", "--", "sh", "-c", "echo out; echo err >&2; exit 7"]);
+    assert_eq!(ended.code, Some(7));
+    let json = ended.json();
+    assert_eq!((&json["code"], &json["state"]), (&7.into(), &"failed".into()), "{json}");
+    assert_eq!((&json["stdout"], &json["stderr"]), (&"out\n".into(), &"err\n".into()));
+    assert_eq!(json["error"], "\"sh\" exited with status 7");
+    let json = home.json(&["run", "--", "true"]);
+    assert_eq!(
+        (&json["code"], &json["error"], &json["left_out"]),
+        (&0.into(), &().into(), &0.into())
+    );
+    let json = home.marline(&["run", "--json", "--", "sh", "-c", "kill -TERM $$"]).json();
+    assert_eq!((&json["code"], &json["signal"]), (&().into(), &15.into()));
+}
+
+#[test]
+fn nothing_of_a_large_output_is_lost() {
+    let home = Home::new();
+    let _up = home.up(&[]);
+    let script = "head -c 20000000 /dev/zero; echo the end >&2";
+    let ended = home.marline(&["run", "--", "sh", "-c", script]).succeeded();
+    assert_eq!((ended.stdout.len(), ended.stderr.as_str()), (20_000_000, "the end\n"));
+}
+
+#[test]
+fn a_command_whose_output_nobody_reads_is_stopped() {
+    let home = Home::new();
+    let _up = home.up(&[]);
+    let mut run = home.start(&["run", "--", "yes"]);
+    assert_eq!(run.line(), "y\n");
+    run.close_stdout();
+    assert_eq!(run.end().code, Some(141));
+    let tasks = home.json(&["tasks"]);
+    assert_eq!(tasks["tasks"][0]["state"], "cancelled", "{tasks}");
+}
+
+#[test]
+fn an_interrupt_stops_the_command_and_what_it_started() {
+    let home = Home::new();
+    let _up = home.up(&[]);
+    let mut run = home.start(&["run", "--", "sh", "-c", "sleep 600 & echo $!; wait"]);
+    let child: u32 = run.line().trim().parse().unwrap();
+    run.signal("INT");
+    assert_eq!(run.end().code, Some(130));
+    until("what it started is gone", || !lives(child));
+}
+
+#[test]
+fn a_second_interrupt_does_not_wait_for_a_command_that_is_deaf() {
+    let home = Home::new();
+    let _up = home.up(&[]);
+    let script = "trap 'echo heard' TERM; echo $$; while :; do sleep 600 & wait $!; done";
+    let mut run = home.start(&["run", "--", "sh", "-c", script]);
+    let command: u32 = run.line().trim().parse().unwrap();
+    run.signal("INT");
+    assert_eq!(run.line(), "heard\n");
+    run.signal("INT");
+    assert_eq!(run.end().code, Some(130));
+    until("it is gone", || !lives(command));
+}
+
+#[test]
+fn a_command_does_not_outlive_the_one_who_runs_it() {
+    let home = Home::new();
+    let _up = home.up(&[]);
+    let mut run = home.start(&["run", "--", "sh", "-c", "echo $$; exec sleep 600"]);
+    let command: u32 = run.line().trim().parse().unwrap();
+    assert!(lives(command));
+    run.signal("KILL");
+    until("it is gone", || !lives(command));
+}
+
+#[test]
+fn what_a_command_leaves_running_goes_with_it() {
+    let home = Home::new();
+    let _up = home.up(&[]);
+    let file = home.path().join("pid");
+    let script = format!("sleep 600 & echo $! > {}", file.display());
+    home.marline(&["run", "--", "sh", "-c", &script]).succeeded();
+    let left = pid_in(&file);
+    until("what it left is gone", || !lives(left));
+}
+
+#[test]
+fn a_detached_command_belongs_to_nobody_and_can_be_followed() {
+    let home = Home::new();
+    let _up = home.up(&[]);
+    let gate = home.path().join("gate");
+    let script = format!(
+        "echo one; echo two >&2; until [ -e {} ]; do sleep 0.01; done; echo three",
+        gate.display()
+    );
+    let id = home.detach(&["--", "sh", "-c", &script]);
+    home.until_task_is(&id, "running");
+    let mut logs = home.start(&["logs", "--follow", &id]);
+    assert_eq!(logs.line(), "one\n");
+    std::fs::write(&gate, "").unwrap();
+    let ended = logs.end().succeeded();
+    assert_eq!((ended.out(), ended.stderr.as_str()), ("three\n", "two\n"));
+    home.until_task_is(&id, "finished");
+    let json = home.json(&["logs", &id]);
+    assert_eq!((&json["stdout"], &json["stderr"]), (&"one\nthree\n".into(), &"two\n".into()));
+}

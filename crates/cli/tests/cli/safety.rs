@@ -1,0 +1,104 @@
+//! Who can reach a cluster: its user, on this machine, unless more was asked for.
+
+use crate::harness::Home;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+fn mode(path: &Path) -> u32 {
+    std::fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+#[test]
+fn what_a_cluster_writes_down_is_its_users_alone() {
+    let home = Home::new();
+    let folder = home.path().join("run/marline");
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o777)).unwrap();
+    let up = home.up(&[]);
+    assert!(up.address().starts_with("127.0.0.1:"));
+    assert_eq!(mode(&folder), 0o700);
+    for name in home.left() {
+        assert_eq!(mode(&folder.join(&name)), 0o600, "{name}");
+    }
+    assert_eq!(home.left().len(), 4, "{:?}", home.left());
+    assert!(std::fs::read_to_string(up.token_file()).unwrap().len() > 64);
+}
+
+#[test]
+fn a_token_that_others_can_read_is_refused() {
+    let home = Home::new();
+    let up = home.up(&[]);
+    let token = Path::new(up.token_file());
+    std::fs::set_permissions(token, PermissionsExt::from_mode(0o640)).unwrap();
+    let refused = home.marline(&["--json", "status"]);
+    assert_eq!((refused.code, refused.error()["kind"].as_str()), (Some(5), Some("Denied")));
+    let message = refused.error()["message"].as_str().unwrap().to_owned();
+    assert!(message.contains("chmod 600"), "{message}");
+}
+
+#[test]
+fn without_the_token_nothing_is_told() {
+    let home = Home::new();
+    let up = home.up(&[]);
+    let wrong = home.file("wrong", "0123456789abcdef\n");
+    std::fs::set_permissions(&wrong, PermissionsExt::from_mode(0o600)).unwrap();
+    let wrong = wrong.display().to_string();
+    let socket = up.announced["socket"].as_str().unwrap();
+    let attempts = [
+        vec!["status", "--token-file", &wrong],
+        vec!["run", "--token-file", &wrong, "--", "true"],
+        vec!["worker", "--token-file", &wrong],
+        vec!["status", "--address", socket],
+        vec!["tasks", "--address", socket, "--token-file", &wrong],
+    ];
+    for args in attempts {
+        let refused = home.marline(&args);
+        assert_eq!(refused.code, Some(5), "{args:?}: {refused:?}");
+        assert!(refused.stderr.contains("token is missing or wrong"), "{refused:?}");
+    }
+    assert_eq!(home.json(&["status"])["counters"]["submitted"], 0);
+}
+
+#[test]
+fn the_files_token_is_told_to_the_files_cluster_only() {
+    let home = Home::new();
+    let (one, other) = (home.up(&[]), Home::new());
+    let up = other.up(&[]);
+    let token = one.token_file();
+    let address = one.address();
+    other.file(
+        ".config/marline/config.toml",
+        &format!("address = \"{address}\"\ntoken_file = \"{token}\"\n"),
+    );
+    assert_eq!(other.json(&["status"])["address"], address);
+    let here = other.json(&["status", "--address", up.address()]);
+    assert_eq!(here["address"], up.address(), "with its own token, not with the file's");
+}
+
+#[test]
+fn an_address_that_others_can_reach_needs_a_token() {
+    let home = Home::new();
+    let args = ["worker", "--address", "127.0.0.1:1", "--listen", "0.0.0.0:0"];
+    let refused = home.marline(&args);
+    assert_eq!(refused.code, Some(5), "{refused:?}");
+    assert!(refused.stderr.contains("can be reached from other machines"), "{refused:?}");
+}
+
+#[test]
+fn a_socket_is_private_and_one_that_was_left_does_not_stand_in_the_way() {
+    let home = Home::new();
+    let socket = home.path().join("marline.sock");
+    let at = format!("unix:{}", socket.display());
+    let first = home.start(&["up", "--json", "--quiet", "--listen", &at]).announced();
+    assert_eq!(mode(&socket), 0o600);
+    let taken = home.marline(&["up", "--listen", &at]);
+    assert_eq!(taken.code, Some(2), "{taken:?}");
+    first.signal("KILL");
+    first.end();
+    assert!(socket.exists());
+    let second = home.start(&["up", "--json", "--quiet", "--listen", &at]).announced();
+    home.marline(&["run", "--", "true"]).succeeded();
+    second.signal("TERM");
+    assert_eq!(second.end().code, Some(0));
+    assert!(!socket.exists());
+}

@@ -1,0 +1,86 @@
+//! Where settings come from: flags, the environment, the file, the cluster that runs here.
+
+use crate::harness::Home;
+
+/// Which address it tried to reach: the one that it complains about.
+fn tried(home: &Home, flag: Option<&str>, variable: Option<&str>) -> String {
+    let mut args = vec!["status"];
+    args.extend(flag.iter().flat_map(|flag| ["--address", flag]));
+    let mut command = home.command(&args);
+    if let Some(variable) = variable {
+        command.env("MARLINE_ADDRESS", variable);
+    }
+    let ended = crate::harness::Running::new(command).end();
+    assert_eq!(ended.code, Some(3), "{ended:?}");
+    let (_, rest) = ended.stderr.split_once("nobody answers at ").expect("it says so");
+    rest.split(' ').next().unwrap().to_owned()
+}
+
+#[test]
+fn flags_come_before_the_environment_before_the_file_before_what_runs_here() {
+    let home = Home::new();
+    let up = home.up(&[]);
+    assert_eq!(home.json(&["status"])["address"], up.address());
+    let [flag, variable, file] = ["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"];
+    home.file(".config/marline/config.toml", &format!("address = \"{file}\"\n"));
+    assert_eq!(tried(&home, None, None), file);
+    assert_eq!(tried(&home, None, Some(variable)), variable);
+    assert_eq!(tried(&home, Some(flag), Some(variable)), flag);
+}
+
+#[test]
+fn the_file_sets_whatever_a_flag_can() {
+    let home = Home::new();
+    let content = "[up]\ncpus = 7\nresource = [\"licence=2\", \"seat=1\"]\nquiet = true\n";
+    let file = home.file("settings.toml", content).display().to_string();
+    let _up = home.up(&["--config", &file]);
+    let total = home.json(&["status"])["total"].clone();
+    assert_eq!((&total["cpu"], &total["custom"]["licence"]), (&7.0.into(), &2.0.into()), "{total}");
+    let mut command = home.command(&["up", "--json", "--listen", "127.0.0.1:0", "--config", &file]);
+    command.env("MARLINE_CPUS", "5");
+    let up = crate::harness::Running::new(command).announced();
+    assert_eq!(home.json(&["status", "--address", up.address()])["total"]["cpu"], 5.0);
+}
+
+#[test]
+fn a_file_that_makes_no_sense_is_refused() {
+    let home = Home::new();
+    let wrong = [
+        ("nonsense", "makes no sense"),
+        ("adress = \"x\"", "\"adress\" is no setting: there are address, token_file"),
+        ("[up]\ncpu = 1", "\"cpu\" in [up] is no setting: there are listen, lease"),
+        ("[up]\nlease = \"soon\"", "\"soon\" does not begin with a number"),
+        ("[downstream]", "\"downstream\" is no setting"),
+    ];
+    for (content, why) in wrong {
+        let file = home.file("wrong.toml", content).display().to_string();
+        let ended = home.marline(&["up", "--config", &file]);
+        assert_eq!(ended.code, Some(2), "{content}: {ended:?}");
+        assert!(ended.stderr.contains(why) && ended.stderr.contains("wrong.toml"), "{ended:?}");
+    }
+    let missing = home.marline(&["status", "--config", "/no/such/file"]);
+    assert_eq!(missing.code, Some(2));
+    assert!(missing.stderr.contains("cannot read /no/such/file"), "{missing:?}");
+}
+
+#[test]
+fn an_address_for_up_is_taken_for_the_mistake_that_it_is() {
+    let home = Home::new();
+    let ended = home.marline(&["up", "--address", "127.0.0.1:1"]);
+    assert_eq!(ended.code, Some(2));
+    assert!(ended.stderr.contains("--listen"), "{ended:?}");
+}
+
+#[test]
+fn it_works_without_a_home_and_without_a_runtime_folder() {
+    let home = Home::new();
+    let mut command = home.command(&["status"]);
+    command.env_remove("HOME").env_remove("XDG_RUNTIME_DIR").env("TMPDIR", home.path());
+    let ended = crate::harness::Running::new(command).end();
+    assert_eq!(ended.code, Some(3), "{ended:?}");
+    let mut command = home.command(&["status"]);
+    command.env("XDG_RUNTIME_DIR", "/proc/no/such/folder");
+    let ended = crate::harness::Running::new(command).end();
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.stderr.contains("set XDG_RUNTIME_DIR"), "{ended:?}");
+}

@@ -92,8 +92,12 @@ class Link:
         for number in itertools.count(1):
             try:
                 return await self.connected(number)
-            except (grpc.aio.AioRpcError, asyncio.InvalidStateError, Dropped, TimeoutError) as error:
-                log.info("connection %d broke: %s", number, error)
+            except grpc.aio.AioRpcError as error:
+                if error.code() == grpc.StatusCode.INVALID_ARGUMENT:
+                    raise  # this program said something wrong, and would say it again
+                log.info("connection %d broke: %s", number, error.details())
+            except (asyncio.InvalidStateError, Dropped, TimeoutError) as error:
+                log.info("connection %d broke: %r", number, error)
             await asyncio.sleep(PAUSE)
 
     async def connected(self, number: int) -> None:

@@ -4,16 +4,8 @@ from __future__ import annotations
 
 import unittest
 
-import grpc
-from google.protobuf.descriptor_pool import DescriptorPool
-from google.protobuf.message_factory import GetMessageClass
-from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
-
-from harness import DEADLINE, FIRST, ClusterTest, Failed, Proxy, error_in, pack, until
-from link import Process, uuid7
-from marline.v1 import common_pb2 as common
+from harness import DEADLINE, FIRST, ClusterTest, Failed, Proxy, until
 from marline.v1 import control_pb2 as pb
-from marline.v1 import link_pb2, link_pb2_grpc
 
 
 class Tasks(ClusterTest):
@@ -66,10 +58,11 @@ class Tasks(ClusterTest):
         self.assertEqual(caught.exception.kind, "NOT_FOUND")
         self.assertFalse(caught.exception.error.may_have_run)
 
-    def test_a_function_that_nobody_provides_waits_and_says_why(self) -> None:
-        task = self.client.submit("nothing")
-        reason = until(lambda: self.client.GetTaskStatus(task_id=task).waits_for, "it waits")
-        self.assertIn("nothing", reason)
+    def test_a_function_that_nobody_provides_is_not_found(self) -> None:
+        with self.assertRaises(Failed) as caught:
+            self.client.result(self.client.submit("nothing"))
+        self.assertEqual(caught.exception.kind, "NOT_FOUND")
+        self.assertIn("no worker provides", caught.exception.error.message)
 
     def test_a_running_task_is_cancelled(self) -> None:
         task = self.client.submit("hold", 1, *self.places())
@@ -97,8 +90,7 @@ class Tasks(ClusterTest):
         self.assertEqual(self.client.result(second), 42)
 
     def test_a_thousand_tasks_go_through_the_backlog(self) -> None:
-        tasks = [self.client.submit("hold", number, *self.places()) for number in range(1000)]
-        until(lambda: (self.status(self.process) or pb.WorkerStatus()).tasks > 2, "a backlog is there")
+        tasks = self.backlog(self.process, 1000)
         self.assertEqual(len(self.journal()), 1, "one CPU, one runs")
         self.open_gate()
         self.client.wait(tasks)
@@ -106,8 +98,7 @@ class Tasks(ClusterTest):
         self.assertEqual(len(self.journal()), 1000, "each ran once")
 
     def test_a_task_in_the_backlog_is_cancelled_or_taken_back(self) -> None:
-        tasks = [self.client.submit("hold", number, *self.places()) for number in range(4)]
-        until(lambda: (self.status(self.process) or pb.WorkerStatus()).tasks > 2, "a backlog is there")
+        tasks = self.backlog(self.process, 4)
         self.client.CancelTask(task_id=tasks[1])
         with self.assertRaises(Failed) as caught:
             self.client.result(tasks[1])
@@ -304,9 +295,7 @@ class Draining(ClusterTest):
             "Counter", 1, options={"max_restarts": {"times": 0}, "placement": {"cpu": 0}}
         )
         self.client.result(self.client.call(actor, "add", 1))
-        tasks = [self.client.submit("hold", n, *self.places(), options={"max_retries": {"times": 0}}) for n in range(4)]
-        until(lambda: (self.status(first) or pb.WorkerStatus()).tasks > 2, "a backlog is there")
-        until(self.journal, "one runs")
+        tasks = self.backlog(first, 4)
         self.client.DrainWorker(worker_id=name, grace_ms=int(DEADLINE * 1000))
         second = self.worker(cpus=1)
         until(lambda: len(self.journal()) == 2, "the backlog goes elsewhere")
@@ -329,96 +318,6 @@ class Draining(ClusterTest):
         self.open_gate()
         self.assertEqual(self.client.result(task), 7)
         self.assertEqual([pid for _, pid, _ in self.journal()], [first.pid, first.pid, second.pid])
-
-
-class Contract(ClusterTest):
-    """What a worker may rely on when it does something wrong."""
-
-    def join(self, session: bytes, request: int = 1, protocol: str = "1", token: str = "") -> link_pb2.JoinReply:
-        message = link_pb2.JoinRequest(
-            session_id=session, request=request, protocol=protocol, worker=link_pb2.WorkerRole(hostname="here")
-        )
-        metadata = [("authorization", f"Bearer {token or self.token}")]
-        links = link_pb2_grpc.LinksStub(self.client.channel)
-        try:
-            return links.Join(message, metadata=metadata, timeout=DEADLINE)
-        except grpc.RpcError as error:
-            raise Failed(error_in(error)) from None
-
-    def attach(self, *frames: link_pb2.Frame) -> list[link_pb2.Frame]:
-        """What the controller answers until it ends the connection."""
-        links = link_pb2_grpc.LinksStub(self.client.channel)
-        stream = links.Attach(
-            iter([link_pb2.Frames(frames=frames)]), metadata=self.client.metadata, timeout=DEADLINE
-        )
-        answers = list[link_pb2.Frame]()
-        try:
-            for each in stream:
-                answers += each.frames
-        except grpc.RpcError as error:
-            if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
-                raise
-        return answers
-
-    def test_without_the_token_nobody_joins(self) -> None:
-        with self.assertRaises(Failed) as caught:
-            self.join(uuid7(), token="wrong")
-        self.assertEqual(caught.exception.kind, "DENIED")
-
-    def test_another_major_version_is_refused(self) -> None:
-        with self.assertRaises(Failed) as caught:
-            self.join(uuid7(), protocol="2")
-        self.assertEqual(caught.exception.kind, "INCOMPATIBLE")
-
-    def test_an_earlier_session_is_over_when_the_process_joins_again(self) -> None:
-        process = uuid7()
-        first = self.join(process).session
-        second = self.join(process, request=2).session
-        self.assertEqual((second.id, second.epoch > first.epoch), (process, True))
-        [answer] = self.attach(link_pb2.Frame(attach=link_pb2.Attach(session=first, connection=1)))
-        self.assertEqual(answer.over.session, first)
-
-    def test_data_before_hello_ends_the_connection(self) -> None:
-        session = self.join(uuid7()).session
-        joined = link_pb2.Message(joined=link_pb2.Nothing())
-        self.attach(
-            link_pb2.Frame(attach=link_pb2.Attach(session=session, connection=1)),
-            link_pb2.Frame(data=link_pb2.Data(sequence=1, message=joined)),
-        )
-        [worker] = self.client.ListWorkers().workers
-        self.assertEqual(worker.state, pb.WORKER_STATE_JOINING)
-
-
-class Reflection(ClusterTest):
-    """A client without any `.proto` file, as grpcurl is."""
-
-    def test_control_is_described_well_enough_to_be_called(self) -> None:
-        channel = grpc.intercept_channel(self.client.channel, WithMetadata(self.client.metadata))
-        database = ProtoReflectionDescriptorDatabase(channel)
-        self.assertLessEqual(
-            {"marline.v1.Control", "marline.v1.Links", "grpc.health.v1.Health"}, set(database.get_services())
-        )
-        control = DescriptorPool(database).FindServiceByName("marline.v1.Control")
-        self.assertIn("SubmitTask", control.methods_by_name)
-        method = control.methods_by_name["ClusterResources"]
-        ask = channel.unary_unary(
-            f"/{control.full_name}/{method.name}",
-            request_serializer=lambda message: message.SerializeToString(),
-            response_deserializer=GetMessageClass(method.output_type).FromString,
-        )
-        reply = ask(GetMessageClass(method.input_type)(), timeout=DEADLINE)
-        self.assertEqual(reply.protocol, "1")
-
-
-class WithMetadata(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientInterceptor):
-    def __init__(self, metadata: list[tuple[str, str]]) -> None:
-        self.metadata = metadata
-
-    def intercept_unary_unary(self, continuation, details, request):
-        return continuation(details._replace(metadata=self.metadata), request)
-
-    def intercept_stream_stream(self, continuation, details, requests):
-        return continuation(details._replace(metadata=self.metadata), requests)
 
 
 if __name__ == "__main__":

@@ -195,7 +195,7 @@ async fn keep_connected(
         drop(outbox);
         if let Ok(incoming) = client.attach(outgoing).await {
             let heard = read(node, which, connection, Vec::new(), incoming.into_inner()).await;
-            if heard {
+            if heard == Ok(true) {
                 pause = FIRST_PAUSE;
             }
         } else if let Some(node) = node.upgrade() {
@@ -231,28 +231,31 @@ async fn look_for_proof(node: Weak<Node>, session: Session, process: Process) {
     }
 }
 
-/// Hands what a connection brings to the node until it ends. Says whether anything came.
+/// Hands what a connection brings to the node until it ends. Says whether anything came, or what was
+/// wrong with it.
 pub(crate) async fn read(
     node: &Weak<Node>,
     which: Which,
     connection: u64,
     first: Vec<v1::Frame>,
     mut incoming: Streaming<v1::Frames>,
-) -> bool {
+) -> Result<bool, Error> {
     let mut frames = first;
-    let mut heard = false;
+    let mut heard = Ok(false);
     let Some(direction) = node.upgrade().map(|node| node.direction(which)) else { return heard };
     loop {
         let Some(node) = node.upgrade() else { return heard };
         if !frames.is_empty()
-            && node.received(which, connection, direction, std::mem::take(&mut frames)).is_err()
+            && let Err(error) =
+                node.received(which, connection, direction, std::mem::take(&mut frames))
         {
+            heard = Err(error);
             break;
         }
         drop(node);
         match incoming.next().await {
             Some(Ok(message)) => {
-                heard = true;
+                heard = Ok(true);
                 frames = message.frames;
             }
             Some(Err(_)) | None => break,

@@ -3,6 +3,7 @@
 
 use crate::wire::frame::Frame;
 use crate::wire::v1;
+use marline_core::Error;
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -25,6 +26,8 @@ struct Shared {
     frames: VecDeque<Frame>,
     waker: Option<Waker>,
     closed: bool,
+    /// Why it was closed, if the peer is to be told.
+    error: Option<Error>,
 }
 
 /// The connection's end.
@@ -62,8 +65,18 @@ impl Outbox {
 
     /// What is in goes out, and then the stream ends.
     pub fn close(&self) {
+        self.end(None);
+    }
+
+    /// What is in goes out, and then the stream ends with what the peer did wrong.
+    pub fn fail(&self, error: Error) {
+        self.end(Some(error));
+    }
+
+    fn end(&self, error: Option<Error>) {
         let mut shared = self.shared.lock().expect("nothing panics under it");
         shared.closed = true;
+        shared.error = error;
         let waker = shared.waker.take();
         drop(shared);
         if let Some(waker) = waker {
@@ -73,6 +86,11 @@ impl Outbox {
 }
 
 impl Outgoing {
+    /// What the peer did wrong, if that is why the stream has ended.
+    pub fn error(&self) -> Option<Error> {
+        self.shared.lock().expect("nothing panics under it").error.take()
+    }
+
     fn take(&self, cx: &Context<'_>) -> Poll<Option<Vec<Frame>>> {
         let mut shared = self.shared.lock().expect("nothing panics under it");
         if shared.frames.is_empty() {

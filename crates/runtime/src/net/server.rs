@@ -9,6 +9,7 @@ use crate::node::Node;
 use crate::wire::DESCRIPTORS;
 use crate::wire::convert::{decode_join, encode_joined, to_status};
 use crate::wire::frame::Frame;
+use crate::wire::join::check_protocol;
 use crate::wire::v1;
 use crate::wire::v1::control_server::ControlServer;
 use crate::wire::v1::links_server::{Links, LinksServer};
@@ -152,7 +153,10 @@ impl Links for Service {
         &self,
         request: Request<v1::JoinRequest>,
     ) -> Result<Response<v1::JoinReply>, Status> {
-        let join = decode_join(request.into_inner()).map_err(to_status)?;
+        let request = request.into_inner();
+        // First of all: what else another version says may not make sense here.
+        check_protocol(&request.protocol).map_err(to_status)?;
+        let join = decode_join(request).map_err(to_status)?;
         let joined = self.node()?.join(join).map_err(to_status)?;
         Ok(Response::new(encode_joined(joined)))
     }
@@ -173,7 +177,7 @@ impl Links for Service {
             let Some(Ok(Frame::Attach { session, connection, host })) =
                 frames.next().map(Frame::attach)
             else {
-                return outbox.close();
+                return outbox.fail(Error::invalid("the first frame of a connection is Attach"));
             };
             let Some(which) = node.attach(session, connection, host, outbox.clone()) else {
                 let over = host.unwrap_or(session);
@@ -181,8 +185,10 @@ impl Links for Service {
                 return outbox.close();
             };
             let node = Arc::downgrade(&node);
-            super::dial::read(&node, which, connection, frames.collect(), incoming).await;
-            outbox.close();
+            match super::dial::read(&node, which, connection, frames.collect(), incoming).await {
+                Ok(_) => outbox.close(),
+                Err(error) => outbox.fail(error),
+            }
         });
         Ok(Response::new(Answers(outgoing)))
     }
@@ -194,6 +200,9 @@ pub(crate) struct Answers(Outgoing);
 impl Stream for Answers {
     type Item = Result<v1::Frames, Status>;
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        Pin::new(&mut self.0).poll_next(cx).map(|frames| frames.map(Ok))
+        let next = Pin::new(&mut self.0).poll_next(cx);
+        next.map(|frames| {
+            frames.map(Ok).or_else(|| self.0.error().map(|error| Err(to_status(error))))
+        })
     }
 }

@@ -157,11 +157,12 @@ class ClusterTest(unittest.TestCase):
     def status(self, process: subprocess.Popen) -> pb.WorkerStatus | None:
         return next((each for each in self.client.workers() if each.pid == process.pid), None)
 
-    def journal(self) -> list[tuple[str, int, float]]:
-        """What `hold` wrote down: what, where, when."""
+    def journal(self, *wanted: str) -> list[tuple[str, int, float]]:
+        """What `hold` wrote down: what, where, when. Without more said, what started and was stopped."""
         path = self.directory / "journal"
         lines = path.read_text().splitlines() if path.exists() else []
-        return [(what, int(pid), float(when)) for what, pid, when in map(str.split, lines)]
+        entries = [(what, int(pid), float(when)) for what, pid, when in map(str.split, lines)]
+        return [entry for entry in entries if entry[0] in (wanted or ("started", "stopped"))]
 
     def places(self) -> tuple[str, str]:
         """The last two arguments of `hold`."""

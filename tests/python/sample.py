@@ -25,7 +25,7 @@ def pid() -> int:
 
 
 def hold(value: object, journal: str, gate: str) -> object:
-    """Writes down when it starts, waits for the gate, and writes down when it is stopped instead."""
+    """Waits for the gate, and writes down when it starts, and when it has ended or was stopped."""
     note(journal, "started")
     try:
         while not os.path.exists(gate):
@@ -33,6 +33,7 @@ def hold(value: object, journal: str, gate: str) -> object:
     except BaseException:
         note(journal, "stopped")
         raise
+    note(journal, "ended")
     return value
 
 

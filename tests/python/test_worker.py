@@ -95,7 +95,8 @@ class Tasks(ClusterTest):
         self.open_gate()
         self.client.wait(tasks)
         self.assertEqual([self.client.result(task) for task in tasks], list(range(1000)))
-        self.assertEqual(len(self.journal()), 1000, "each ran once")
+        steps = [what for what, _, _ in self.journal("started", "ended")]
+        self.assertTrue(steps == ["started", "ended"] * 1000, "each ran once, one after another")
 
     def test_a_task_in_the_backlog_is_cancelled_or_taken_back(self) -> None:
         tasks = self.backlog(self.process, 4)
@@ -188,13 +189,8 @@ class Actors(ClusterTest):
         until(lambda: (self.status(self.process) or pb.WorkerStatus(actors=1)).actors == 0, "it is gone there")
 
 
-class Failures(ClusterTest):
-    arguments = ("--lease", "3s")
-
-    def proxy(self) -> Proxy:
-        proxy = Proxy(self.address)
-        self.addCleanup(proxy.close)
-        return proxy
+class Kills(ClusterTest):
+    """The lease is longer than any wait here: that the process is gone is seen at once."""
 
     def test_work_of_a_killed_worker_runs_again_elsewhere(self) -> None:
         first = self.worker()
@@ -228,6 +224,15 @@ class Failures(ClusterTest):
         self.assertEqual(
             self.client.GetActorStatus(actor_id=actor).cause, pb.DEATH_CAUSE_RESTARTS_USED_UP
         )
+
+
+class Connections(ClusterTest):
+    arguments = ("--lease", "3s")
+
+    def proxy(self) -> Proxy:
+        proxy = Proxy(self.address)
+        self.addCleanup(proxy.close)
+        return proxy
 
     def test_a_broken_connection_costs_nothing(self) -> None:
         proxy = self.proxy()

@@ -111,6 +111,12 @@ class Contract(ClusterTest):
         self.join(process, request=2)
         connection.until(lambda frame: frame.HasField("over"))
 
+    def test_a_connection_that_comes_late_is_not_the_end_of_the_session(self) -> None:
+        session = self.join(uuid7()).session
+        Connection(self, session, number=2).until(lambda frame: frame.HasField("hello"))
+        late = Connection(self, session, number=1)
+        self.refused("UNAVAILABLE", "not later", lambda: late.until(lambda frame: frame.HasField("over")))
+
     def test_a_connection_that_breaks_the_rules_ends_and_says_which(self) -> None:
         joined = pb.Message(joined={})
 

@@ -5,7 +5,7 @@ use super::control;
 use super::explain::Explained;
 use super::outbox::{Outgoing, outbox};
 use super::{CONNECTION_WINDOW_BYTES, KEEP_ALIVE, MAX_MESSAGE_BYTES, STREAM_WINDOW_BYTES, io};
-use crate::node::Node;
+use crate::node::{Attached, Node};
 use crate::wire::DESCRIPTORS;
 use crate::wire::convert::{decode_join, encode_joined, to_status};
 use crate::wire::frame::Frame;
@@ -13,7 +13,7 @@ use crate::wire::join::check_protocol;
 use crate::wire::v1;
 use crate::wire::v1::control_server::ControlServer;
 use crate::wire::v1::links_server::{Links, LinksServer};
-use marline_core::error::Error;
+use marline_core::error::{Error, Ran};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::pin::Pin;
@@ -179,10 +179,19 @@ impl Links for Service {
             else {
                 return outbox.fail(Error::invalid("the first frame of a connection is Attach"));
             };
-            let Some(which) = node.attach(session, connection, host, outbox.clone()) else {
-                let over = host.unwrap_or(session);
-                outbox.push(Frame::Over { session: over, error: None });
-                return outbox.close();
+            let which = match node.attach(session, connection, host, outbox.clone()) {
+                Attached::To(which) => which,
+                Attached::Late => {
+                    return outbox.fail(Error::unavailable(
+                        Ran::No,
+                        format!("connection {connection} is not later than those before it"),
+                    ));
+                }
+                Attached::Over => {
+                    let over = host.unwrap_or(session);
+                    outbox.push(Frame::Over { session: over, error: None });
+                    return outbox.close();
+                }
             };
             let node = Arc::downgrade(&node);
             match super::dial::read(&node, which, connection, frames.collect(), incoming).await {

@@ -118,6 +118,10 @@ class ClusterTest(unittest.TestCase):
 
     arguments: tuple[str, ...] = ()
 
+    def run(self, result: unittest.TestResult | None = None) -> unittest.TestResult | None:
+        self.outcome = result or self.defaultTestResult()
+        return super().run(self.outcome)
+
     def setUp(self) -> None:
         directory = tempfile.TemporaryDirectory()
         self.addCleanup(directory.cleanup)
@@ -143,8 +147,7 @@ class ClusterTest(unittest.TestCase):
         if process.poll() is None:
             process.kill()
         process.wait(DEADLINE)
-        outcome = getattr(self, "_outcome", None)
-        if outcome and not outcome.success:
+        if any(test is self for test, _ in self.outcome.errors + self.outcome.failures):
             print(f"--- {' '.join(process.args)}\n{log.read_text()}", file=sys.stderr)
 
     def worker(self, cpus: int = 2, address: str = "") -> subprocess.Popen:
@@ -153,6 +156,11 @@ class ClusterTest(unittest.TestCase):
         process = self.start([*command, "--token-file", self.token_file, "--cpus", str(cpus)])
         until(lambda: self.status(process), "the worker joins")
         return process
+
+    def proxy(self) -> Proxy:
+        proxy = Proxy(self.address)
+        self.addCleanup(proxy.close)
+        return proxy
 
     def status(self, process: subprocess.Popen) -> pb.WorkerStatus | None:
         return next((each for each in self.client.workers() if each.pid == process.pid), None)

@@ -20,8 +20,14 @@ from marline.v1 import link_pb2 as pb
 from marline.v1 import link_pb2_grpc
 
 log = logging.getLogger("link")
-# The protocol allows messages far above gRPC's own 4 MiB.
-LARGEST = [("grpc.max_receive_message_length", 80 << 20), ("grpc.max_send_message_length", 80 << 20)]
+OPTIONS = [
+    # The protocol allows messages far above gRPC's own 4 MiB.
+    ("grpc.max_receive_message_length", 80 << 20),
+    ("grpc.max_send_message_length", 80 << 20),
+    # Otherwise channels to one address share their failures: after one, a new channel fails untried for a
+    # second, which is long for a lease.
+    ("grpc.use_local_subchannel_pool", 1),
+]
 BATCH_BYTES = 1 << 20
 PAUSE = 0.05  # before another connection, or another request to join
 
@@ -39,7 +45,7 @@ class Process:
         self.id = uuid7()
 
     def channel(self) -> grpc.aio.Channel:
-        return grpc.aio.insecure_channel(self.address, options=LARGEST)
+        return grpc.aio.insecure_channel(self.address, options=OPTIONS)
 
     async def join(self) -> tuple[pb.JoinReply, float]:
         """The answer, and when the request was sent: the lease counts from there."""

@@ -128,12 +128,12 @@ class Actors(ClusterTest):
 
     def test_a_constructor_that_raises_ends_the_actor_with_its_error(self) -> None:
         actor = self.client.create("Counter", -1)
-        call = self.client.call(actor, "add", 1)
+        with self.assertRaisesRegex(Failed, "starts at 0 or above"):
+            self.client.result(self.client.call(actor, "add", 1))
         until(lambda: self.state_of(actor).state == pb.ACTOR_STATE_DEAD, "it is dead")
         status = self.state_of(actor)
         self.assertEqual(status.cause, pb.DEATH_CAUSE_CONSTRUCTOR_FAILED)
         self.assertIn("starts at 0 or above", str(status.error))
-        self.assertRaises(Failed, self.client.result, call)
 
     def test_a_method_that_raises_leaves_the_actor_as_it_is(self) -> None:
         actor = self.client.create("Counter", 1)
@@ -227,13 +227,6 @@ class Kills(ClusterTest):
 
 
 class Connections(ClusterTest):
-    arguments = ("--lease", "3s")
-
-    def proxy(self) -> Proxy:
-        proxy = Proxy(self.address)
-        self.addCleanup(proxy.close)
-        return proxy
-
     def test_a_broken_connection_costs_nothing(self) -> None:
         proxy = self.proxy()
         process = self.worker(address=proxy.address)
@@ -264,6 +257,10 @@ class Connections(ClusterTest):
         self.assertEqual(len(self.journal()), 300, "each ran once")
         self.assertEqual(self.client.ClusterResources().counters.lost, 0)
 
+
+class Leases(ClusterTest):
+    arguments = ("--lease", "5s")
+
     def test_a_worker_that_hears_nothing_stops_before_its_work_is_given_away(self) -> None:
         proxy = self.proxy()
         cut_off = self.worker(address=proxy.address)
@@ -286,8 +283,8 @@ class Connections(ClusterTest):
         process = self.worker()
         epoch = self.status(process).epoch
         joined = self.client.ClusterResources().uptime_ms
-        # Twice its lease: pings and pongs alone keep it.
-        until(lambda: self.client.ClusterResources().uptime_ms > joined + 6000, "time passes")
+        # Longer than its lease: pings and pongs alone keep it.
+        until(lambda: self.client.ClusterResources().uptime_ms > joined + 7500, "time passes")
         self.assertEqual(self.status(process).epoch, epoch)
         self.assertEqual(self.client.result(self.client.submit("add", 1, 1)), 2)
 

@@ -3,7 +3,7 @@
 # what a target needs beyond that it installs (Debian packages when root) or asks for.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check unit docs model sim sanitize fuzz bench-channels bench-cluster clean packages
+.PHONY: help demo test check python unit docs model sim sanitize fuzz bench-channels bench-cluster clean packages
 
 CARGO ?= cargo
 # nextest runs tests side by side; without it plain `cargo test` does.
@@ -23,7 +23,7 @@ demo: ## a local cluster (tasks, references, an actor, a cancel), one that loses
 	$(CARGO) run --quiet --release -p marline-channel --example pipeline
 
 test: export MARLINE_REQUIRE_VALGRIND = 1
-test: packages check docs model sanitize ## everything that must pass (CONTRIBUTING.md has the time budget)
+test: packages check python docs model sanitize ## everything that must pass (CONTRIBUTING.md has the time budget)
 	@echo "make test: all rings passed"
 
 check: ## the quick loop: format, lints, unit and conformance tests
@@ -33,6 +33,9 @@ check: ## the quick loop: format, lints, unit and conformance tests
 	$(RUN_TESTS) --workspace --all-features
 	$(RUN_TESTS) -p marline-channel --no-default-features --lib
 	$(CARGO) test --workspace --all-features --doc --quiet
+
+python: ## the worker contract, from Python: a worker in another language, with real processes
+	scripts/test-python
 
 unit: ## only the tests inside the crates' sources
 	$(RUN_TESTS) --workspace --all-features --lib

@@ -19,7 +19,7 @@ mod waits;
 
 pub(crate) use control::Health;
 pub(crate) use links::Which;
-pub(crate) use remote::{Membership, Wish};
+pub(crate) use remote::{Attached, Membership, Wish};
 
 use crate::clock::Clock;
 use crate::executor::log::Logs;

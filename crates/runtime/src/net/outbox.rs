@@ -8,6 +8,7 @@
 use super::plain::Writer;
 use crate::wire::frame::Frame;
 use crate::wire::v1;
+use marline_core::Error;
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -37,6 +38,8 @@ struct Queue {
     frames: VecDeque<Frame>,
     waker: Option<Waker>,
     closed: bool,
+    /// Why it was closed, if the peer is to be told.
+    error: Option<Error>,
 }
 
 /// How soon a frame is to leave.
@@ -109,8 +112,18 @@ impl Outbox {
 
     /// What is in goes out, and then the connection ends.
     pub fn close(&self) {
+        self.end(None);
+    }
+
+    /// What is in goes out, and then the connection ends; a gRPC stream ends with what the peer did wrong.
+    pub fn fail(&self, error: Error) {
+        self.end(Some(error));
+    }
+
+    fn end(&self, error: Option<Error>) {
         let mut queue = self.shared.lock();
         queue.closed = true;
+        queue.error = error;
         let waker = queue.waker.take();
         drop(queue);
         if let Some(waker) = waker {
@@ -161,6 +174,13 @@ impl Queue {
         let count = fits.count();
         let frames = self.frames.drain(..count).map(Frame::into_wire).collect();
         (count > 0).then_some(v1::Frames { frames })
+    }
+}
+
+impl Outgoing {
+    /// What the peer did wrong, if that is why the stream has ended.
+    pub fn error(&self) -> Option<Error> {
+        self.shared.lock().error.take()
     }
 }
 

@@ -6,6 +6,7 @@ use crate::node::{Node, Which};
 use crate::proof::Process;
 use crate::wire::frame::Direction;
 use crate::wire::v1;
+use marline_core::error::{Error, Ran};
 use marline_core::id::Session;
 use std::sync::Weak;
 use std::time::Duration;
@@ -28,27 +29,31 @@ impl Reader {
         Reader { node, which, connection, direction, heard: false }
     }
 
-    fn hear(&mut self, frames: Vec<v1::Frame>) -> bool {
+    /// Says what the peer did wrong, if it did.
+    fn hear(&mut self, frames: Vec<v1::Frame>) -> Result<(), Error> {
         let (Some(node), Some(direction)) = (self.node.upgrade(), self.direction) else {
-            return false;
+            return Err(Error::unavailable(Ran::Maybe, "this process is shutting down"));
         };
-        frames.is_empty() || node.received(self.which, self.connection, direction, frames).is_ok()
+        if frames.is_empty() {
+            return Ok(());
+        }
+        node.received(self.which, self.connection, direction, frames)
     }
 
-    /// Reads a gRPC stream until it ends.
-    pub async fn read(mut self, first: Vec<v1::Frame>, mut incoming: Streaming<v1::Frames>) {
-        let mut goes_on = self.hear(first);
-        while goes_on {
-            goes_on = match incoming.next().await {
-                Some(Ok(message)) => {
-                    let goes_on = self.hear(message.frames);
-                    self.acknowledge();
-                    goes_on
-                }
-                Some(Err(_)) | None => false,
-            };
+    /// Reads a gRPC stream until it ends. Says what the peer did wrong, if that is why.
+    pub async fn read(
+        mut self,
+        first: Vec<v1::Frame>,
+        mut incoming: Streaming<v1::Frames>,
+    ) -> Result<(), Error> {
+        let mut heard = self.hear(first);
+        while heard.is_ok() {
+            let Some(Ok(message)) = incoming.next().await else { break };
+            heard = self.hear(message.frames);
+            self.acknowledge();
         }
         self.end();
+        heard
     }
 
     /// Carries a plain connection until it ends. Says whether anything came.
@@ -58,7 +63,7 @@ impl Reader {
         outbox: Outbox,
         first: Vec<v1::Frame>,
     ) -> bool {
-        if self.hear(first) {
+        if self.hear(first).is_ok() {
             connection.carry(&outbox, &mut self).await;
         }
         outbox.close();
@@ -77,7 +82,7 @@ impl Reader {
 impl Listener for &mut Reader {
     fn received(&mut self, frames: Vec<v1::Frame>) -> bool {
         self.heard = true;
-        self.hear(frames)
+        self.hear(frames).is_ok()
     }
 
     fn acknowledge(&mut self) {

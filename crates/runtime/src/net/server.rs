@@ -7,14 +7,15 @@ use super::outbox::{Haste, Outbox, Outgoing, outbox};
 use super::plain::{self, Connection, FIRST_BYTE, PATIENCE, Socket};
 use super::reader::Reader;
 use super::{CONNECTION_WINDOW_BYTES, KEEP_ALIVE, MAX_MESSAGE_BYTES, STREAM_WINDOW_BYTES, io};
-use crate::node::{Node, Which};
+use crate::node::{Attached, Node, Which};
 use crate::wire::DESCRIPTORS;
 use crate::wire::convert::{decode_join, encode_joined, to_status};
 use crate::wire::frame::Frame;
+use crate::wire::join::check_protocol;
 use crate::wire::v1;
 use crate::wire::v1::control_server::ControlServer;
 use crate::wire::v1::links_server::{Links, LinksServer};
-use marline_core::error::Error;
+use marline_core::error::{Error, Ran};
 use rustix::net::{RecvFlags, sockopt};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -169,7 +170,7 @@ impl plain::Listener for Deaf {
 }
 
 /// A connection that belongs to a link.
-struct Attached {
+struct Carried {
     which: Which,
     connection: u64,
     /// What came with the first frame.
@@ -177,22 +178,29 @@ struct Attached {
 }
 
 /// The first frame says whose link this connection carries. If nobody wants it, it is told so, and closed.
-fn attach(node: &Weak<Node>, frames: Vec<v1::Frame>, outbox: &Outbox) -> Option<Attached> {
+fn attach(node: &Weak<Node>, frames: Vec<v1::Frame>, outbox: &Outbox) -> Option<Carried> {
     let mut frames = frames.into_iter();
     let first = frames.next().map(Frame::attach);
     let Some(Ok(Frame::Attach { session, connection, host })) = first else {
-        outbox.close();
+        outbox.fail(Error::invalid("the first frame of a connection is Attach"));
         return None;
     };
-    let Some(which) = node.upgrade()?.attach(session, connection, host, outbox.clone()) else {
-        let over = host.unwrap_or(session);
-        if outbox.push(Frame::Over { session: over, error: None }, Haste::Now) {
-            outbox.flush(true);
+    match node.upgrade()?.attach(session, connection, host, outbox.clone()) {
+        Attached::To(which) => Some(Carried { which, connection, frames: frames.collect() }),
+        Attached::Late => {
+            let words = format!("connection {connection} is not later than those before it");
+            outbox.fail(Error::unavailable(Ran::No, words));
+            None
         }
-        outbox.close();
-        return None;
-    };
-    Some(Attached { which, connection, frames: frames.collect() })
+        Attached::Over => {
+            let over = host.unwrap_or(session);
+            if outbox.push(Frame::Over { session: over, error: None }, Haste::Now) {
+                outbox.flush(true);
+            }
+            outbox.close();
+            None
+        }
+    }
 }
 
 fn serve<S, IO>(node: &Arc<Node>, incoming: S, token: Token) -> Server
@@ -274,7 +282,10 @@ impl Links for Service {
         &self,
         request: Request<v1::JoinRequest>,
     ) -> Result<Response<v1::JoinReply>, Status> {
-        let join = decode_join(request.into_inner()).map_err(to_status)?;
+        let request = request.into_inner();
+        // First of all: what else another version says may not make sense here.
+        check_protocol(&request.protocol).map_err(to_status)?;
+        let join = decode_join(request).map_err(to_status)?;
         let joined = self.node()?.join(join).map_err(to_status)?;
         Ok(Response::new(encode_joined(joined)))
     }
@@ -292,8 +303,10 @@ impl Links for Service {
             let Some(Ok(first)) = incoming.next().await else { return };
             if let Some(attached) = attach(&node, first.frames, &outbox) {
                 let reader = Reader::new(node, attached.which, attached.connection);
-                reader.read(attached.frames, incoming).await;
-                outbox.close();
+                match reader.read(attached.frames, incoming).await {
+                    Ok(()) => outbox.close(),
+                    Err(error) => outbox.fail(error),
+                }
             }
         });
         Ok(Response::new(Answers(outgoing)))
@@ -306,6 +319,9 @@ pub(crate) struct Answers(Outgoing);
 impl Stream for Answers {
     type Item = Result<v1::Frames, Status>;
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        Pin::new(&mut self.0).poll_next(cx).map(|frames| frames.map(Ok))
+        let next = Pin::new(&mut self.0).poll_next(cx);
+        next.map(|frames| {
+            frames.map(Ok).or_else(|| self.0.error().map(|error| Err(to_status(error))))
+        })
     }
 }

@@ -33,6 +33,16 @@ pub(crate) enum Wish {
     Never,
 }
 
+/// What becomes of a connection that a process elsewhere makes.
+pub(crate) enum Attached {
+    /// It carries this link.
+    To(Which),
+    /// A later connection of its link came before it.
+    Late,
+    /// The session it was made by, or for, is over.
+    Over,
+}
+
 /// A seat of this node that belongs to a controller elsewhere.
 pub(crate) struct Membership {
     pub seat: Seat,
@@ -110,7 +120,7 @@ impl Node {
         number: u64,
         host: Option<Session>,
         outbox: Outbox,
-    ) -> Option<Which> {
+    ) -> Attached {
         self.enter(|state, _| state.attach(session, number, host, outbox))
     }
 
@@ -240,20 +250,27 @@ impl State {
         number: u64,
         host: Option<Session>,
         outbox: Outbox,
-    ) -> Option<Which> {
+    ) -> Attached {
         let which = match host {
             None => Which::Session(session),
             Some(host) => {
                 // Only the session that was called takes the call.
                 if !matches!(self.seats.get(&host), Some(Seat::Worker(_))) {
-                    return None;
+                    return Attached::Over;
                 }
                 let which = Which::Caller(host, session);
                 self.links.entry(which).or_insert_with(|| End::new(host.epoch.0));
                 which
             }
         };
-        self.link_connected(which, number, outbox).then_some(which)
+        if !self.links.contains_key(&which) {
+            return Attached::Over;
+        }
+        if self.link_connected(which, number, outbox) {
+            Attached::To(which)
+        } else {
+            Attached::Late
+        }
     }
 
     /// A client of this process calls a worker elsewhere.

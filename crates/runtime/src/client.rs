@@ -118,12 +118,14 @@ impl Client {
 
     /// Submits a task, blocking this thread until there is room.
     pub fn submit(&self, spec: Arc<TaskSpec>) -> Result<Pending<Outcome>, Error> {
+        let mut room = None;
         loop {
-            let mut room = self.room();
             match self.try_submit(spec.clone()) {
-                Err(error) if error.kind() == ErrorKind::Exhausted => {
-                    room.changed().wait().map_err(|_| gone())?;
-                }
+                Err(error) if error.kind() == ErrorKind::Exhausted => match &mut room {
+                    // Tried once more after this, so that no room made meanwhile is missed.
+                    None => room = Some(self.room()),
+                    Some(room) => room.changed().wait().map_err(|_| gone())?,
+                },
                 result => return result,
             }
         }
@@ -131,12 +133,13 @@ impl Client {
 
     /// Submits a task, waiting until there is room.
     pub async fn submit_async(&self, spec: Arc<TaskSpec>) -> Result<Pending<Outcome>, Error> {
+        let mut room = None;
         loop {
-            let mut room = self.room();
             match self.try_submit(spec.clone()) {
-                Err(error) if error.kind() == ErrorKind::Exhausted => {
-                    room.changed().await.map_err(|_| gone())?;
-                }
+                Err(error) if error.kind() == ErrorKind::Exhausted => match &mut room {
+                    None => room = Some(self.room()),
+                    Some(room) => room.changed().await.map_err(|_| gone())?,
+                },
                 result => return result,
             }
         }

@@ -8,14 +8,14 @@ use marline_runtime::core::id::{ActorId, ObjectId, TaskId, Thing};
 use marline_runtime::core::payload::{Outcome, Payload};
 use marline_runtime::core::resources::Resources;
 use marline_runtime::core::spec::{Budget, RetryOn, Target, TaskOptions, TaskSpec};
-use marline_runtime::{CommandEnd, CommandLine, Pending, new_task_id};
+use marline_runtime::{CommandEnd, CommandLine, Pending, new_task_id, wait_for_some};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A client of a cluster. Cheap to clone.
 #[derive(Clone)]
@@ -85,6 +85,34 @@ impl Client {
     pub fn put<T: Serialize>(&self, value: &T) -> Result<ObjectRef<T>, Error> {
         let id = self.inner.put(encode(value)?.into())?;
         Ok(ObjectRef { client: self.clone(), id, value: PhantomData })
+    }
+
+    /// Blocks this thread until `count` of these tasks have ended, or the time is over. Says how many
+    /// have; [`TaskHandle::is_done`] says which.
+    ///
+    /// ```
+    /// use marline::{Cluster, Program};
+    /// use std::time::Duration;
+    ///
+    /// let cluster = Cluster::local(Program::new().task("square", |x: i64| x * x))?;
+    /// let client = cluster.client();
+    /// let mut tasks = Vec::new();
+    /// for x in 0..10 {
+    ///     tasks.push(client.task("square").submit::<i64>((x,))?);
+    /// }
+    /// let ended = client.wait(&mut tasks, 3, Some(Duration::from_secs(60)));
+    /// assert!(ended >= 3 && tasks.iter().filter(|task| task.is_done()).count() >= 3);
+    /// # Ok::<(), marline::Error>(())
+    /// ```
+    pub fn wait<T: DeserializeOwned>(
+        &self,
+        tasks: &mut [TaskHandle<T>],
+        count: usize,
+        timeout: Option<Duration>,
+    ) -> usize {
+        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        let mut pending = tasks.iter_mut().map(|task| &mut task.pending);
+        wait_for_some(&mut pending, count, deadline)
     }
 
     /// Gets the value of a reference, blocking this thread until there is one.

@@ -13,8 +13,9 @@ use marline_core::payload::{Outcome, Value};
 use marline_core::spec::{ActorSpec, TaskSpec};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{self, Poll};
-use std::time::Duration;
+use std::task::{self, Poll, Wake, Waker, ready};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
 
 /// A client of a cluster. Cheap to clone; its session ends with the last clone.
 #[derive(Clone)]
@@ -42,16 +43,28 @@ impl Drop for Shared {
 /// Something that was asked for and has not come: await it, or [`wait`](Pending::wait) for it.
 pub struct Pending<T> {
     receiver: oneshot::Receiver<T>,
+    /// It came while several were waited for.
+    came: Option<Result<T, Error>>,
 }
 
 impl<T> Pending<T> {
+    fn new(receiver: oneshot::Receiver<T>) -> Pending<T> {
+        Pending { receiver, came: None }
+    }
+
     /// Blocks this thread until it comes.
     pub fn wait(mut self) -> Result<T, Error> {
+        if let Some(came) = self.came {
+            return came;
+        }
         self.receiver.recv().wait().map_err(|_| gone())
     }
 
     /// Blocks this thread until it comes, or the time is over; then it can be waited for again.
     pub fn wait_timeout(&mut self, timeout: Duration) -> Result<T, Error> {
+        if let Some(came) = self.came.take() {
+            return came;
+        }
         self.receiver.recv().timeout(timeout).wait().map_err(|error| match error.kind() {
             marline_channel::ErrorKind::Timeout => {
                 Error::timeout(format!("nothing came within {timeout:?}; it may still come"))
@@ -62,14 +75,57 @@ impl<T> Pending<T> {
 
     /// Whether it has come.
     pub fn is_ready(&self) -> bool {
-        self.receiver.is_settled()
+        self.came.is_some() || self.receiver.is_settled()
+    }
+
+    /// Whether it has come; if not, whoever polls is told when it does.
+    pub fn poll_ready(&mut self, cx: &mut task::Context<'_>) -> Poll<()> {
+        if self.came.is_none() {
+            let receiver = Pin::new(&mut self.receiver);
+            self.came = Some(ready!(receiver.poll(cx)).map_err(|_| gone()));
+        }
+        Poll::Ready(())
     }
 }
 
-impl<T> Future for Pending<T> {
+/// Blocks this thread until `count` of these have come, or the deadline is over. Says how many have.
+pub fn wait_for_some<'a, T: 'a>(
+    pending: &mut dyn Iterator<Item = &'a mut Pending<T>>,
+    count: usize,
+    deadline: Option<Instant>,
+) -> usize {
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut cx = task::Context::from_waker(&waker);
+    let mut left: Vec<&mut Pending<T>> = pending.collect();
+    let all = left.len();
+    loop {
+        left.retain_mut(|pending| pending.poll_ready(&mut cx).is_pending());
+        let come = all - left.len();
+        let time = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        if come >= count.min(all) || time.is_some_and(|time| time.is_zero()) {
+            return come;
+        }
+        match time {
+            Some(time) => thread::park_timeout(time),
+            None => thread::park(),
+        }
+    }
+}
+
+/// Wakes a thread that waits for several things.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+impl<T: Unpin> Future for Pending<T> {
     type Output = Result<T, Error>;
     fn poll(mut self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<Self::Output> {
-        Pin::new(&mut self.receiver).poll(cx).map_err(|_| gone())
+        ready!(self.poll_ready(cx));
+        Poll::Ready(self.came.take().expect("it has come"))
     }
 }
 
@@ -112,7 +168,7 @@ impl Client {
             seat.machine.submit(spec, &mut effects)?;
             seat.tasks.insert(task, waiter);
             state.client_effects(self.shared.index, effects);
-            Ok(Pending { receiver })
+            Ok(Pending::new(receiver))
         })
     }
 
@@ -178,7 +234,7 @@ impl Client {
             seat.machine.fetch(object, &mut effects)?;
             seat.objects.entry(object).or_default().push(waiter);
             state.client_effects(self.shared.index, effects);
-            Ok(Pending { receiver })
+            Ok(Pending::new(receiver))
         })
     }
 
@@ -205,7 +261,7 @@ impl Client {
             seat.machine.create_actor(spec, &mut effects)?;
             seat.creating.insert(id, waiter);
             state.client_effects(self.shared.index, effects);
-            Ok(Pending { receiver })
+            Ok(Pending::new(receiver))
         })
     }
 
@@ -224,7 +280,7 @@ impl Client {
             seat.machine.find_actor(request, namespace.into(), name.into(), &mut effects)?;
             seat.finding.insert(request, waiter);
             state.client_effects(self.shared.index, effects);
-            Ok(Pending { receiver })
+            Ok(Pending::new(receiver))
         })
     }
 
@@ -249,7 +305,7 @@ impl Client {
             seat.machine.call(spec, values, deadline, &mut effects)?;
             seat.tasks.insert(call, waiter);
             state.client_effects(self.shared.index, effects);
-            Ok(Pending { receiver })
+            Ok(Pending::new(receiver))
         })
     }
 

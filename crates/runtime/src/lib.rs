@@ -21,10 +21,10 @@ mod proof;
 mod signal;
 mod wire;
 
-pub use client::{Client, Pending};
+pub use client::{Client, Pending, wait_for_some};
 pub use cluster::Cluster;
 pub use executor::child::serve_if_executor;
-pub use executor::command::{CommandEnd, CommandLine};
+pub use executor::command::{CommandEnd, CommandLine, MAX_OUTPUT_BYTES};
 pub use executor::lifeline::{folder as runtime_folder, sweep as sweep_runtime_folder};
 pub use executor::{Context, Instance, Invocation, Program, Reply, context};
 pub use marline_core as core;

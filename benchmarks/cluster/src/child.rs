@@ -56,7 +56,7 @@ pub fn run(words: &[String]) -> Result<(), String> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words[..] {
         ["controller", at] => ours::controller(at),
-        ["worker", controller, listen] => ours::worker(controller, listen),
+        ["worker", controller, listen, executors] => ours::worker(controller, listen, executors),
         ["grpc", at] => rivals::grpc::serve(at),
         ["socket", at] => rivals::socket::serve(at),
         ["many-actors", count] => actor::many_here(count.parse().map_err(|_| "how many?")?),

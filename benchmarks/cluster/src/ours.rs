@@ -35,16 +35,20 @@ pub enum Transport {
     Embedded,
     Tcp,
     Unix,
+    /// Unix sockets, and executors that are processes of their own.
+    Processes,
 }
 
 impl Transport {
-    pub const ALL: [Transport; 3] = [Transport::Embedded, Transport::Tcp, Transport::Unix];
+    pub const ALL: [Transport; 4] =
+        [Transport::Embedded, Transport::Tcp, Transport::Unix, Transport::Processes];
 
     pub fn name(self) -> &'static str {
         match self {
             Transport::Embedded => "embedded",
             Transport::Tcp => "tcp",
             Transport::Unix => "unix",
+            Transport::Processes => "unix/processes",
         }
     }
 
@@ -52,7 +56,7 @@ impl Transport {
     pub fn anywhere(self) -> String {
         match self {
             Transport::Embedded | Transport::Tcp => "127.0.0.1:0".into(),
-            Transport::Unix => format!("unix:{}", socket_path().display()),
+            Transport::Unix | Transport::Processes => format!("unix:{}", socket_path().display()),
         }
     }
 }
@@ -97,7 +101,10 @@ impl Ours {
     /// Another worker process.
     pub fn add_worker(&mut self) {
         let controller = &self.controller.as_ref().expect("it is a process").said;
-        self.workers.push(Child::start(&["worker", controller, &self.transport.anywhere()]));
+        let executors =
+            if self.transport == Transport::Processes { "processes" } else { "threads" };
+        let listen = self.transport.anywhere();
+        self.workers.push(Child::start(&["worker", controller, &listen, executors]));
     }
 
     pub fn actor(&self) -> ActorHandle {
@@ -141,8 +148,9 @@ pub fn controller(at: &str) {
 }
 
 /// A worker's process.
-pub fn worker(controller: &str, listen: &str) {
-    let worker = Worker::of(program()).threads().listen(listen).join(controller);
-    let _worker = worker.expect("the controller lets a worker in");
+pub fn worker(controller: &str, listen: &str, executors: &str) {
+    let worker = Worker::of(program()).listen(listen);
+    let worker = if executors == "threads" { worker.threads() } else { worker };
+    let _worker = worker.join(controller).expect("the controller lets a worker in");
     ready("joined");
 }

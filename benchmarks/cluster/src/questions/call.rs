@@ -15,8 +15,9 @@ pub fn ask(settings: &Settings) -> Vec<Row> {
 fn goals(transport: Transport) -> Goals {
     let round_trip = match transport {
         Transport::Embedded => (mailbox::NAME, 0.0),
-        Transport::Tcp => (grpc::STREAM, 0.0),
+        Transport::Tcp | Transport::Processes => (grpc::STREAM, 0.0),
         Transport::Unix => (grpc::STREAM, 1.0 / 1.3),
     };
-    Goals { round_trip: Some(round_trip), rate: Some(100_000.0) }
+    let rate = (transport != Transport::Processes).then_some(100_000.0);
+    Goals { round_trip: Some(round_trip), rate }
 }

@@ -17,6 +17,7 @@ fn goals(transport: Transport) -> Goals {
         Transport::Embedded => {
             Goals { round_trip: Some((mailbox::NAME, 1.0 / 3.0)), rate: Some(100_000.0) }
         }
+        Transport::Processes => Goals { round_trip: Some((grpc::STREAM, 0.0)), rate: None },
         Transport::Tcp | Transport::Unix => {
             Goals { round_trip: Some((grpc::STREAM, 1.0 / 2.5)), rate: Some(50_000.0) }
         }
@@ -52,7 +53,7 @@ pub fn contest(
 fn rivals(transport: Transport) -> Vec<Contestant> {
     match transport {
         Transport::Embedded => vec![mailbox::contestant()],
-        Transport::Tcp | Transport::Unix => vec![
+        Transport::Tcp | Transport::Unix | Transport::Processes => vec![
             grpc::stream(transport),
             grpc::stream_on_one_thread(transport),
             grpc::unary(transport),

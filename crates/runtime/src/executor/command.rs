@@ -1,5 +1,6 @@
 //! The program that runs commands, as any other task runs: in an executor, with its lease, its process
-//! group and its log. An executor runs one command and goes; what the command left running goes with it.
+//! group and its log. An executor runs one command and goes; what the command left running
+//! goes with it, unless it left the process group (`setsid`).
 //!
 //! The function is `command:NAME`, whatever the name; its one argument is a [`CommandLine`]. A command
 //! that exits with 0 gives a [`CommandEnd`]; any other end is a failure with the same as its payload.

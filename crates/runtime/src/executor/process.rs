@@ -6,44 +6,43 @@
 //! processes that user code started may share; what it had said before is heard first, and only then is
 //! the worker told.
 
+mod death;
+mod ears;
+
+pub(super) use death::signal_name;
+pub(super) use ears::{PIPE_BYTES, TURN_BYTES};
+
 use super::child::{DESCRIPTORS, VARIABLE};
 use super::lifeline::Lifeline;
-use super::log::{Logs, Source, Stream};
-use super::print;
+use super::log::{Logs, Source};
 use super::run::Command;
-use super::wire::{decode_said, encode_command, next_frame};
+use super::wire::encode_command;
 use crate::net::io;
 use crate::node::Node;
-use bytes::BytesMut;
+use death::{death, end, how};
+use ears::{Ears, Prints};
 use marline_core::error::{Error, Ran};
 use marline_core::id::TaskId;
-use marline_core::message::{End, FromWorker, Instance, Try};
-use marline_core::worker::{CallEnd, Event, ExecutorId};
+use marline_core::message::{Instance, Try};
+use marline_core::worker::{Event, ExecutorId};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-use rustix::process::{
-    Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid,
-};
+use rustix::process::{Pid, Signal, kill_process_group};
 use std::collections::VecDeque;
 use std::io::{ErrorKind, IoSlice, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, ExitStatus, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
-use tokio::net::unix::pipe;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 
 /// How long an executor may take until it says that it is up.
 const START_PATIENCE: Duration = Duration::from_secs(60);
-/// How much is read of what an executor prints before others have their turn.
-pub(super) const TURN_BYTES: usize = 64 << 10;
-/// What is left in a pipe at most, unless somebody with privileges made it larger.
-pub(super) const PIPE_BYTES: usize = 1 << 20;
 
 /// What the executors of one worker have in common.
 pub(crate) struct Launch {
@@ -291,7 +290,7 @@ impl Minder {
     /// Listens to it until it is dead, and says how it died.
     async fn attend(&self, mut child: Child, prints: Prints) -> Error {
         let group = pid(&child);
-        let mut ears = Ears { minder: self, prints, read: BytesMut::new() };
+        let mut ears = Ears::new(self, prints);
         let mut late = false;
         tokio::select! {
             () = death(group) => {}
@@ -321,196 +320,6 @@ impl Minder {
     }
 }
 
-/// What is heard of an executor: what it says on its socket, and what it prints.
-struct Ears<'a> {
-    minder: &'a Minder,
-    prints: Prints,
-    read: BytesMut,
-}
-
-/// What it prints.
-struct Prints {
-    stdout: pipe::Receiver,
-    stderr: pipe::Receiver,
-    /// Whether each may have more to say.
-    open: [bool; 2],
-}
-
-impl Prints {
-    fn new(stdout: std::io::PipeReader, stderr: std::io::PipeReader) -> std::io::Result<Prints> {
-        Ok(Prints {
-            stdout: pipe::Receiver::from_owned_fd(stdout.into())?,
-            stderr: pipe::Receiver::from_owned_fd(stderr.into())?,
-            open: [true; 2],
-        })
-    }
-
-    /// Over when there is something to read.
-    async fn readable(&self) {
-        tokio::select! {
-            _ = self.stdout.readable(), if self.open[0] => {}
-            _ = self.stderr.readable(), if self.open[1] => {}
-            else => std::future::pending().await,
-        }
-    }
-
-    /// Reads as far as it has come, and about `most` of each: somebody may print faster than it is read.
-    fn read(&mut self, most: usize, mut printed: impl FnMut(Stream, &[u8])) {
-        let mut buffer = [0; 16 << 10];
-        let pipes = [(Stream::Out, &self.stdout), (Stream::Err, &self.stderr)];
-        for ((stream, pipe), open) in pipes.into_iter().zip(&mut self.open) {
-            let mut count_read = 0;
-            while *open && count_read < most {
-                match pipe.try_read(&mut buffer) {
-                    Ok(0) => *open = false,
-                    Ok(count) => {
-                        count_read += count;
-                        printed(stream, &buffer[..count]);
-                    }
-                    Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                    Err(_) => *open = false,
-                }
-            }
-        }
-    }
-}
-
-impl Ears<'_> {
-    /// Listens until it says nothing more, or nonsense.
-    async fn listen(&mut self) {
-        loop {
-            tokio::select! {
-                biased;
-                () = self.printed() => {
-                    self.hear_prints(TURN_BYTES);
-                    if !self.hear() {
-                        return;
-                    }
-                    tokio::task::yield_now().await;
-                }
-                readable = self.minder.shared.socket.readable() => {
-                    if readable.is_err() || !self.hear() {
-                        return;
-                    }
-                }
-            }
-        }
-    }
-
-    /// Over when it has printed something, and whoever follows its log has kept up.
-    async fn printed(&self) {
-        if let Some(source) = self.minder.shared.source() {
-            self.minder.launch.logs.room(source).await;
-        }
-        self.prints.readable().await;
-    }
-
-    /// What it said or printed before it died.
-    fn hear_the_rest(&mut self) {
-        self.hear();
-        self.hear_prints(PIPE_BYTES);
-    }
-
-    /// Reads what it says, as far as it has come. Says whether there may be more.
-    fn hear(&mut self) -> bool {
-        loop {
-            match self.minder.shared.socket.try_read_buf(&mut self.read) {
-                Ok(0) => return false,
-                Ok(_) => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return true,
-                Err(_) => return false,
-            }
-            loop {
-                match next_frame(&mut self.read) {
-                    Ok(Some(frame)) => match decode_said(frame) {
-                        Ok(message) => self.heard(message),
-                        Err(_) => return false,
-                    },
-                    Ok(None) => break,
-                    Err(_) => return false,
-                }
-            }
-        }
-    }
-
-    /// Reads what it prints, as far as it has come.
-    fn hear_prints(&mut self, most: usize) {
-        let launch = &self.minder.launch;
-        let source = self.minder.shared.source();
-        self.prints.read(most, |stream, bytes| {
-            if let Some(source) = source {
-                launch.logs.push(source, stream, bytes);
-            }
-            if launch.pass_on {
-                print::pass_on(bytes);
-            }
-        });
-    }
-
-    fn heard(&mut self, message: FromWorker) {
-        let executor = self.minder.executor;
-        let event = match message {
-            FromWorker::Joined => {
-                self.minder.shared.ready.store(true, Ordering::Relaxed);
-                Event::ExecutorReady { executor }
-            }
-            FromWorker::Ended { attempt, end, kept, .. } => {
-                let outcome = match end {
-                    End::Finished(values) => Ok(values),
-                    End::Failed(error) | End::Lost(error) => Err(error),
-                    End::Cancelled => Err(Error::cancelled("it stopped as asked")),
-                };
-                // What it printed before it ended is its own.
-                self.hear_prints(PIPE_BYTES);
-                let end = CallEnd { outcome, kept };
-                match self.minder.shared.source() {
-                    Some(Source::Actor(_)) => {
-                        Event::CallFinished { executor, call: attempt.task, end }
-                    }
-                    Some(Source::Task(_)) | None => {
-                        Event::RunEnded { executor, task: attempt.task, end }
-                    }
-                }
-            }
-            FromWorker::ActorReady { .. } => Event::Constructed { executor, result: Ok(()) },
-            FromWorker::ActorFailed { error, .. } => {
-                self.hear_prints(PIPE_BYTES);
-                Event::Constructed { executor, result: Err(error) }
-            }
-            FromWorker::Blocked { .. } => Event::Blocked { executor },
-            FromWorker::Resumed { .. } => Event::Resumed { executor },
-            FromWorker::Dropped { things, .. } => Event::Dropped { executor, things },
-            FromWorker::Refused { .. }
-            | FromWorker::Started { .. }
-            | FromWorker::ActorDied { .. }
-            | FromWorker::ActorDestroyed { .. }
-            | FromWorker::Watch { .. }
-            | FromWorker::ActorRefused { .. }
-            | FromWorker::Entrust { .. }
-            | FromWorker::CallsEnded(_)
-            | FromWorker::Draining
-            | FromWorker::Leaving => return, // Not an executor's to say.
-        };
-        self.minder.tell(event);
-    }
-}
-
-/// Over when a child of this process has ended; it is not waited for yet.
-async fn death(child: Pid) {
-    let mut children = signal(SignalKind::child()).expect("signals can be waited for");
-    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-    // Looked at after the signal is waited for, so that none is missed.
-    while let Ok(None) = waitid(WaitId::Pid(child), options) {
-        children.recv().await;
-    }
-}
-
-/// Ends an executor that was not waited for yet, and its group, which it may have left.
-fn end(executor: Pid) {
-    let _ = kill_process_group(executor, Signal::KILL);
-    let _ = kill_process(executor, Signal::KILL);
-}
-
 /// What runs here, to be started again: also when its file was taken away, or replaced by another version.
 fn this_program() -> std::io::Result<PathBuf> {
     let path = std::env::current_exe()?;
@@ -528,63 +337,4 @@ fn is_for_now(error: &std::io::Error) -> bool {
     error
         .raw_os_error()
         .is_some_and(|code| passing.iter().any(|errno| errno.raw_os_error() == code))
-}
-
-/// How a process ended, in words.
-pub(crate) fn how(status: Option<ExitStatus>) -> String {
-    let Some(status) = status else { return "the executor is gone".into() };
-    match (status.signal(), status.code()) {
-        (Some(9), _) => "the executor was killed by signal 9 (SIGKILL): by somebody, or by the \
-                         kernel for want of memory"
-            .into(),
-        (Some(signal), _) => {
-            let name = signal_name(signal);
-            format!("the executor was killed by signal {signal} ({name})")
-        }
-        (None, Some(code)) => format!("the executor exited with status {code}"),
-        (None, None) => "the executor is gone".into(),
-    }
-}
-
-/// What a signal is called, where it ends processes often enough to be known by name.
-pub(crate) fn signal_name(signal: i32) -> &'static str {
-    let names = [
-        (Signal::HUP, "SIGHUP"),
-        (Signal::INT, "SIGINT"),
-        (Signal::QUIT, "SIGQUIT"),
-        (Signal::ILL, "SIGILL"),
-        (Signal::ABORT, "SIGABRT"),
-        (Signal::BUS, "SIGBUS"),
-        (Signal::FPE, "SIGFPE"),
-        (Signal::KILL, "SIGKILL"),
-        (Signal::SEGV, "SIGSEGV"),
-        (Signal::PIPE, "SIGPIPE"),
-        (Signal::TERM, "SIGTERM"),
-        (Signal::XCPU, "SIGXCPU"),
-        (Signal::XFSZ, "SIGXFSZ"),
-        (Signal::SYS, "SIGSYS"),
-    ];
-    let known = names.iter().find(|(known, _)| known.as_raw() == signal);
-    known.map_or("a signal", |(_, name)| name)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn whoever_prints_faster_than_it_is_read_is_left_for_the_next_turn() {
-        let _guard = io().enter();
-        let (stdout, mut out) = std::io::pipe().unwrap();
-        let (stderr, _err) = std::io::pipe().unwrap();
-        let mut prints = Prints::new(stdout, stderr).unwrap();
-        out.write_all(&[b'a'; 1024]).unwrap();
-        io().block_on(prints.readable());
-        let mut read = 0;
-        prints.read(TURN_BYTES, |_, bytes| {
-            read += bytes.len();
-            out.write_all(bytes).unwrap();
-        });
-        assert_eq!(read, TURN_BYTES);
-    }
 }

@@ -1,0 +1,62 @@
+//! How an executor that is a process ends: seen, by force, and in words.
+
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid,
+};
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Over when a child of this process has ended; it is not waited for yet.
+pub(super) async fn death(child: Pid) {
+    let mut children = signal(SignalKind::child()).expect("signals can be waited for");
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    // Looked at after the signal is waited for, so that none is missed.
+    while let Ok(None) = waitid(WaitId::Pid(child), options) {
+        children.recv().await;
+    }
+}
+
+/// Ends an executor that was not waited for yet, and its group, which it may have left.
+pub(super) fn end(executor: Pid) {
+    let _ = kill_process_group(executor, Signal::KILL);
+    let _ = kill_process(executor, Signal::KILL);
+}
+
+/// How a process ended, in words.
+pub(super) fn how(status: Option<ExitStatus>) -> String {
+    let Some(status) = status else { return "the executor is gone".into() };
+    match (status.signal(), status.code()) {
+        (Some(9), _) => "the executor was killed by signal 9 (SIGKILL): by somebody, or by the \
+                         kernel for want of memory"
+            .into(),
+        (Some(signal), _) => {
+            let name = signal_name(signal);
+            format!("the executor was killed by signal {signal} ({name})")
+        }
+        (None, Some(code)) => format!("the executor exited with status {code}"),
+        (None, None) => "the executor is gone".into(),
+    }
+}
+
+/// What a signal is called, where it ends processes often enough to be known by name.
+pub(crate) fn signal_name(signal: i32) -> &'static str {
+    let names = [
+        (Signal::HUP, "SIGHUP"),
+        (Signal::INT, "SIGINT"),
+        (Signal::QUIT, "SIGQUIT"),
+        (Signal::ILL, "SIGILL"),
+        (Signal::ABORT, "SIGABRT"),
+        (Signal::BUS, "SIGBUS"),
+        (Signal::FPE, "SIGFPE"),
+        (Signal::KILL, "SIGKILL"),
+        (Signal::SEGV, "SIGSEGV"),
+        (Signal::PIPE, "SIGPIPE"),
+        (Signal::TERM, "SIGTERM"),
+        (Signal::XCPU, "SIGXCPU"),
+        (Signal::XFSZ, "SIGXFSZ"),
+        (Signal::SYS, "SIGSYS"),
+    ];
+    let known = names.iter().find(|(known, _)| known.as_raw() == signal);
+    known.map_or("a signal", |(_, name)| name)
+}

@@ -1,0 +1,222 @@
+//! What a worker hears of an executor that is a process: what it says on its socket, and what it prints.
+
+use super::Minder;
+use crate::executor::log::{Source, Stream};
+use crate::executor::print;
+use crate::executor::wire::{decode_said, next_frame};
+use bytes::BytesMut;
+use marline_core::error::Error;
+use marline_core::message::{End, FromWorker};
+use marline_core::worker::{CallEnd, Event};
+use std::io::ErrorKind;
+use std::sync::atomic::Ordering;
+use tokio::net::unix::pipe;
+
+/// How much is read of what an executor prints before others have their turn.
+pub(in crate::executor) const TURN_BYTES: usize = 64 << 10;
+/// What is left in a pipe at most, unless somebody with privileges made it larger.
+pub(in crate::executor) const PIPE_BYTES: usize = 1 << 20;
+
+/// What is heard of an executor: what it says on its socket, and what it prints.
+pub(super) struct Ears<'a> {
+    minder: &'a Minder,
+    prints: Prints,
+    read: BytesMut,
+}
+
+/// What it prints.
+pub(super) struct Prints {
+    stdout: pipe::Receiver,
+    stderr: pipe::Receiver,
+    /// Whether each may have more to say.
+    open: [bool; 2],
+}
+
+impl Prints {
+    pub fn new(
+        stdout: std::io::PipeReader,
+        stderr: std::io::PipeReader,
+    ) -> std::io::Result<Prints> {
+        Ok(Prints {
+            stdout: pipe::Receiver::from_owned_fd(stdout.into())?,
+            stderr: pipe::Receiver::from_owned_fd(stderr.into())?,
+            open: [true; 2],
+        })
+    }
+
+    /// Over when there is something to read.
+    async fn readable(&self) {
+        tokio::select! {
+            _ = self.stdout.readable(), if self.open[0] => {}
+            _ = self.stderr.readable(), if self.open[1] => {}
+            else => std::future::pending().await,
+        }
+    }
+
+    /// Reads as far as it has come, and about `most` of each: somebody may print faster than it is read.
+    fn read(&mut self, most: usize, mut printed: impl FnMut(Stream, &[u8])) {
+        let mut buffer = [0; 16 << 10];
+        let pipes = [(Stream::Out, &self.stdout), (Stream::Err, &self.stderr)];
+        for ((stream, pipe), open) in pipes.into_iter().zip(&mut self.open) {
+            let mut count_read = 0;
+            while *open && count_read < most {
+                match pipe.try_read(&mut buffer) {
+                    Ok(0) => *open = false,
+                    Ok(count) => {
+                        count_read += count;
+                        printed(stream, &buffer[..count]);
+                    }
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                    Err(_) => *open = false,
+                }
+            }
+        }
+    }
+}
+
+impl<'a> Ears<'a> {
+    pub fn new(minder: &'a Minder, prints: Prints) -> Ears<'a> {
+        Ears { minder, prints, read: BytesMut::new() }
+    }
+
+    /// Listens until it says nothing more, or nonsense.
+    pub async fn listen(&mut self) {
+        loop {
+            tokio::select! {
+                biased;
+                () = self.printed() => {
+                    self.hear_prints(TURN_BYTES);
+                    if !self.hear() {
+                        return;
+                    }
+                    tokio::task::yield_now().await;
+                }
+                readable = self.minder.shared.socket.readable() => {
+                    if readable.is_err() || !self.hear() {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Over when it has printed something, and whoever follows its log has kept up.
+    async fn printed(&self) {
+        if let Some(source) = self.minder.shared.source() {
+            self.minder.launch.logs.room(source).await;
+        }
+        self.prints.readable().await;
+    }
+
+    /// What it said or printed before it died.
+    pub fn hear_the_rest(&mut self) {
+        self.hear();
+        self.hear_prints(PIPE_BYTES);
+    }
+
+    /// Reads what it says, as far as it has come. Says whether there may be more.
+    fn hear(&mut self) -> bool {
+        loop {
+            match self.minder.shared.socket.try_read_buf(&mut self.read) {
+                Ok(0) => return false,
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return true,
+                Err(_) => return false,
+            }
+            loop {
+                match next_frame(&mut self.read) {
+                    Ok(Some(frame)) => match decode_said(frame) {
+                        Ok(message) => self.heard(message),
+                        Err(_) => return false,
+                    },
+                    Ok(None) => break,
+                    Err(_) => return false,
+                }
+            }
+        }
+    }
+
+    /// Reads what it prints, as far as it has come.
+    fn hear_prints(&mut self, most: usize) {
+        let launch = &self.minder.launch;
+        let source = self.minder.shared.source();
+        self.prints.read(most, |stream, bytes| {
+            if let Some(source) = source {
+                launch.logs.push(source, stream, bytes);
+            }
+            if launch.pass_on {
+                print::pass_on(bytes);
+            }
+        });
+    }
+
+    fn heard(&mut self, message: FromWorker) {
+        let executor = self.minder.executor;
+        let event = match message {
+            FromWorker::Joined => {
+                self.minder.shared.ready.store(true, Ordering::Relaxed);
+                Event::ExecutorReady { executor }
+            }
+            FromWorker::Ended { attempt, end, kept, .. } => {
+                let outcome = match end {
+                    End::Finished(values) => Ok(values),
+                    End::Failed(error) | End::Lost(error) => Err(error),
+                    End::Cancelled => Err(Error::cancelled("it stopped as asked")),
+                };
+                // What it printed before it ended is its own.
+                self.hear_prints(PIPE_BYTES);
+                let end = CallEnd { outcome, kept };
+                match self.minder.shared.source() {
+                    Some(Source::Actor(_)) => {
+                        Event::CallFinished { executor, call: attempt.task, end }
+                    }
+                    Some(Source::Task(_)) | None => {
+                        Event::RunEnded { executor, task: attempt.task, end }
+                    }
+                }
+            }
+            FromWorker::ActorReady { .. } => Event::Constructed { executor, result: Ok(()) },
+            FromWorker::ActorFailed { error, .. } => {
+                self.hear_prints(PIPE_BYTES);
+                Event::Constructed { executor, result: Err(error) }
+            }
+            FromWorker::Blocked { .. } => Event::Blocked { executor },
+            FromWorker::Resumed { .. } => Event::Resumed { executor },
+            FromWorker::Dropped { things, .. } => Event::Dropped { executor, things },
+            FromWorker::Refused { .. }
+            | FromWorker::Started { .. }
+            | FromWorker::ActorDied { .. }
+            | FromWorker::ActorDestroyed { .. }
+            | FromWorker::Watch { .. }
+            | FromWorker::ActorRefused { .. }
+            | FromWorker::Entrust { .. }
+            | FromWorker::CallsEnded(_)
+            | FromWorker::Draining
+            | FromWorker::Leaving => return, // Not an executor's to say.
+        };
+        self.minder.tell(event);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::net::io;
+    use std::io::Write;
+
+    #[test]
+    fn whoever_prints_faster_than_it_is_read_is_left_for_the_next_turn() {
+        let _guard = io().enter();
+        let (stdout, mut out) = std::io::pipe().unwrap();
+        let (stderr, _err) = std::io::pipe().unwrap();
+        let mut prints = Prints::new(stdout, stderr).unwrap();
+        out.write_all(&[b'a'; 1024]).unwrap();
+        io().block_on(prints.readable());
+        let mut read = 0;
+        prints.read(TURN_BYTES, |_, bytes| {
+            read += bytes.len();
+            out.write_all(bytes).unwrap();
+        });
+        assert_eq!(read, TURN_BYTES);
+    }
+}

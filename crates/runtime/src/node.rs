@@ -42,8 +42,9 @@ use marline_core::time::Time;
 use marline_core::worker;
 use seats::{ClientSeat, WorkerSeat};
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use timer::Alarm;
 use tokio::sync::Notify;
 use waits::Waits;
 
@@ -54,8 +55,10 @@ pub(crate) struct Node {
     began: Time,
     /// What executors of this node's workers print.
     logs: Arc<Logs>,
-    /// Told when the next wake-up is earlier than the timer thread thinks, and when it is to end.
-    alarm: Condvar,
+    /// What executors said while somebody else had the lock: whoever has it hears it before it is
+    /// released, or right after.
+    said: Mutex<Vec<(usize, worker::Event)>>,
+    alarm: Alarm,
     me: Weak<Node>,
 }
 
@@ -86,7 +89,7 @@ pub(crate) struct State {
     todo: VecDeque<Todo>,
     /// Done when the lock is released.
     outside: Vec<Outside>,
-    /// When the timer thread wakes.
+    /// What the alarm is set to.
     alarm_at: Option<Time>,
     closed: bool,
 }
@@ -161,7 +164,8 @@ impl Node {
             clock: Clock::new(),
             began: Clock::new().now(),
             logs: Arc::default(),
-            alarm: Condvar::new(),
+            said: Mutex::default(),
+            alarm: Alarm::default(),
             me: me.clone(),
         });
         timer::start(&node);
@@ -177,19 +181,47 @@ impl Node {
         let now = self.clock.now();
         let mut state = self.lock();
         let result = what(&mut state, now);
+        self.leave(state, now);
+        self.hear_late();
+        result
+    }
+
+    /// Does what follows, releases the lock, and does what is left.
+    fn leave(&self, mut state: MutexGuard<'_, State>, now: Time) {
         self.run_to_completion(&mut state, now);
+        loop {
+            let said = std::mem::take(&mut *self.said());
+            if said.is_empty() {
+                break;
+            }
+            let heard = said.into_iter().map(|(worker, event)| Todo::Worker(worker, event));
+            state.todo.extend(heard);
+            self.run_to_completion(&mut state, now);
+        }
         let outside = std::mem::take(&mut state.outside);
         if let Some(next) = state.next_wake()
             && state.alarm_at.is_none_or(|at| next < at)
         {
             state.alarm_at = Some(next);
-            self.alarm.notify_one();
+            self.alarm.set(next);
         }
         drop(state);
         for outside in outside {
             outside.carry_out(&self.me);
         }
-        result
+    }
+
+    fn said(&self) -> MutexGuard<'_, Vec<(usize, worker::Event)>> {
+        self.said.lock().expect("nothing panics under it")
+    }
+
+    /// Hears what was said while the lock was taken and not heard by who had it. If somebody has it now,
+    /// that one looks again when it has released it: it was put there before.
+    fn hear_late(&self) {
+        while !self.said().is_empty() {
+            let Ok(state) = self.state.try_lock() else { return };
+            self.leave(state, self.clock.now());
+        }
     }
 
     fn run_to_completion(&self, state: &mut State, now: Time) {
@@ -232,9 +264,10 @@ impl Node {
         self.enter(|state, _| state.unseat_client(index));
     }
 
-    /// An executor said something.
+    /// An executor said something. It does not wait for the lock: if somebody has it, that one hears.
     pub(crate) fn executor_said(&self, worker: usize, event: worker::Event) {
-        self.enter(|state, _| state.todo.push_back(Todo::Worker(worker, event)));
+        self.said().push((worker, event));
+        self.hear_late();
     }
 
     /// Ends everything here: executors stop when they are idle, whoever waits is told.
@@ -243,7 +276,7 @@ impl Node {
             state.close();
             state.end_waits();
         });
-        self.alarm.notify_all();
+        self.alarm.close();
     }
 }
 

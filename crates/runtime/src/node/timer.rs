@@ -1,13 +1,45 @@
-//! The thread that wakes a node when something is due.
+//! The thread that wakes a node when something is due. It has a lock of its own, so that it is never in
+//! the way of those who have something to do.
 
 use super::Node;
 use marline_core::time::Time;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use std::thread;
 use std::time::Duration;
 
 /// Without anything due, the thread looks this often whether its node is still there.
 const IDLE: Duration = Duration::from_secs(60);
+
+/// When the thread is to wake.
+#[derive(Default)]
+pub(super) struct Alarm {
+    set: Mutex<Set>,
+    bell: Condvar,
+}
+
+#[derive(Default)]
+struct Set {
+    at: Option<Time>,
+    closed: bool,
+}
+
+impl Alarm {
+    fn lock(&self) -> MutexGuard<'_, Set> {
+        self.set.lock().expect("nothing panics under it")
+    }
+
+    /// Something is due then, earlier than anything before.
+    pub fn set(&self, at: Time) {
+        self.lock().at = Some(at);
+        self.bell.notify_one();
+    }
+
+    /// The thread is to end.
+    pub fn close(&self) {
+        self.lock().closed = true;
+        self.bell.notify_all();
+    }
+}
 
 pub(super) fn start(node: &Arc<Node>) {
     let node = Arc::downgrade(node);
@@ -21,18 +53,21 @@ pub(super) fn start(node: &Arc<Node>) {
 /// Sleeps until something is due, and has it done. Says whether to go on.
 fn turn(node: &Weak<Node>) -> bool {
     let Some(node) = node.upgrade() else { return false };
-    let mut state = node.lock();
-    if state.closed {
+    let mut set = node.alarm.lock();
+    if set.closed {
         return false;
     }
-    state.alarm_at = state.next_wake();
-    let wait = state.alarm_at.map_or(IDLE, |at| node.clock.until(at).min(IDLE));
+    let wait = set.at.map_or(IDLE, |at| node.clock.until(at).min(IDLE));
     if !wait.is_zero() {
-        let (state, _) =
-            node.alarm.wait_timeout(state, wait).expect("no user code runs under a node's lock");
-        return !state.closed;
+        let waited = node.alarm.bell.wait_timeout(set, wait);
+        let (set, _) = waited.expect("nothing panics under it");
+        return !set.closed;
     }
-    drop(state);
-    node.enter(|state, _: Time| state.time_passed());
+    set.at = None;
+    drop(set);
+    node.enter(|state, _| {
+        state.alarm_at = None;
+        state.time_passed();
+    });
     true
 }

@@ -103,10 +103,10 @@ impl Outbox {
 
     /// Has what is in written: by this thread, or soon by the connection's own.
     pub fn flush(&self, by_this_thread: bool) {
-        if let Some(writer) = &self.shared.plain {
-            if !by_this_thread || !writer.write(&self.shared) {
-                writer.wake();
-            }
+        if let Some(writer) = &self.shared.plain
+            && (!by_this_thread || !writer.write(&self.shared))
+        {
+            writer.wake();
         }
     }
 

@@ -1,7 +1,7 @@
 //! What a program that submits work holds: tasks, values, actors, and waiting for them.
 
 use crate::control::{Control, TaskStatus};
-use crate::net::dial;
+use crate::net::{MAX_MESSAGE_BYTES, dial};
 use crate::node::{Membership, Node, Seat};
 use crate::process::JOIN_PATIENCE;
 use crate::proof::Process;
@@ -16,6 +16,9 @@ use std::sync::Arc;
 use std::task::{self, Poll, Wake, Waker, ready};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
+
+/// The most bytes of arguments or values: a message without what surrounds them.
+const MAX_CARRIED_BYTES: usize = MAX_MESSAGE_BYTES - (1 << 20);
 
 /// A client of a cluster. Cheap to clone; its session ends with the last clone.
 #[derive(Clone)]
@@ -160,6 +163,7 @@ impl Client {
 
     /// Submits a task, if there is room; `Exhausted`, naming the limit, if there is none.
     pub fn try_submit(&self, spec: Arc<TaskSpec>) -> Result<Pending<Outcome>, Error> {
+        self.fits("the arguments", spec.args.len())?;
         let (waiter, receiver) = oneshot();
         self.shared.node.enter(|state, _| {
             let mut effects = Vec::new();
@@ -220,6 +224,7 @@ impl Client {
 
     /// Puts a value; it is held until it is [released](Client::release).
     pub fn put(&self, value: Value) -> Result<ObjectId, Error> {
+        self.fits("the value's bytes", value.payload.len())?;
         let object = ObjectId::of(crate::new_task_id(), 0);
         self.with(|machine, effects| machine.put(object, value, effects))?;
         Ok(object)
@@ -253,6 +258,7 @@ impl Client {
         &self,
         spec: Arc<ActorSpec>,
     ) -> Result<Pending<Result<ActorId, Error>>, Error> {
+        self.fits("the arguments", spec.args.len())?;
         let (waiter, receiver) = oneshot();
         self.shared.node.enter(|state, _| {
             let mut effects = Vec::new();
@@ -296,6 +302,8 @@ impl Client {
         values: Vec<Value>,
         deadline: Option<Duration>,
     ) -> Result<Pending<Outcome>, Error> {
+        let carried: usize = values.iter().map(|value| value.payload.len()).sum();
+        self.fits("the arguments", spec.args.len() + carried)?;
         let (waiter, receiver) = oneshot();
         self.shared.node.enter(|state, now| {
             let mut effects = Vec::new();
@@ -307,6 +315,16 @@ impl Client {
             state.client_effects(self.shared.index, effects);
             Ok(Pending::new(receiver))
         })
+    }
+
+    /// What does not fit into a message would break the connection whenever it is sent.
+    fn fits(&self, what: &str, bytes: usize) -> Result<(), Error> {
+        if bytes <= MAX_CARRIED_BYTES || self.shared.elsewhere.is_none() {
+            return Ok(());
+        }
+        Err(Error::too_large(format!(
+            "{what} are {bytes} bytes, the limit is {MAX_CARRIED_BYTES} (MAX_CARRIED_BYTES)"
+        )))
     }
 
     fn with<R>(

@@ -10,8 +10,12 @@ use marline_runtime::{
     Client, Controller, ExecutorOptions, Instance, Invocation, Program, Reply, Worker,
     WorkerOptions, new_actor_id, new_task_id,
 };
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
 
 /// `echo` gives its arguments back; a `Counter` counts its calls.
 struct Echo;
@@ -185,4 +189,142 @@ fn a_client_that_leaves_takes_what_it_held_with_it() {
     }
     let workers = controller.workers();
     assert_eq!((workers.len(), workers[0].tasks, workers[0].actors), (1, 0, 0));
+}
+
+/// Longer than anything here takes.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+fn large(bytes: usize) -> Arc<TaskSpec> {
+    Arc::new(TaskSpec { args: Payload::raw(vec![7; bytes]), ..(*task("echo", b"")).clone() })
+}
+
+/// Stands between a client and its controller; what the controller says stays unread while `stuck`.
+fn between(controller: &str, stuck: &Arc<AtomicBool>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let (controller, stuck) = (controller.to_owned(), stuck.clone());
+    thread::spawn(move || {
+        for client in listener.incoming().map_while(Result::ok) {
+            let Ok(server) = TcpStream::connect(&controller) else { return };
+            let (to_client, to_server) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+            let stuck = stuck.clone();
+            thread::spawn(move || pass_on(client, to_server, &AtomicBool::new(false)));
+            thread::spawn(move || pass_on(server, to_client, &stuck));
+        }
+    });
+    address
+}
+
+fn pass_on(mut from: TcpStream, mut to: TcpStream, stuck: &AtomicBool) {
+    let mut buffer = vec![0; 64 << 10];
+    while let Ok(count @ 1..) = from.read(&mut buffer) {
+        while stuck.load(Ordering::Acquire) {
+            thread::park_timeout(Duration::from_millis(5));
+        }
+        if to.write_all(&buffer[..count]).is_err() {
+            break;
+        }
+    }
+    let _ = from.shutdown(Shutdown::Both);
+    let _ = to.shutdown(Shutdown::Both);
+}
+
+#[test]
+fn a_client_that_does_not_read_holds_up_no_other() {
+    let controller = Controller::start("127.0.0.1:0", None, Config::default()).unwrap();
+    let _worker = worker(controller.address(), None, Some("127.0.0.1:0"));
+    let stuck = Arc::new(AtomicBool::new(false));
+    let slow = Client::connect(&between(controller.address(), &stuck), None).unwrap();
+    slow.submit(large(1)).unwrap().wait().unwrap().unwrap();
+    stuck.store(true, Ordering::Release);
+    // Each waits for room, which comes when it reads again.
+    let submits = thread::spawn(move || {
+        for _ in 0..30 {
+            slow.submit(large(1 << 20)).unwrap();
+        }
+    });
+    let other = Client::connect(controller.address(), None).unwrap();
+    tasks_and_calls_work(&other);
+    tasks_and_calls_work(&other);
+    stuck.store(false, Ordering::Release);
+    submits.join().unwrap();
+    tasks_and_calls_work(&other);
+}
+
+#[test]
+fn strangers_that_say_nothing_or_half_of_it_hold_up_nobody_and_are_dropped() {
+    let token: Arc<str> = "secret".into();
+    let controller =
+        Controller::start("127.0.0.1:0", Some(token.clone()), Config::default()).unwrap();
+    let _worker = worker(controller.address(), Some(token.clone()), Some("127.0.0.1:0"));
+    let client = Client::connect(controller.address(), Some(token)).unwrap();
+    let said: [&[u8]; 8] = [
+        b"",
+        b"M",
+        b"MRL1",
+        b"MRL1\0\0\0\x06sec",
+        b"MRL1\0\0\0\x06secret",
+        b"MRL1\0\0\0\x06secret\0\0\0\x64\x0a\x10",
+        b"MRL1\0\0\0\x06secret\x05\0\0\0",
+        b"PRI * HT",
+    ];
+    let strangers = said.map(|said| {
+        let mut stranger = TcpStream::connect(controller.address()).unwrap();
+        stranger.write_all(said).unwrap();
+        stranger
+    });
+    tasks_and_calls_work(&client);
+    // The last is gRPC's, which has its own patience.
+    for (mut stranger, said) in strangers.into_iter().zip(said).take(7) {
+        stranger.set_read_timeout(Some(DEADLINE)).unwrap();
+        let end = stranger.read(&mut [0]);
+        assert!(matches!(end, Ok(0)), "{end:?} after {said:?}");
+    }
+    tasks_and_calls_work(&client);
+}
+
+#[test]
+fn nonsense_ends_only_the_connection_that_says_it() {
+    let token: Arc<str> = "secret".into();
+    let controller =
+        Controller::start("127.0.0.1:0", Some(token.clone()), Config::default()).unwrap();
+    let _worker = worker(controller.address(), Some(token.clone()), Some("127.0.0.1:0"));
+    let client = Client::connect(controller.address(), Some(token)).unwrap();
+    let said: [&[u8]; 8] = [
+        b"MRL2\0\0\0\0",
+        b"MRL1\xff\xff\xff\xff",
+        b"MRL1\0\0\0\0\0\0\0\0",
+        b"MRL1\0\0\0\x06secreT\0\0\0\0",
+        b"MRL1\0\0\0\x06secret\x05\0\0\x01",
+        b"MRL1\0\0\0\x06secret\0\0\0\0",
+        b"MRL1\0\0\0\x06secret\0\0\0\x02\xff\xff",
+        b"GET / HTTP/1.1\r\nHost: here\r\n\r\n",
+    ];
+    for said in said {
+        let mut stranger = TcpStream::connect(controller.address()).unwrap();
+        stranger.write_all(said).unwrap();
+        stranger.set_read_timeout(Some(DEADLINE)).unwrap();
+        let mut answer = Vec::new();
+        let end = stranger.read_to_end(&mut answer);
+        let timed_out =
+            matches!(&end, Err(error) if error.kind() == std::io::ErrorKind::WouldBlock);
+        assert!(!timed_out, "it is still there after {said:?}");
+    }
+    tasks_and_calls_work(&client);
+}
+
+#[test]
+fn what_is_too_large_for_a_message_is_refused_and_the_rest_goes_on() {
+    let controller = Controller::start("127.0.0.1:0", None, Config::default()).unwrap();
+    let _worker = worker(controller.address(), None, Some("127.0.0.1:0"));
+    let client = Client::connect(controller.address(), None).unwrap();
+    let limit = Config::default().max_payload_bytes;
+    let mut passes = client.submit(large(limit)).unwrap();
+    assert_eq!(bytes(passes.wait_timeout(DEADLINE).unwrap()).len(), limit);
+    for bytes in [limit + 1, 100 << 20] {
+        let refused =
+            client.submit(large(bytes)).and_then(|mut task| task.wait_timeout(DEADLINE)?);
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::TooLarge);
+    }
+    tasks_and_calls_work(&client);
 }

@@ -149,10 +149,9 @@ impl Shared {
         self.lock().take()
     }
 
-    /// Whether everything went out that ever will.
-    pub(super) fn is_done(&self) -> bool {
-        let queue = self.lock();
-        queue.closed && queue.frames.is_empty()
+    /// Whether nothing more is put in.
+    pub(super) fn is_closed(&self) -> bool {
+        self.lock().closed
     }
 
     /// Nothing goes out any more.

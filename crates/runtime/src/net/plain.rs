@@ -17,7 +17,7 @@ use crate::wire::v1;
 use bytes::{Buf, BufMut, BytesMut};
 use marline_core::error::Error;
 use prost::Message as _;
-use rustix::net::sockopt;
+use rustix::net::{Shutdown, shutdown, sockopt};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -97,6 +97,14 @@ impl Socket {
             Socket::Unix(socket) => socket.try_read_buf(buffer),
         }
     }
+
+    /// Ends both directions; what has come can still be read.
+    fn end(&self) {
+        let _ = match self {
+            Socket::Tcp(socket) => shutdown(socket, Shutdown::Both),
+            Socket::Unix(socket) => shutdown(socket, Shutdown::Both),
+        };
+    }
 }
 
 /// The end of a connection that writes. Any thread may; one at a time does.
@@ -131,11 +139,11 @@ impl Writer {
                     Ok(count) => rest.advance(count),
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
                     Err(_) => {
-                        // It is broken; whoever reads it sees that. What is lost is sent again.
+                        // It is broken: what came before is still read, then whoever reads sees the
+                        // end. What is lost is sent again.
+                        self.socket.end();
                         rest.clear();
-                        outbox.shut();
-                        drop(rest);
-                        self.wake();
+                        while outbox.take().is_some() {}
                         return true;
                     }
                 }
@@ -289,8 +297,8 @@ impl Connection {
         let mut blocked = false;
         let mut due: Option<Instant> = None;
         loop {
+            // Whatever is ready has its turn: a peer that never pauses does not hold up what it is told.
             tokio::select! {
-                biased;
                 more = self.read_more() => {
                     if more.is_none() {
                         return;
@@ -320,9 +328,12 @@ impl Connection {
                     blocked = !writer.write(outbox);
                 }
             }
-            if !blocked && outbox.is_done() {
+            if outbox.is_closed() {
                 return;
             }
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -24,7 +24,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, Interest};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -111,17 +111,42 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// A connection of which nothing is known yet.
 trait Stranger: AsyncRead + AsyncWrite + Connected + AsFd + Unpin + Send + Sync + 'static {
     fn readable(&self) -> impl Future<Output = std::io::Result<()>> + Send;
+    /// Looks at what has come and leaves it there.
+    fn peek(&self, into: &mut [u8]) -> std::io::Result<usize>;
 }
 
 impl Stranger for TcpStream {
     async fn readable(&self) -> std::io::Result<()> {
         TcpStream::readable(self).await
     }
+    fn peek(&self, into: &mut [u8]) -> std::io::Result<usize> {
+        self.try_io(Interest::READABLE, || peek(self, into))
+    }
 }
 
 impl Stranger for UnixStream {
     async fn readable(&self) -> std::io::Result<()> {
         UnixStream::readable(self).await
+    }
+    fn peek(&self, into: &mut [u8]) -> std::io::Result<usize> {
+        self.try_io(Interest::READABLE, || peek(self, into))
+    }
+}
+
+fn peek(socket: impl AsFd, into: &mut [u8]) -> std::io::Result<usize> {
+    Ok(rustix::net::recv(socket, into, RecvFlags::PEEK)?.0)
+}
+
+/// The first byte of a connection; nothing if it ends without one.
+async fn first_byte(stranger: &impl Stranger) -> Option<u8> {
+    let mut first = [0];
+    loop {
+        stranger.readable().await.ok()?;
+        match stranger.peek(&mut first) {
+            Ok(count) => return (count > 0).then_some(first[0]),
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            Err(_) => return None,
+        }
     }
 }
 
@@ -133,17 +158,12 @@ async fn sort<IO: Stranger>(
     plain: fn(IO) -> Socket,
     streams: mpsc::Sender<std::io::Result<IO>>,
 ) {
-    let Ok(Ok(())) = timeout(PATIENCE, stranger.readable()).await else { return };
-    let mut first = [0];
-    let peeked = rustix::net::recv(&stranger, &mut first, RecvFlags::PEEK);
-    match peeked {
-        Ok((1.., _)) if first[0] == FIRST_BYTE => {
-            serve_plain(node, plain(stranger), &token).await;
-        }
-        Ok(_) | Err(_) => {
-            let _ = sockopt::set_tcp_nodelay(&stranger, true);
-            let _ = streams.send(Ok(stranger)).await;
-        }
+    let Ok(Some(first)) = timeout(PATIENCE, first_byte(&stranger)).await else { return };
+    if first == FIRST_BYTE {
+        serve_plain(node, plain(stranger), &token).await;
+    } else {
+        let _ = sockopt::set_tcp_nodelay(&stranger, true);
+        let _ = streams.send(Ok(stranger)).await;
     }
 }
 
@@ -185,7 +205,11 @@ fn attach(node: &Weak<Node>, frames: Vec<v1::Frame>, outbox: &Outbox) -> Option<
         outbox.fail(Error::invalid("the first frame of a connection is Attach"));
         return None;
     };
-    match node.upgrade()?.attach(session, connection, host, outbox.clone()) {
+    let Some(node) = node.upgrade() else {
+        outbox.fail(Error::unavailable(Ran::No, "this process is shutting down"));
+        return None;
+    };
+    match node.attach(session, connection, host, outbox.clone()) {
         Attached::To(which) => Some(Carried { which, connection, frames: frames.collect() }),
         Attached::Late => {
             let words = format!("connection {connection} is not later than those before it");

@@ -78,6 +78,9 @@ pub struct Config {
     pub max_result_bytes: usize,
     /// The largest arguments, result or put value, in bytes.
     pub max_payload_bytes: usize,
+    /// The most that arguments and the values that go along with them may have together, in bytes: they
+    /// travel in one message.
+    pub max_input_bytes: usize,
     /// How many ended tasks, and how many dead actors, can still be asked about.
     pub history: usize,
     /// A worker that could not start an executor gets no work for this long.
@@ -100,6 +103,7 @@ impl Default for Config {
             result_ttl: Duration::from_secs(600),
             max_result_bytes: 1 << 30,
             max_payload_bytes: 64 << 20,
+            max_input_bytes: 72 << 20,
             history: 10_000,
             full_pause: Duration::from_secs(1),
             epoch: ControllerEpoch(1),

@@ -227,15 +227,24 @@ impl Controller {
         };
         match (failed, waits) {
             (Some(error), _) => self.die(now, id, DeathCause::ConstructorFailed, error, effects),
-            (None, Ok(0)) => self.queue_actor(id, false),
+            (None, Ok(0)) => self.actor_is_ready_to_go(now, id, effects),
             (None, _) => {}
         }
     }
 
-    pub(super) fn actor_need_met(&mut self, id: ActorId) {
+    pub(super) fn actor_need_met(&mut self, now: Time, id: ActorId, effects: &mut Vec<Effect>) {
         let Some(actor) = self.actors.get(&id) else { return };
         if matches!(actor.life, Life::Waiting) && self.missing(&actor.spec.needs) == 0 {
-            self.queue_actor(id, false);
+            self.actor_is_ready_to_go(now, id, effects);
+        }
+    }
+
+    /// Nothing is missing: it waits for a worker.
+    fn actor_is_ready_to_go(&mut self, now: Time, id: ActorId, effects: &mut Vec<Effect>) {
+        let spec = &self.actors[&id].spec;
+        match self.check_input(&spec.args, &spec.needs) {
+            Ok(()) => self.queue_actor(id, false),
+            Err(error) => self.die(now, id, DeathCause::ConstructorFailed, error, effects),
         }
     }
 

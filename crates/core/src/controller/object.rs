@@ -142,7 +142,7 @@ impl Controller {
                 match (work, came) {
                     (Work::Task(task), Ok(())) => self.need_met(now, task, effects),
                     (Work::Task(task), Err(error)) => self.need_failed(now, task, &error, effects),
-                    (Work::Actor(actor), Ok(())) => self.actor_need_met(actor),
+                    (Work::Actor(actor), Ok(())) => self.actor_need_met(now, actor, effects),
                     (Work::Actor(actor), Err(error)) => {
                         self.actor_need_failed(now, actor, &error, effects);
                     }

@@ -11,7 +11,7 @@ use crate::error::{Error, ErrorKind, Ran};
 use crate::hold::Holder;
 use crate::id::{ActorEpoch, Attempt, ObjectId, Session, SessionId, TaskId, Thing};
 use crate::message::{ShapeId, ToClient, ToWorker, Try};
-use crate::payload::Outcome;
+use crate::payload::{Outcome, Payload};
 use crate::schedule::{Demand, Step, Ticket, Work, WorkerSlot};
 use crate::spec::{MAX_RETURNS, Target, TaskSpec};
 use crate::time::Time;
@@ -239,8 +239,29 @@ impl Controller {
         }
     }
 
+    /// Whether arguments and the values that go along with them fit into one message.
+    pub(super) fn check_input(&self, args: &Payload, needs: &[ObjectId]) -> Result<(), Error> {
+        if needs.is_empty() {
+            return Ok(());
+        }
+        let values = self.values_of(needs);
+        let bytes = args.len() + values.iter().map(|value| value.payload.len()).sum::<usize>();
+        let limit = self.config.max_input_bytes;
+        if bytes <= limit {
+            return Ok(());
+        }
+        Err(Error::too_large(format!(
+            "the arguments and the values that go along with them are {bytes} bytes, the limit is {limit} \
+             (max_input_bytes): pass fewer at a time"
+        )))
+    }
+
     /// Nothing is missing: the task waits for a worker, or for its actor.
     fn make_ready(&mut self, now: Time, id: TaskId, effects: &mut Vec<Effect>) {
+        let spec = &self.tasks[&id].spec;
+        if let Err(error) = self.check_input(&spec.args, &spec.needs) {
+            return self.end_task(now, id, Err(error), effects);
+        }
         let task = self.tasks.get_mut(&id).expect("a ready task exists");
         task.state = State::Delayed;
         self.lacking -= 1;

@@ -127,3 +127,15 @@ fn a_worker_that_loses_its_session_while_it_drains_does_not_come_back() {
     until("it ends", || !lives(worker.id()));
     assert!(worker.0.wait().unwrap().success());
 }
+
+#[test]
+fn what_is_too_large_together_fails_alone() {
+    let (controller, client) = cluster();
+    let _worker = start_worker(&controller, &[]);
+    let large = "x".repeat(40 << 20);
+    let [first, second] = [&large, &large].map(|text| client.put(text).unwrap());
+    let both = client.task("double").submit::<u64>((&first, &second)).unwrap();
+    let error = both.wait().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TooLarge, "{error}");
+    assert_eq!(client.task("double").submit::<u64>((4_u64,)).unwrap().wait().unwrap(), 8);
+}

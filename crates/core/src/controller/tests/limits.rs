@@ -122,3 +122,28 @@ fn only_what_a_session_holds_is_fetched() {
     rig.client_says(other, FromClient::Fetch { object });
     rig.nothing_left();
 }
+
+#[test]
+fn arguments_and_the_values_that_go_along_fit_into_one_message_or_the_task_fails() {
+    let mut rig = Rig::with(Config { max_input_bytes: 10, ..Config::default() });
+    let (client, worker) = (rig.client(1), rig.worker(2, 2));
+    let objects = [91, 92].map(|number| ObjectId::of(task_id(number), 0));
+    for object in objects {
+        rig.client_says(client, FromClient::Put { object, value: value("four") });
+    }
+    let both = |args: &'static str, number| TaskSpec {
+        args: Payload::raw(args),
+        needs: objects.to_vec(),
+        ..task(number)
+    };
+    rig.submit(client, both("it", 1));
+    let attempt = rig.assigns(worker, 1);
+    rig.finish(worker, attempt);
+    rig.ends(client, 1).unwrap();
+
+    rig.submit(client, both("too", 2));
+    let error = rig.ends(client, 2).unwrap_err();
+    assert_eq!((error.kind(), error.may_have_run()), (ErrorKind::TooLarge, false));
+    assert!(error.message().contains("11 bytes, the limit is 10 (max_input_bytes)"), "{error}");
+    rig.nothing_left();
+}

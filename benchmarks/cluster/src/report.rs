@@ -13,7 +13,7 @@ pub const GOAL: &str = "goal";
 const NOT_MEASURED: &str = "\
 - more than one machine, and more cores than this one has: controller, worker, client and the echo servers
   share them, so a rate here is what all of them manage together;
-- payloads beyond a few bytes, tasks that do something, and executors that are processes;
+- payloads beyond a few bytes, and tasks that do something;
 - more than one client or worker process at a time, and more than one thread that submits;
 - the rate of a raw socket, which depends on nothing but how many bytes go into one write;
 - pings, leases and reconnects (the simulator sees to their correctness);

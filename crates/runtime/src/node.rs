@@ -62,6 +62,9 @@ pub(crate) struct Node {
     me: Weak<Node>,
 }
 
+/// How often one thread hears executors after it did what it came for.
+const MAX_ROUNDS: usize = 16;
+
 /// What a node hosts.
 #[derive(Default)]
 pub(crate) struct State {
@@ -189,15 +192,10 @@ impl Node {
     /// Does what follows, releases the lock, and does what is left.
     fn leave(&self, mut state: MutexGuard<'_, State>, now: Time) {
         self.run_to_completion(&mut state, now);
-        loop {
-            let said = std::mem::take(&mut *self.said());
-            if said.is_empty() {
-                break;
-            }
-            let heard = said.into_iter().map(|(worker, event)| Todo::Worker(worker, event));
-            state.todo.extend(heard);
-            self.run_to_completion(&mut state, now);
-        }
+        let said = std::mem::take(&mut *self.said());
+        let heard = said.into_iter().map(|(worker, event)| Todo::Worker(worker, event));
+        state.todo.extend(heard);
+        self.run_to_completion(&mut state, now);
         let outside = std::mem::take(&mut state.outside);
         if let Some(next) = state.next_wake()
             && state.alarm_at.is_none_or(|at| next < at)
@@ -216,11 +214,18 @@ impl Node {
     }
 
     /// Hears what was said while the lock was taken and not heard by who had it. If somebody has it now,
-    /// that one looks again when it has released it: it was put there before.
+    /// that one looks again when it has released it: it was put there before. Executors that are quick
+    /// keep nobody for long: after some rounds the timer's thread goes on.
     fn hear_late(&self) {
-        while !self.said().is_empty() {
+        for _ in 0..MAX_ROUNDS {
+            if self.said().is_empty() {
+                return;
+            }
             let Ok(state) = self.state.try_lock() else { return };
             self.leave(state, self.clock.now());
+        }
+        if !self.said().is_empty() {
+            self.alarm.set(self.clock.now());
         }
     }
 

@@ -5,6 +5,7 @@ use crate::executor::lifeline::Lifeline;
 use crate::executor::process::Launch;
 use crate::executor::{Executors, Program, command};
 use crate::net::dial;
+use crate::net::plain::MAX_TOKEN_BYTES;
 use crate::net::server::{Server, Token, listen, listen_unix};
 use crate::node::{Membership, Node, Seat};
 use crate::proof::Process;
@@ -54,6 +55,14 @@ fn serve(
     token: Token,
     towards: &str,
 ) -> Result<(Listening, String), Error> {
+    if let Some(token) = token.as_deref()
+        && !(1..=MAX_TOKEN_BYTES).contains(&token.len())
+    {
+        return Err(Error::invalid(format!(
+            "the token has {} bytes; expected 1 to {MAX_TOKEN_BYTES} (MAX_TOKEN_BYTES)",
+            token.len()
+        )));
+    }
     if let Some(path) = at.strip_prefix("unix:") {
         let path = Path::new(path.trim_start_matches("//"));
         take_away_if_dead(path);

@@ -251,13 +251,30 @@ fn a_client_that_does_not_read_holds_up_no_other() {
     tasks_and_calls_work(&other);
 }
 
-#[test]
-fn strangers_that_say_nothing_or_half_of_it_hold_up_nobody_and_are_dropped() {
+/// A controller that asks for a token, and a worker and a client that have it.
+fn guarded_cluster() -> (Controller, Worker, Client) {
     let token: Arc<str> = "secret".into();
     let controller =
         Controller::start("127.0.0.1:0", Some(token.clone()), Config::default()).unwrap();
-    let _worker = worker(controller.address(), Some(token.clone()), Some("127.0.0.1:0"));
+    let worker = worker(controller.address(), Some(token.clone()), Some("127.0.0.1:0"));
     let client = Client::connect(controller.address(), Some(token)).unwrap();
+    (controller, worker, client)
+}
+
+#[test]
+fn a_token_that_could_not_be_said_is_refused() {
+    let long = "x".repeat(4097);
+    for token in ["", &long] {
+        let started = Controller::start("127.0.0.1:0", Some(token.into()), Config::default());
+        let error = started.err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert!(error.message().contains("MAX_TOKEN_BYTES"), "{error}");
+    }
+}
+
+#[test]
+fn strangers_that_say_nothing_or_half_of_it_hold_up_nobody_and_are_dropped() {
+    let (controller, _worker, client) = guarded_cluster();
     let said: [&[u8]; 8] = [
         b"",
         b"M",
@@ -285,11 +302,7 @@ fn strangers_that_say_nothing_or_half_of_it_hold_up_nobody_and_are_dropped() {
 
 #[test]
 fn nonsense_ends_only_the_connection_that_says_it() {
-    let token: Arc<str> = "secret".into();
-    let controller =
-        Controller::start("127.0.0.1:0", Some(token.clone()), Config::default()).unwrap();
-    let _worker = worker(controller.address(), Some(token.clone()), Some("127.0.0.1:0"));
-    let client = Client::connect(controller.address(), Some(token)).unwrap();
+    let (controller, _worker, client) = guarded_cluster();
     let said: [&[u8]; 8] = [
         b"MRL2\0\0\0\0",
         b"MRL1\xff\xff\xff\xff",

@@ -35,7 +35,7 @@ const LAZY: Duration = Duration::from_millis(5);
 /// How long a connection may take to say who it is, and to take what is still to be said at its end.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 /// The longest token.
-const MAX_TOKEN_BYTES: usize = 4 << 10;
+pub(crate) const MAX_TOKEN_BYTES: usize = 4 << 10;
 /// How much room there is to read into, at least.
 const READ_BYTES: usize = 64 << 10;
 

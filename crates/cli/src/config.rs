@@ -5,11 +5,11 @@
 //! environment says otherwise. So the file can set whatever a flag can, and is checked in the same way.
 
 use crate::args::Args;
-use crate::exit::{Failure, UNREACHABLE};
-use crate::record::{self, Clusters, read_token};
+use crate::exit::Failure;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command, CommandFactory, FromArgMatches, Id};
 use marline_runtime::control::Control;
+use marline_runtime::record::{self, read_token};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -229,38 +229,13 @@ impl Settings {
             let token = token_file.as_deref().map(read_token).transpose()?.map(Arc::from);
             return Ok(Settings { address, token });
         }
-        let Clusters { running, killed } = record::look()?;
-        match running.as_slice() {
-            [] => {
-                let what = killed.last().map_or(String::new(), |killed| {
-                    format!(
-                        " any more: the one at {} (process {}) was killed, and what it left is \
-                         taken away",
-                        killed.address, killed.pid
-                    )
-                });
-                Err(Failure::new(
-                    UNREACHABLE,
-                    "Unavailable",
-                    format!(
-                        "no cluster runs here{what}: start one with `marline up`, or name one with \
-                         --address"
-                    ),
-                ))
-            }
-            [only] => {
-                let token = read_token(args.token_file.as_ref().unwrap_or(&only.token_file))?;
-                Ok(Settings { address: only.address.clone(), token: Some(token.into()) })
-            }
-            several => {
-                let addresses: Vec<&str> =
-                    several.iter().map(|cluster| cluster.address.as_str()).collect();
-                Err(Failure::usage(format!(
-                    "several clusters run here: name one with --address: {}",
-                    addresses.join(", ")
-                )))
-            }
-        }
+        let only = record::only().map_err(|error| {
+            let mut failure = Failure::from(error);
+            failure.message += " (--address)";
+            failure
+        })?;
+        let token = read_token(args.token_file.as_ref().unwrap_or(&only.token_file))?;
+        Ok(Settings { address: only.address, token: Some(token.into()) })
     }
 
     /// Speaks to its controller.

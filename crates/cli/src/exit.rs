@@ -46,10 +46,6 @@ impl Failure {
         Failure::new(FAILED, "Failed", message)
     }
 
-    pub fn denied(message: impl Into<String>) -> Failure {
-        Failure::new(DENIED, "Denied", message)
-    }
-
     /// Says so, and ends with its code.
     pub fn report(self, printer: Printer) -> ExitCode {
         let Failure { code, kind, message, styled } = self;

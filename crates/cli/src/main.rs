@@ -9,7 +9,6 @@ mod command;
 mod config;
 mod exit;
 mod printer;
-mod record;
 mod units;
 
 use std::ffi::OsString;

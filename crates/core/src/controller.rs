@@ -85,6 +85,8 @@ pub struct Config {
     pub history: usize,
     /// A worker that could not start an executor gets no work for this long.
     pub full_pause: Duration,
+    /// Whoever asked for what no worker could ever run is told after this long, and it goes on waiting.
+    pub warn_after: Duration,
     /// Which start of the controller this is; higher than any before it, so that no session of an
     /// earlier one is ever taken for one of this.
     pub epoch: ControllerEpoch,
@@ -106,6 +108,7 @@ impl Default for Config {
             max_input_bytes: 72 << 20,
             history: 10_000,
             full_pause: Duration::from_secs(1),
+            warn_after: Duration::from_secs(10),
             epoch: ControllerEpoch(1),
             seed: 0,
         }
@@ -146,6 +149,8 @@ enum Timer {
     Reopen(SessionId, SessionEpoch),
     /// Drop results that nobody holds.
     Forget,
+    /// Warn of what cannot be placed.
+    Warn,
 }
 
 /// See the [module](self).
@@ -181,6 +186,8 @@ pub struct Controller {
     promised: u64,
     /// Clients that were promised less than they may have.
     starved: VecDeque<SessionId>,
+    /// Whether it is planned to look for what cannot be placed.
+    will_warn: bool,
     counters: Counters,
 }
 
@@ -211,6 +218,7 @@ impl Controller {
             timers: BTreeSet::new(),
             promised: 0,
             starved: VecDeque::new(),
+            will_warn: false,
             counters: Counters::default(),
         }
     }
@@ -253,6 +261,7 @@ impl Controller {
             Event::TimePassed => self.time_passed(now, effects),
         }
         self.dispatch(now, effects);
+        self.plan_to_warn(now);
     }
 
     /// When [`Event::TimePassed`] is due.
@@ -282,6 +291,7 @@ impl Controller {
                 Timer::Restart(actor, epoch) => self.restart_is_due(actor, epoch),
                 Timer::Reopen(id, epoch) => self.reopen(now, id, epoch),
                 Timer::Forget => self.forget_results(now),
+                Timer::Warn => self.warn(now, effects),
             }
         }
     }

@@ -78,6 +78,8 @@ pub enum ToClient {
     ActorChanged { actor: ActorId, place: ActorPlace },
     /// A session that this client watches is over.
     SessionEnded { session: Session },
+    /// Something that its user should know, in words: what it asked for cannot be placed.
+    Warning { words: String },
 }
 
 /// Where an actor is, as far as its callers care.

@@ -38,6 +38,28 @@ impl Client {
         marline_runtime::Client::connect(address, Some(token.into())).map(Client::new)
     }
 
+    /// Connects to the cluster that `marline up` (or `marline controller`) runs on this machine for this
+    /// user.
+    ///
+    /// ```no_run
+    /// use marline::{Client, CommandLine};
+    ///
+    /// let client = Client::local()?; // `marline up` runs in another terminal
+    /// let line = CommandLine { argv: vec!["uname".into()], ..Default::default() };
+    /// print!("{}", String::from_utf8_lossy(&client.command(&line).submit()?.wait()?.stdout));
+    /// # Ok::<(), marline::Error>(())
+    /// ```
+    pub fn local() -> Result<Client, Error> {
+        let cluster = marline_runtime::record::only()?;
+        Client::connect_with_token(cluster.nearest(), &cluster.token()?)
+    }
+
+    /// What is done with warnings, such as of a task that no worker could ever run, 10 s after it was
+    /// submitted. They are printed to standard error, unless said otherwise.
+    pub fn on_warning(&self, warn: impl Fn(&str) + Send + Sync + 'static) {
+        self.inner.on_warning(warn);
+    }
+
     /// A task that calls the function of this name.
     pub fn task(&self, name: &str) -> TaskBuilder<'_> {
         TaskBuilder { client: self, name: name.into(), options: TaskOptions::default() }

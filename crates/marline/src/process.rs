@@ -220,12 +220,31 @@ impl WorkerBuilder {
 
     /// Joins the controller at this address. When the session is lost, it stops what runs and joins again.
     pub fn join(mut self, controller: &str) -> Result<Worker, Error> {
-        if let ExecutorOptions::Processes { .. } = self.options.executors {
-            marline_runtime::serve_if_executor(&self.options.program);
-        }
+        self.serve_if_executor();
         self.options.resources.validate()?;
         self.options.controller = controller.into();
         Ok(Worker { inner: marline_runtime::Worker::join(self.options)? })
+    }
+
+    /// Joins the cluster that `marline up` (or `marline controller`) runs on this machine for this user.
+    pub fn join_local(mut self) -> Result<Worker, Error> {
+        self.serve_if_executor();
+        let cluster = marline_runtime::record::only()?;
+        self.options.token = Some(cluster.token()?.into());
+        self.join(cluster.nearest())
+    }
+
+    /// Its executors come here too, and go no further.
+    fn serve_if_executor(&self) {
+        if let ExecutorOptions::Processes { .. } = self.options.executors {
+            marline_runtime::serve_if_executor(&self.options.program);
+        }
+    }
+
+    /// Joins the cluster that runs on this machine for this user, and works as [`run`](Self::run) says.
+    pub fn run_local(self) -> Result<(), Error> {
+        let grace = self.grace;
+        self.join_local()?.inner.run(grace)
     }
 
     /// Joins the controller at this address and works until it is drained, or this process is asked to

@@ -205,6 +205,12 @@ impl Client {
         }
     }
 
+    /// What is done with warnings (they are printed to standard error, unless said otherwise).
+    pub fn on_warning(&self, warn: impl Fn(&str) + Send + Sync + 'static) {
+        let warn = Arc::new(warn);
+        self.shared.node.enter(|state, _| state.client(self.shared.index).warn = warn);
+    }
+
     fn room(&self) -> marline_channel::watch::Receiver<u64> {
         self.shared.node.enter(|state, _| state.client(self.shared.index).room.subscribe())
     }

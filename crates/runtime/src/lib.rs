@@ -18,6 +18,7 @@ mod net;
 mod node;
 mod process;
 mod proof;
+pub mod record;
 mod signal;
 mod wire;
 
@@ -25,7 +26,6 @@ pub use client::{Client, Pending, wait_for_some};
 pub use cluster::Cluster;
 pub use executor::child::serve_if_executor;
 pub use executor::command::{CommandEnd, CommandLine, MAX_OUTPUT_BYTES};
-pub use executor::lifeline::{folder as runtime_folder, sweep as sweep_runtime_folder};
 pub use executor::{Context, Instance, Invocation, Program, Reply, context};
 pub use marline_core as core;
 pub use process::{Controller, ExecutorOptions, Load, Worker, WorkerOptions, hostname};

@@ -121,6 +121,8 @@ enum Outside {
     Object(oneshot::Sender<Result<Value, Error>>, Result<Value, Error>),
     /// An executor's thread is to be started.
     Start(thread::Start),
+    /// A user is to be warned.
+    Warn(seats::Warn, String),
     /// A worker has left.
     Left(oneshot::Sender<()>),
     /// Enough of what somebody waits for has ended.
@@ -149,6 +151,7 @@ impl Outside {
             Outside::Actor(waiter, actor) => drop(waiter.send(actor)),
             Outside::Object(waiter, value) => drop(waiter.send(value)),
             Outside::Start(start) => start.start(),
+            Outside::Warn(warn, words) => warn(&words),
             Outside::Left(waiter) => drop(waiter.send(())),
             Outside::Wake(waiter) => waiter.notify_one(),
             Outside::Flush { outbox, at_once } => outbox.flush(at_once || is_io_thread()),

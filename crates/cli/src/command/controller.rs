@@ -6,10 +6,10 @@ use crate::args::{Args, Controller as Asked, Listen};
 use crate::config::Settings;
 use crate::exit::Failure;
 use crate::printer::Printer;
-use crate::record::{Record, Token};
 use marline_runtime::Controller;
 use marline_runtime::core::controller::Config;
 use marline_runtime::core::lease::Terms;
+use marline_runtime::record::{Record, Token};
 use serde_json::{Value, json};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -56,7 +56,7 @@ impl Started {
         })?;
         // Children and neighbours of the same user join here, without a port.
         let socket = controller.also_listen(&format!("unix:{}", record.socket().display())).ok();
-        record.publish(controller.address(), &token)?;
+        record.publish(controller.address(), socket.as_deref(), &token)?;
         Ok(Started { controller, token, socket, _record: record })
     }
 

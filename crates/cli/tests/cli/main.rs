@@ -4,6 +4,7 @@
 mod cluster;
 mod harness;
 mod look;
+mod neighbours;
 mod run;
 mod safety;
 mod settings;

@@ -8,6 +8,7 @@ use crate::map::Set;
 use crate::message::{ToClient, ToWorker};
 use crate::spec::Target;
 use crate::time::Time;
+use std::collections::BTreeSet;
 
 /// How much room a client is promised before it has shown that it needs more.
 const FIRST_WINDOW: u64 = 16;
@@ -36,6 +37,8 @@ pub(super) struct Member {
     pub submitted: u64,
     /// How much room it is promised at a time.
     pub window: u64,
+    /// What it was warned of: once is enough.
+    pub warned: BTreeSet<String>,
 }
 
 impl Controller {
@@ -112,6 +115,7 @@ impl Controller {
             promised: 0,
             submitted: 0,
             window: FIRST_WINDOW,
+            warned: BTreeSet::new(),
         };
         self.sessions.insert(id, member);
         session

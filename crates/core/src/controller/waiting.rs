@@ -1,13 +1,23 @@
 //! Why work waits, counted: each reason is found once for all work that asks for the same, so that it
-//! costs the same with ten tasks waiting or a million.
+//! costs the same with ten tasks waiting or a million. Who waits for long, for what no worker could ever
+//! run, is told.
 
-use super::Controller;
 use super::actor::Life;
+use super::task::State;
+use super::{Controller, Effect, Owner, Timer};
+use crate::id::Session;
+use crate::message::ToClient;
+use crate::schedule::Work;
+use crate::time::Time;
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The most reasons that are told apart; what waits for others is counted together.
 const MAX_REASONS: usize = 100;
+/// For each reason, so many that wait are looked at to see who is to be warned.
+const MAX_LOOKED_AT: usize = 1_000;
+/// A session is warned of so many different things.
+const MAX_WARNINGS: usize = 100;
 
 impl Controller {
     /// Why tasks and actors wait, and how many do for each reason; the most frequent first.
@@ -48,5 +58,72 @@ impl Controller {
         let mut reasons: Vec<(String, usize)> = reasons.into_iter().collect();
         reasons.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
         reasons
+    }
+
+    /// Something waits for a worker: it is looked at again when it has waited for long.
+    pub(super) fn plan_to_warn(&mut self, now: Time) {
+        if self.schedule.queued() > 0 && !self.will_warn {
+            self.will_warn = true;
+            self.timers.insert((now + self.config.warn_after, Timer::Warn));
+        }
+    }
+
+    /// Tells whoever asked for something that no worker could run, and has waited for long.
+    pub(super) fn warn(&mut self, now: Time, effects: &mut Vec<Effect>) {
+        self.will_warn = false;
+        let mut warnings: Vec<(Session, String)> = Vec::new();
+        for (demand, work) in self.schedule.waiting_work().take(MAX_REASONS) {
+            let Some(why) = self.schedule.why_infeasible(demand) else { continue };
+            let late: BTreeSet<Session> = work
+                .take(MAX_LOOKED_AT)
+                .filter(|work| {
+                    self.waits_since(*work)
+                        .is_some_and(|since| now.since(since) >= self.config.warn_after)
+                })
+                .flat_map(|work| self.askers(work))
+                .collect();
+            let words = format!("{:?} waits: {why}", &*demand.requires);
+            warnings.extend(late.into_iter().map(|session| (session, words.clone())));
+        }
+        for (to, words) in warnings {
+            let Some(member) = self.sessions.get_mut(&to.id) else { continue };
+            let listens = member.session == to && member.is_linked;
+            if listens && member.warned.len() < MAX_WARNINGS && member.warned.insert(words.clone())
+            {
+                effects.push(Effect::ToClient { to, message: ToClient::Warning { words } });
+            }
+        }
+    }
+
+    /// Since when a piece of work is asked for, if it waits for a worker.
+    fn waits_since(&self, work: Work) -> Option<Time> {
+        match work {
+            Work::Task(id) => {
+                let task = self.tasks.get(&id)?;
+                matches!(task.state, State::Queued(_)).then_some(task.created)
+            }
+            Work::Actor(id) => {
+                let actor = self.actors.get(&id)?;
+                matches!(actor.life, Life::Queued(_)).then_some(actor.created)
+            }
+        }
+    }
+
+    /// The sessions that asked for a piece of work, or wait to call it.
+    fn askers(&self, work: Work) -> Vec<Session> {
+        match work {
+            Work::Task(id) => {
+                let Some(task) = self.tasks.get(&id) else { return Vec::new() };
+                let owner = match task.owner {
+                    Owner::Session(session) => Some(session),
+                    Owner::Cluster => None,
+                };
+                owner.into_iter().chain(task.also.iter().copied()).collect()
+            }
+            Work::Actor(id) => {
+                let watchers = self.actors.get(&id).map(|actor| actor.watchers.iter().copied());
+                watchers.into_iter().flatten().collect()
+            }
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::pool::{Pool, Provides};
 use super::shape::ShapeKey;
-use super::{MAX_KNOWN, MAX_OTHERS_ASKED, Schedule};
+use super::{MAX_KNOWN, MAX_OTHERS_ASKED, Schedule, Work};
 use crate::account::Account;
 use crate::message::ShapeId;
 use std::sync::Arc;
@@ -77,6 +77,14 @@ impl Schedule {
         self.waiting.iter().map(|(_, id)| {
             let shape = self.shape(*id);
             (&shape.key, shape.queue.len() - shape.left)
+        })
+    }
+
+    /// The same with the first pieces of work themselves; some may have left the queue.
+    pub fn waiting_work(&self) -> impl Iterator<Item = (&ShapeKey, impl Iterator<Item = Work>)> {
+        self.waiting.iter().map(|(_, id)| {
+            let shape = self.shape(*id);
+            (&shape.key, shape.queue.iter().map(|(_, work)| *work))
         })
     }
 

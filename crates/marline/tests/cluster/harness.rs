@@ -106,6 +106,13 @@ fn program() -> Program {
             append(&file, &number.to_string());
             number
         })
+        // Makes a file, waits for another, then appends to a third who it is.
+        .task("sign when told", |begun: String, told: String, file: String| {
+            write_atomically(&begun, "");
+            until("it is told", || std::fs::exists(&told).unwrap());
+            append(&file, &std::process::id().to_string());
+            std::process::id()
+        })
         .actor("Counter", Counter, |counter| {
             counter.method("add", Counter::add).method("pid", Counter::pid)
         })

@@ -1,7 +1,7 @@
 //! Silence: processes that are frozen past their lease.
 
-use crate::harness::{lives, quick_cluster, signal, start_worker, until};
-use marline::{Budget, ErrorKind};
+use crate::harness::{lives, parent, quick_cluster, signal, start_worker, until};
+use marline::{Budget, Counters, ErrorKind};
 
 #[test]
 fn a_frozen_workers_executors_end_by_themselves_and_it_comes_back_as_another() {
@@ -27,4 +27,28 @@ fn a_frozen_workers_executors_end_by_themselves_and_it_comes_back_as_another() {
     until("the actor has a new life", || {
         counter.call::<u64>("add", (1_u64,)).unwrap().wait().is_ok_and(|answer| answer == 11)
     });
+}
+
+#[test]
+fn what_a_frozen_worker_has_to_say_comes_too_late_and_changes_nothing() {
+    let (controller, client) = quick_cluster();
+    let frozen = start_worker(&controller, &[]);
+    let folder = tempfile::tempdir().unwrap();
+    let [begun, told, file] =
+        ["begun", "told", "file"].map(|name| folder.path().join(name).display().to_string());
+    let task = client.task("sign when told").max_retries(Budget::Times(1));
+    let task = task.submit::<u32>((begun.clone(), told.clone(), file.clone())).unwrap();
+    until("it runs", || std::fs::exists(&begun).unwrap());
+    let signed = || std::fs::read_to_string(&file).unwrap_or_default().lines().count();
+    frozen.signal("STOP");
+    std::fs::write(&told, "").unwrap();
+    until("the executor has finished, and nobody hears it", || signed() == 1);
+    until("the lease is over", || controller.workers().is_empty());
+    let other = start_worker(&controller, &[]);
+    let signer = task.wait().unwrap();
+    assert_eq!(parent(signer), other.id(), "the second attempt's answer counts");
+    frozen.signal("CONT");
+    until("the frozen one joins again", || controller.workers().len() == 2);
+    let Counters { submitted, finished, lost, .. } = controller.counters();
+    assert_eq!((submitted, finished, lost, signed()), (1, 1, 1, 2));
 }

@@ -13,7 +13,12 @@ fn every_task_runs_and_every_repetition_is_a_counted_loss() {
     let (controller, client) = cluster();
     let folder = tempfile::tempdir().unwrap();
     let ledger = folder.path().join("ledger").display().to_string();
-    let mut workers: Vec<_> = (0..4).map(|_| start_worker(&controller, &["threads"])).collect();
+    // Executors of every other worker are threads, those of the others processes.
+    let start = |number: usize| {
+        let options: &[&str] = if number.is_multiple_of(2) { &["threads"] } else { &[] };
+        start_worker(&controller, options)
+    };
+    let mut workers: Vec<_> = (0..4).map(start).collect();
     let done = AtomicBool::new(false);
     let killed = std::thread::scope(|scope| {
         let nemesis = scope.spawn(|| {
@@ -21,7 +26,7 @@ fn every_task_runs_and_every_repetition_is_a_counted_loss() {
             while !done.load(Ordering::Relaxed) {
                 std::thread::sleep(Duration::from_millis(700));
                 workers.remove(0).kill();
-                workers.push(start_worker(&controller, &["threads"]));
+                workers.push(start(killed));
                 killed += 1;
             }
             killed

@@ -5,7 +5,8 @@ use crate::harness::{
     Process, again, cluster, lives, quick_cluster, start_controller, start_worker, start_worker_as,
     until,
 };
-use marline::{Budget, Client, CommandLine, ErrorKind};
+use marline::channel::unbounded;
+use marline::{Budget, Client, CommandLine, Config, Controller, ErrorKind};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -138,4 +139,18 @@ fn what_is_too_large_together_fails_alone() {
     let error = both.wait().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TooLarge, "{error}");
     assert_eq!(client.task("double").submit::<u64>((4_u64,)).unwrap().wait().unwrap(), 8);
+}
+
+#[test]
+fn what_no_worker_offers_is_warned_of_and_runs_when_one_comes() {
+    let config = Config { warn_after: Duration::from_millis(50), ..Config::default() };
+    let controller = Controller::builder().config(config).listen("127.0.0.1:0").unwrap();
+    let client = Client::connect(controller.address()).unwrap();
+    let (told, warnings) = unbounded();
+    client.on_warning(move |words| drop(told.send(words.to_owned()).wait()));
+    let doubled = client.task("double").submit::<u64>((2_u64,)).unwrap();
+    let warning = warnings.recv().timeout(Duration::from_secs(60)).wait().unwrap();
+    assert_eq!(warning, "\"double\" waits: no worker is here: start one with `marline worker`");
+    let _worker = start_worker(&controller, &["threads"]);
+    assert_eq!(doubled.wait().unwrap(), 4);
 }

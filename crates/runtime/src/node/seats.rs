@@ -17,8 +17,8 @@ use marline_core::map::Map;
 use marline_core::payload::{Outcome, Value};
 use marline_core::time::Time;
 use marline_core::worker::{self, ExecutorId, Worker};
-use std::sync::Weak;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 
 /// A worker of this process.
 pub(super) struct WorkerSeat {
@@ -41,7 +41,12 @@ pub(crate) struct ClientSeat {
     /// Counts how often there was room for more.
     pub room: watch::Sender<u64>,
     pub next_request: u64,
+    /// What is done with warnings.
+    pub warn: Warn,
 }
+
+/// What is done with warnings.
+pub(crate) type Warn = Arc<dyn Fn(&str) + Send + Sync>;
 
 impl State {
     pub(super) fn join_worker(
@@ -86,6 +91,7 @@ impl State {
             finding: Map::default(),
             room,
             next_request: 0,
+            warn: Arc::new(|words| eprintln!("marline: {words}")),
         };
         let index = self.clients.iter().position(Option::is_none).unwrap_or_else(|| {
             self.clients.push(None);
@@ -316,6 +322,9 @@ impl State {
                 if let Some(waiter) = seat.finding.remove(&request) {
                     self.outside.push(Outside::Actor(waiter, actor));
                 }
+            }
+            client::Effect::Warn(words) => {
+                self.outside.push(Outside::Warn(seat.warn.clone(), words));
             }
             client::Effect::Stopped(session) => self.session_stopped(session),
         }

@@ -72,6 +72,7 @@ fn to_client(message: &ToClient) -> usize {
         }
         | ToClient::Credit { .. }
         | ToClient::SessionEnded { .. } => 0,
+        ToClient::Warning { words } => words.len(),
     }
 }
 

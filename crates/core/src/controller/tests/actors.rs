@@ -200,3 +200,18 @@ fn a_lost_call_goes_to_the_next_instance_only_if_actor_and_call_allow_it() {
     assert_eq!(rig.executes(worker, 1).attempt, Attempt(2));
     rig.nothing_left();
 }
+
+#[test]
+fn whoever_waits_for_an_actor_that_cannot_be_placed_is_told() {
+    let mut rig = Rig::new();
+    let client = rig.client(1);
+    let spec = actor(1);
+    let id = spec.id;
+    rig.client_says(client, FromClient::CreateActor(Arc::new(spec)));
+    assert!(matches!(rig.tells(client), ToClient::ActorCreated { .. }));
+    rig.is_nowhere(client, id);
+    rig.pass(10 * SECOND);
+    let ToClient::Warning { words } = rig.tells(client) else { panic!("it waited for 10 s") };
+    assert!(words.contains("no worker is here"), "{words}");
+    rig.nothing_left();
+}

@@ -408,3 +408,55 @@ fn infeasible_resources_are_named_in_status() {
     rig.assigns(worker, 3); // What can run is not held up by what cannot.
     rig.nothing_left();
 }
+
+#[test]
+fn whoever_waits_for_long_for_what_no_worker_could_run_is_told_once() {
+    let mut rig = Rig::new();
+    let (client, other) = (rig.client(1), rig.client(2));
+    let worker = rig.worker(3, 1);
+    let large = |number| {
+        let resources = Resources::cpus(8);
+        task_with(number, TaskOptions { resources, ..TaskOptions::default() })
+    };
+    rig.submit(client, large(1));
+    rig.submit(client, large(2));
+    rig.pass(5 * SECOND);
+    // This one is only busy: nobody is told of what waits for its turn.
+    rig.submit(other, task(3));
+    let running = rig.assigns(worker, 3);
+    rig.submit(other, task(4));
+    rig.pass(4 * SECOND);
+    rig.nothing_left();
+
+    rig.pass(SECOND);
+    let ToClient::Warning { words } = rig.tells(client) else { panic!("it waited for 10 s") };
+    assert_eq!(
+        words,
+        "\"add\" waits: no worker is large enough for cpu 8: the largest offers cpu 1"
+    );
+    rig.pass(60 * SECOND);
+    rig.nothing_left();
+
+    rig.submit(other, large(5));
+    rig.pass(20 * SECOND);
+    assert!(matches!(rig.tells(other), ToClient::Warning { .. }), "it was not told yet");
+    rig.nothing_left();
+    rig.finish(worker, running);
+    rig.ends(other, 3).unwrap();
+    rig.assigns(worker, 4);
+}
+
+#[test]
+fn nobody_is_warned_of_what_went_meanwhile() {
+    let mut rig = Rig::new();
+    let client = rig.client(1);
+    rig.submit(client, task(1));
+    rig.submit(client, task(2));
+    rig.client_says(client, FromClient::Cancel { task: task_id(1), force: false });
+    rig.ends(client, 1).unwrap_err();
+    rig.pass(9 * SECOND);
+    let worker = rig.worker(2, 1);
+    rig.assigns(worker, 2);
+    rig.pass(60 * SECOND);
+    rig.nothing_left();
+}

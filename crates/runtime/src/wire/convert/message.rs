@@ -99,6 +99,7 @@ pub(super) fn name(kind: &Kind) -> &'static str {
         Kind::Entrusted(_) => "entrusted",
         Kind::DrainGraceMs(_) => "drain_grace_ms",
         Kind::SessionEnded(_) => "session_ended",
+        Kind::Warning(_) => "warning",
         Kind::Joined(_) => "joined",
         Kind::Refused(_) => "refused",
         Kind::TaskStarted(_) => "task_started",

@@ -46,7 +46,7 @@ variants! { from_client_name, FROM_CLIENT, FromClient:
     Submit Cancel Put Fetch Hold Accept Release CreateActor FindActor WatchActor DeleteActor Watch
 }
 variants! { to_client_name, TO_CLIENT, ToClient:
-    Credit TaskEnded ObjectReady ActorCreated ActorFound ActorChanged SessionEnded
+    Credit TaskEnded ObjectReady ActorCreated ActorFound ActorChanged SessionEnded Warning
 }
 variants! { from_worker_name, FROM_WORKER, FromWorker:
     Joined Refused Started Ended Blocked Resumed ActorReady ActorFailed ActorDied ActorDestroyed
@@ -260,6 +260,7 @@ pub(crate) fn to_client() -> Vec<ToClient> {
         ToClient::ActorFound { request: 9, actor: Ok(actor) },
         ToClient::ActorFound { request: 9, actor: Err(error()) },
         ToClient::SessionEnded { session: session() },
+        ToClient::Warning { words: "no worker is here".into() },
     ];
     messages.extend(places().into_iter().map(|place| ToClient::ActorChanged { actor, place }));
     messages

@@ -96,6 +96,7 @@ impl From<ToClient> for Kind {
                 place: Some(place.into()),
             }),
             ToClient::SessionEnded { session } => Kind::SessionEnded(session.into()),
+            ToClient::Warning { words } => Kind::Warning(words),
         }
     }
 }
@@ -126,6 +127,7 @@ impl TryFrom<Kind> for ToClient {
                 place: place(wire.place)?,
             },
             Kind::SessionEnded(session) => ToClient::SessionEnded { session: session.try_into()? },
+            Kind::Warning(words) => ToClient::Warning { words },
             _elsewhere => return Err(misplaced(Direction::ControllerToClient)),
         })
     }

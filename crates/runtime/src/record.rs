@@ -1,5 +1,5 @@
-//! Clusters that run on this machine for this user, so that `marline status` needs no arguments. Each has
-//! a few files in the runtime folder, named after its process, and gone when it ends:
+//! Clusters that run on this machine for this user, so that a client, or `marline status`, needs no
+//! address. Each has a few files in the runtime folder, named after its process, and gone when it ends:
 //!
 //! - `PID.cluster` says where it is. Its process keeps it locked as long as it lives; it is locked before
 //!   it has its name, and made before the others.
@@ -8,7 +8,8 @@
 //!
 //! What is left of a cluster whose process was killed is taken away when somebody looks.
 
-use crate::exit::Failure;
+use crate::executor::lifeline;
+use marline_core::error::{Error, Ran};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::{Read, Write};
@@ -23,9 +24,26 @@ const SOCKET: &str = "sock";
 /// What is written down of a running cluster.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Cluster {
+    /// Where its controller listens.
     pub address: String,
+    /// Where it also listens, for this user alone.
+    pub socket: Option<String>,
+    /// Where its token is.
     pub token_file: PathBuf,
+    /// The process of its controller.
     pub pid: u32,
+}
+
+impl Cluster {
+    /// The token that it asks for.
+    pub fn token(&self) -> Result<String, Error> {
+        read_token(&self.token_file)
+    }
+
+    /// The quickest way to it from here.
+    pub fn nearest(&self) -> &str {
+        self.socket.as_deref().unwrap_or(&self.address)
+    }
 }
 
 /// The files of this process's cluster. They go with it.
@@ -36,18 +54,22 @@ pub struct Record {
 
 /// A cluster's token, and the file it is in.
 pub struct Token {
+    /// What is said.
     pub secret: String,
+    /// Where it is kept.
     pub file: PathBuf,
 }
 
-fn folder() -> Result<PathBuf, Failure> {
-    marline_runtime::runtime_folder().map_err(|error| {
-        Failure::failed(format!("no folder for what runs (set XDG_RUNTIME_DIR): {error}"))
+fn folder() -> Result<PathBuf, Error> {
+    lifeline::folder().map_err(|error| {
+        let hint = "set XDG_RUNTIME_DIR";
+        Error::unsupported(format!("no folder for what runs here ({hint}): {error}"))
     })
 }
 
-fn cannot_write(file: &Path) -> impl Fn(std::io::Error) -> Failure {
-    move |error| Failure::failed(format!("cannot write {}: {error}", file.display()))
+/// What could not be done with a file.
+fn cannot(verb: &str, file: &Path) -> impl Fn(std::io::Error) -> Error {
+    move |error| Error::unsupported(format!("cannot {verb} {}: {error}", file.display()))
 }
 
 fn take_away(file: &Path) {
@@ -58,7 +80,7 @@ fn take_away(file: &Path) {
 
 impl Record {
     /// Begins one: others see that this process lives, and nothing else yet.
-    pub fn begin() -> Result<Record, Failure> {
+    pub fn begin() -> Result<Record, Error> {
         look()?; // What an earlier process with the same id left is taken away.
         let (folder, pid) = (folder()?, std::process::id());
         // A process of another container that shares the folder may have the same id.
@@ -70,7 +92,7 @@ impl Record {
             })
             .expect("some name is free");
         let draft = file.with_extension(DRAFT);
-        let cannot = cannot_write(&draft);
+        let cannot = cannot("write", &draft);
         loop {
             let mut options = fs::OpenOptions::new();
             let lock =
@@ -90,31 +112,39 @@ impl Record {
     }
 
     /// The token in this file, or a new one, in this file if it is named.
-    pub fn token(&self, file: Option<&Path>) -> Result<Token, Failure> {
+    pub fn token(&self, file: Option<&Path>) -> Result<Token, Error> {
         if let Some(file) = file
             && file.exists()
         {
             return Ok(Token { secret: read_token(file)?, file: file.into() });
         }
         let mut bytes = [0; 32];
-        fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+        let random = Path::new("/dev/urandom");
+        let read = fs::File::open(random).and_then(|mut file| file.read_exact(&mut bytes));
+        read.map_err(cannot("read", random))?;
         let secret: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         let file = file.map_or_else(|| self.file.with_extension(TOKEN), Path::to_owned);
         let mut options = fs::OpenOptions::new();
         let made = options.write(true).create_new(true).mode(0o600).open(&file);
         let written = made.and_then(|mut made| writeln!(made, "{secret}"));
-        written.map_err(cannot_write(&file))?;
+        written.map_err(cannot("write", &file))?;
         Ok(Token { secret, file })
     }
 
     /// Writes down where this process's cluster is.
-    pub fn publish(&mut self, address: &str, token: &Token) -> Result<(), Failure> {
-        let token_file = std::path::absolute(&token.file)?;
-        let cluster = Cluster { address: address.into(), token_file, pid: std::process::id() };
+    pub fn publish(
+        &mut self,
+        address: &str,
+        socket: Option<&str>,
+        token: &Token,
+    ) -> Result<(), Error> {
+        let token_file = std::path::absolute(&token.file).map_err(cannot("find", &token.file))?;
+        let (address, socket) = (address.into(), socket.map(Into::into));
+        let cluster = Cluster { address, socket, token_file, pid: std::process::id() };
         let text = serde_json::to_string(&cluster).expect("it can be written");
         let written = self.lock.write_all(text.as_bytes());
         let named = written.and_then(|()| fs::rename(self.file.with_extension(DRAFT), &self.file));
-        named.map_err(cannot_write(&self.file))
+        named.map_err(cannot("write", &self.file))
     }
 }
 
@@ -125,20 +155,18 @@ impl Drop for Record {
 }
 
 /// The token in a file that nobody else can read.
-pub fn read_token(file: &Path) -> Result<String, Failure> {
-    let cannot = |error: std::io::Error| {
-        Failure::failed(format!("cannot read the token file {}: {error}", file.display()))
-    };
-    let mode = fs::metadata(file).map_err(cannot)?.permissions().mode();
+pub fn read_token(file: &Path) -> Result<String, Error> {
+    let cannot = cannot("read the token file", file);
+    let mode = fs::metadata(file).map_err(&cannot)?.permissions().mode();
     if mode & 0o077 != 0 {
-        return Err(Failure::denied(format!(
+        return Err(Error::denied(format!(
             "others can read the token file {0}: type `chmod 600 {0}`",
             file.display()
         )));
     }
     let secret = fs::read_to_string(file).map_err(cannot)?.trim().to_owned();
     if secret.is_empty() {
-        return Err(Failure::failed(format!("the token file {} is empty", file.display())));
+        return Err(Error::invalid(format!("the token file {} is empty", file.display())));
     }
     Ok(secret)
 }
@@ -146,16 +174,18 @@ pub fn read_token(file: &Path) -> Result<String, Failure> {
 /// The clusters of this user on this machine.
 #[derive(Default, Debug)]
 pub struct Clusters {
+    /// They can be joined.
     pub running: Vec<Cluster>,
     /// They did not end in good order; what they left was taken away just now.
     pub killed: Vec<Cluster>,
 }
 
 /// Looks who is here. What is left of others is taken away.
-pub fn look() -> Result<Clusters, Failure> {
+pub fn look() -> Result<Clusters, Error> {
     let folder = folder()?;
     let mut clusters = Clusters::default();
-    for entry in fs::read_dir(&folder)?.flatten() {
+    let entries = fs::read_dir(&folder).map_err(cannot("read", &folder))?;
+    for entry in entries.flatten() {
         let path = entry.path();
         let extension = path.extension().and_then(|extension| extension.to_str());
         if !matches!(extension, Some(CLUSTER | DRAFT)) {
@@ -174,7 +204,28 @@ pub fn look() -> Result<Clusters, Failure> {
             clusters.killed.extend(cluster);
         }
     }
-    marline_runtime::sweep_runtime_folder(&folder);
+    lifeline::sweep(&folder);
     clusters.running.sort_by(|a, b| a.address.cmp(&b.address));
     Ok(clusters)
+}
+
+/// The one cluster that runs here.
+pub fn only() -> Result<Cluster, Error> {
+    let Clusters { mut running, killed } = look()?;
+    if running.len() > 1 {
+        let addresses: Vec<&str> = running.iter().map(|cluster| cluster.address.as_str()).collect();
+        let addresses = addresses.join(", ");
+        let problem = "several clusters run here: name one by its address";
+        return Err(Error::invalid(format!("{problem}: {addresses}")));
+    }
+    running.pop().ok_or_else(|| {
+        let what = killed.last().map_or(String::new(), |killed| {
+            let Cluster { address, pid, .. } = killed;
+            format!(
+                " any more: the one at {address} (process {pid}) was killed, and what it left is taken away"
+            )
+        });
+        let next = "start one with `marline up`, or name one by its address";
+        Error::unavailable(Ran::No, format!("no cluster runs here{what}: {next}"))
+    })
 }

@@ -1,0 +1,79 @@
+//! A user's own programs next to `marline up`: they find it without an address.
+
+use crate::harness::{Home, Running, until};
+use marline::{Client, CommandLine, Program, Worker};
+use std::process::{Command, Stdio};
+
+/// What this test binary is to be when it is started again.
+const ROLE: &str = "MARLINE_TEST_ROLE";
+
+/// Starts this test binary again as one of a user's programs.
+fn start(home: &Home, role: &str) -> Running {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "neighbours::a_users_program", "--nocapture"]);
+    for (name, value) in home.command(&[]).get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    command.env(ROLE, role);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    Running::new(command)
+}
+
+#[test]
+fn a_users_program() {
+    let result = match std::env::var(ROLE).as_deref() {
+        Ok("worker") => Worker::of(Program::new().task("double", |x: u64| x * 2)).run_local(),
+        Ok("client") => use_the_cluster(),
+        _ => return, // It is run as a test, and shows nothing.
+    };
+    if let Err(error) = result {
+        eprintln!("{:?}: {error}", error.kind());
+        std::process::exit(1);
+    }
+}
+
+fn use_the_cluster() -> Result<(), marline::Error> {
+    let client = Client::local()?;
+    let line = CommandLine { argv: vec!["echo".into(), "hello".into()], ..Default::default() };
+    let hello = client.command(&line).submit()?.wait()?;
+    let doubled: u64 = client.task("double").submit((21_u64,))?.wait()?;
+    println!("{} {doubled}", String::from_utf8_lossy(&hello.stdout).trim());
+    Ok(())
+}
+
+#[test]
+fn a_client_and_a_worker_join_the_cluster_that_runs_here() {
+    let home = Home::new();
+    let _up = home.up(&[]);
+    let worker = start(&home, "worker");
+    until("the worker has joined", || {
+        home.json(&["workers"])["workers"].as_array().unwrap().len() == 2
+    });
+    let client = start(&home, "client").end().succeeded();
+    assert!(client.out().contains("hello 42"), "{client:?}");
+    worker.signal("TERM");
+    worker.end().succeeded();
+}
+
+#[test]
+fn without_a_cluster_a_client_says_how_to_start_one() {
+    let home = Home::new();
+    for role in ["client", "worker"] {
+        let ended = start(&home, role).end();
+        assert_eq!(ended.code, Some(1), "{ended:?}");
+        let expected = "Unavailable: no cluster runs here: start one with `marline up`";
+        assert!(ended.stderr.contains(expected), "{ended:?}");
+    }
+}
+
+#[test]
+fn among_several_clusters_a_client_does_not_choose() {
+    let home = Home::new();
+    let (one, two) = (home.up(&[]), home.up(&[]));
+    let ended = start(&home, "client").end();
+    assert!(ended.stderr.contains("Invalid: several clusters run here"), "{ended:?}");
+    assert!([one, two].iter().all(|up| ended.stderr.contains(up.address())), "{ended:?}");
+}

@@ -141,6 +141,7 @@ impl Worker {
                     commands: false,
                     memory: None,
                     pass_on: true,
+                    forks: None,
                 },
                 config: Default::default(),
             },

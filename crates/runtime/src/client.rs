@@ -50,6 +50,17 @@ pub struct Pending<T> {
     came: Option<Result<T, Error>>,
 }
 
+/// Who is told of something, once, by whichever thread hears of it. It is dropped if it never comes: the
+/// cluster was shut down. It must not block.
+pub type Tell<T> = Box<dyn FnOnce(T) + Send>;
+
+impl<T: Send + 'static> Pending<T> {
+    fn told() -> (Tell<T>, Pending<T>) {
+        let (waiter, receiver) = oneshot();
+        (Box::new(move |value| drop(waiter.send(value))), Pending::new(receiver))
+    }
+}
+
 impl<T> Pending<T> {
     fn new(receiver: oneshot::Receiver<T>) -> Pending<T> {
         Pending { receiver, came: None }
@@ -163,24 +174,48 @@ impl Client {
 
     /// Submits a task, if there is room; `Exhausted`, naming the limit, if there is none.
     pub fn try_submit(&self, spec: Arc<TaskSpec>) -> Result<Pending<Outcome>, Error> {
+        let (tell, pending) = Pending::told();
+        self.try_submit_telling(spec, tell)?;
+        Ok(pending)
+    }
+
+    /// The same; tells how it ended.
+    pub fn try_submit_telling(
+        &self,
+        spec: Arc<TaskSpec>,
+        tell: Tell<Outcome>,
+    ) -> Result<(), Error> {
         self.fits("the arguments", spec.args.len())?;
-        let (waiter, receiver) = oneshot();
         self.shared.node.enter(|state, _| {
             let mut effects = Vec::new();
             let seat = state.client(self.shared.index);
             let task = spec.id;
             seat.machine.submit(spec, &mut effects)?;
-            seat.tasks.insert(task, waiter);
+            seat.tasks.insert(task, tell);
             state.client_effects(self.shared.index, effects);
-            Ok(Pending::new(receiver))
+            Ok(())
         })
     }
 
     /// Submits a task, blocking this thread until there is room.
     pub fn submit(&self, spec: Arc<TaskSpec>) -> Result<Pending<Outcome>, Error> {
+        self.with_room(|| self.try_submit(spec.clone()))
+    }
+
+    /// The same; tells how it ended. A new teller is made for each try.
+    pub fn submit_telling(
+        &self,
+        spec: Arc<TaskSpec>,
+        tell: impl Fn() -> Tell<Outcome>,
+    ) -> Result<(), Error> {
+        self.with_room(|| self.try_submit_telling(spec.clone(), tell()))
+    }
+
+    /// Tries until there is room.
+    fn with_room<R>(&self, submit: impl Fn() -> Result<R, Error>) -> Result<R, Error> {
         let mut room = None;
         loop {
-            match self.try_submit(spec.clone()) {
+            match submit() {
                 Err(error) if error.kind() == ErrorKind::Exhausted => match &mut room {
                     // Tried once more after this, so that no room made meanwhile is missed.
                     None => room = Some(self.room()),
@@ -238,14 +273,24 @@ impl Client {
 
     /// Gets the value of an object that this client holds.
     pub fn get(&self, object: ObjectId) -> Result<Pending<Result<Value, Error>>, Error> {
-        let (waiter, receiver) = oneshot();
+        let (tell, pending) = Pending::told();
+        self.get_telling(object, tell)?;
+        Ok(pending)
+    }
+
+    /// The same; tells which it is.
+    pub fn get_telling(
+        &self,
+        object: ObjectId,
+        tell: Tell<Result<Value, Error>>,
+    ) -> Result<(), Error> {
         self.shared.node.enter(|state, _| {
             let mut effects = Vec::new();
             let seat = state.client(self.shared.index);
             seat.machine.fetch(object, &mut effects)?;
-            seat.objects.entry(object).or_default().push(waiter);
+            seat.objects.entry(object).or_default().push(tell);
             state.client_effects(self.shared.index, effects);
-            Ok(Pending::new(receiver))
+            Ok(())
         })
     }
 
@@ -308,18 +353,30 @@ impl Client {
         values: Vec<Value>,
         deadline: Option<Duration>,
     ) -> Result<Pending<Outcome>, Error> {
+        let (tell, pending) = Pending::told();
+        self.call_telling(spec, values, deadline, tell)?;
+        Ok(pending)
+    }
+
+    /// The same; tells how it ended.
+    pub fn call_telling(
+        &self,
+        spec: Arc<TaskSpec>,
+        values: Vec<Value>,
+        deadline: Option<Duration>,
+        tell: Tell<Outcome>,
+    ) -> Result<(), Error> {
         let carried: usize = values.iter().map(|value| value.payload.len()).sum();
         self.fits("the arguments", spec.args.len() + carried)?;
-        let (waiter, receiver) = oneshot();
         self.shared.node.enter(|state, now| {
             let mut effects = Vec::new();
             let seat = state.client(self.shared.index);
             let call = spec.id;
             let deadline = deadline.map(|deadline| now + deadline);
             seat.machine.call(spec, values, deadline, &mut effects)?;
-            seat.tasks.insert(call, waiter);
+            seat.tasks.insert(call, tell);
             state.client_effects(self.shared.index, effects);
-            Ok(Pending::new(receiver))
+            Ok(())
         })
     }
 

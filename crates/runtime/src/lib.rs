@@ -22,10 +22,11 @@ pub mod record;
 mod signal;
 mod wire;
 
-pub use client::{Client, Pending, wait_for_some};
+pub use client::{Client, Pending, Tell, wait_for_some};
 pub use cluster::Cluster;
-pub use executor::child::serve_if_executor;
+pub use executor::child::{serve_as, serve_if_executor};
 pub use executor::command::{CommandEnd, CommandLine, MAX_OUTPUT_BYTES};
+pub use executor::process::ForkServer;
 pub use executor::{Context, Instance, Invocation, Program, Reply, context};
 pub use marline_core as core;
 pub use process::{Controller, ExecutorOptions, Load, Worker, WorkerOptions, hostname};

@@ -21,6 +21,7 @@ pub(crate) use control::Health;
 pub(crate) use links::Which;
 pub(crate) use remote::{Attached, Membership, Wish};
 
+use crate::client::Tell;
 use crate::clock::Clock;
 use crate::executor::log::Logs;
 use crate::executor::{Executors, thread};
@@ -116,9 +117,9 @@ enum Todo {
 
 /// What is done when the lock is released.
 enum Outside {
-    Ended(oneshot::Sender<Outcome>, Outcome),
+    Ended(Tell<Outcome>, Outcome),
     Actor(oneshot::Sender<Result<ActorId, Error>>, Result<ActorId, Error>),
-    Object(oneshot::Sender<Result<Value, Error>>, Result<Value, Error>),
+    Object(Tell<Result<Value, Error>>, Result<Value, Error>),
     /// An executor's thread is to be started.
     Start(thread::Start),
     /// A user is to be warned.
@@ -147,9 +148,9 @@ impl Outside {
     fn carry_out(self, node: &Weak<Node>) {
         // Whoever waited may have given up: then nobody is told.
         match self {
-            Outside::Ended(waiter, outcome) => drop(waiter.send(outcome)),
+            Outside::Ended(tell, outcome) => tell(outcome),
             Outside::Actor(waiter, actor) => drop(waiter.send(actor)),
-            Outside::Object(waiter, value) => drop(waiter.send(value)),
+            Outside::Object(tell, value) => tell(value),
             Outside::Start(start) => start.start(),
             Outside::Warn(warn, words) => warn(&words),
             Outside::Left(waiter) => drop(waiter.send(())),

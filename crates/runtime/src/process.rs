@@ -2,7 +2,7 @@
 
 use crate::client::Client;
 use crate::executor::lifeline::Lifeline;
-use crate::executor::process::Launch;
+use crate::executor::process::{ForkServer, Forks, Launch};
 use crate::executor::{Executors, Program, command};
 use crate::net::dial;
 use crate::net::plain::MAX_TOKEN_BYTES;
@@ -268,8 +268,9 @@ impl WorkerOptions {
         address: Option<Arc<str>>,
     ) -> Result<(WorkerInfo, Executors, Option<Process>), Error> {
         let mut names = self.program.provides();
-        if let ExecutorOptions::Processes { commands: true, .. } = self.executors {
-            names.push(command::PROVIDES.into());
+        if let ExecutorOptions::Processes { commands, forks, .. } = &self.executors {
+            names.extend(commands.then(|| command::PROVIDES.into()));
+            names.extend(forks.as_ref().map(|forks| format!("{}:*", forks.runtime)));
         }
         let names = names.into_iter().map(Arc::from).collect();
         let (executors, process) = self.executors.start(node, self.program.clone())?;
@@ -300,6 +301,8 @@ pub enum ExecutorOptions {
         memory: Option<u64>,
         /// Whether what they print is passed on to the worker's standard error.
         pass_on: bool,
+        /// Where executors of another runtime come from.
+        forks: Option<ForkServer>,
     },
 }
 
@@ -310,9 +313,11 @@ impl ExecutorOptions {
         node: &Node,
         program: Arc<dyn Program>,
     ) -> Result<(Executors, Option<Process>), Error> {
-        let (memory, pass_on) = match self {
+        let (memory, pass_on, forks) = match self {
             ExecutorOptions::Threads => return Ok((Executors::Threads(program), Process::this())),
-            ExecutorOptions::Processes { memory, pass_on, .. } => (*memory, *pass_on),
+            ExecutorOptions::Processes { memory, pass_on, forks, .. } => {
+                (*memory, *pass_on, forks.clone())
+            }
         };
         let lifeline = Lifeline::create().map_err(|error| {
             Error::unsupported(format!(
@@ -326,6 +331,7 @@ impl ExecutorOptions {
             logs: node.logs(),
             memory,
             pass_on,
+            forks: forks.map(Forks::new),
             alive: Arc::default(),
         };
         Ok((Executors::Processes(Arc::new(launch)), process))

@@ -68,6 +68,7 @@ pub fn options(offer: &Offer) -> Result<WorkerOptions, Failure> {
             commands: true,
             memory: offer.executor_memory.map(|memory| memory.0),
             pass_on: !offer.quiet,
+            forks: None,
         },
         config: Default::default(),
     })

@@ -46,8 +46,15 @@ const LOOK_EVERY: Duration = Duration::from_secs(10);
 /// To be called by a program that makes itself a worker, before it does anything that only the worker is
 /// to do.
 pub fn serve_if_executor(program: &Arc<dyn Program>) {
-    let Ok(value) = std::env::var(VARIABLE) else { return };
-    let mut parts = value.splitn(3, ':');
+    if let Ok(variable) = std::env::var(VARIABLE) {
+        serve_as(&variable, program);
+    }
+}
+
+/// If this process is the executor that these words are about, is one until it ends, and does not return.
+/// For executors that are forked, and get the words from whoever forks them.
+pub fn serve_as(variable: &str, program: &Arc<dyn Program>) {
+    let mut parts = variable.splitn(3, ':');
     let mut number = || parts.next().and_then(|part| part.parse::<u64>().ok());
     let (Some(socket), Some(memory)) = (number(), number()) else { return };
     // Processes that user code starts inherit the variable, but not the socket. Who is the parent says

@@ -6,11 +6,16 @@
 //! processes that user code started may share; what it had said before is heard first, and only then is
 //! the worker told.
 
+mod birth;
 mod death;
+mod deaths;
 mod ears;
+mod forks;
 
 pub(super) use death::signal_name;
 pub(super) use ears::{PIPE_BYTES, TURN_BYTES};
+pub use forks::ForkServer;
+pub(crate) use forks::Forks;
 
 use super::child::{DESCRIPTORS, VARIABLE};
 use super::lifeline::Lifeline;
@@ -19,7 +24,8 @@ use super::run::Command;
 use super::wire::encode_command;
 use crate::net::io;
 use crate::node::Node;
-use death::{death, end, how};
+use birth::{Born, Outfit};
+use death::{end, how};
 use ears::{Ears, Prints};
 use marline_core::error::{Error, Ran};
 use marline_core::id::TaskId;
@@ -30,15 +36,11 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use std::collections::VecDeque;
 use std::io::{ErrorKind, IoSlice, Write};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
-use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 
 /// How long an executor may take until it says that it is up.
@@ -50,6 +52,8 @@ pub(crate) struct Launch {
     pub logs: Arc<Logs>,
     /// The most memory one may take.
     pub memory: Option<u64>,
+    /// Where executors of other runtimes come from.
+    pub forks: Option<Forks>,
     /// Whether what they print is passed on to this process's standard error.
     pub pass_on: bool,
     /// How many there are that are not seen to be dead.
@@ -110,7 +114,7 @@ impl Handle {
         drop(guard);
         launch.alive.fetch_add(1, Ordering::Relaxed);
         let minder = Minder { node, worker, executor, launch, shared: shared.clone() };
-        io().spawn(minder.run(variable, theirs, their_control));
+        io().spawn(minder.run(runtime.into(), variable, theirs, their_control));
         Ok(Handle { shared })
     }
 
@@ -220,11 +224,11 @@ struct Minder {
 }
 
 impl Minder {
-    async fn run(self, variable: String, theirs: UnixStream, control: UnixStream) {
+    async fn run(self, runtime: String, variable: String, theirs: UnixStream, control: UnixStream) {
         let executor = self.executor;
-        let event = match self.start(variable, theirs, control) {
-            Ok((child, prints)) => {
-                let error = self.attend(child, prints).await;
+        let event = match self.start(runtime, variable, theirs, control).await {
+            Ok((born, prints)) => {
+                let error = self.attend(born, prints).await;
                 Event::ExecutorDied { executor, error }
             }
             Err(error) if is_for_now(&error) => Event::ExecutorRefused { executor },
@@ -243,30 +247,20 @@ impl Minder {
         }
     }
 
-    fn start(
+    async fn start(
         &self,
+        runtime: String,
         variable: String,
         theirs: UnixStream,
         control: UnixStream,
-    ) -> std::io::Result<(Child, Prints)> {
+    ) -> std::io::Result<(Born, Prints)> {
         let (stdout, their_stdout) = std::io::pipe()?;
         let (stderr, their_stderr) = std::io::pipe()?;
-        // A process that was started deaf to its children (SIGCHLD ignored) hears them from now on, and
-        // does not hand that down.
-        drop(signal(SignalKind::child())?);
-        // Nothing fails any more once there is a process: it is minded until it is dead.
         let prints = Prints::new(stdout, stderr)?;
-        let mut command = std::process::Command::new(this_program()?);
-        let mut args = std::env::args_os();
-        if let Some(name) = args.next() {
-            command.arg0(name);
-        }
-        command.args(args).env(VARIABLE, variable).process_group(0);
-        command.stdin(Stdio::from(OwnedFd::from(theirs)));
-        command.stdout(their_stdout).stderr(their_stderr);
-        let child = command.spawn()?;
-        drop(command);
-        let group = pid(&child);
+        let outfit = Outfit { variable, stdin: theirs, stdout: their_stdout, stderr: their_stderr };
+        // Nothing fails any more once there is a process: it is minded until it is dead.
+        let born = Born::bear(&self.launch, &runtime, outfit).await?;
+        let group = born.pid;
         let mut life = self.shared.life.lock().expect("nothing panics under it");
         match *life {
             Life::Killed => end(group),
@@ -284,25 +278,25 @@ impl Minder {
             &mut ancillary,
             SendFlags::NOSIGNAL,
         );
-        Ok((child, prints))
+        Ok((born, prints))
     }
 
     /// Listens to it until it is dead, and says how it died.
-    async fn attend(&self, mut child: Child, prints: Prints) -> Error {
-        let group = pid(&child);
+    async fn attend(&self, mut born: Born, prints: Prints) -> Error {
+        let group = born.pid;
         let mut ears = Ears::new(self, prints);
         let mut late = false;
         tokio::select! {
-            () = death(group) => {}
+            _ = &mut born.death => {}
             () = self.shared.write_backlog() => {}
             () = ears.listen() => {}
             () = self.shared.too_late() => late = true,
         }
         let by_us = self.shared.kill();
-        death(group).await;
+        let _ = (&mut born.death).await;
         // Not waited for yet, so its group's number is nobody else's.
         let _ = kill_process_group(group, Signal::KILL);
-        let status = child.wait();
+        let status = born.reap().await;
         ears.hear_the_rest();
         let words = if late {
             format!(
@@ -312,22 +306,12 @@ impl Minder {
         } else if by_us {
             "the executor was ended by its worker".into()
         } else {
-            how(status.ok())
+            how(status)
         };
         let last = self.shared.source().and_then(|source| self.launch.logs.last_words(source));
         let last = last.map_or(String::new(), |last| format!("; its last words: {last}"));
         Error::unavailable(Ran::Maybe, words + &last)
     }
-}
-
-/// What runs here, to be started again: also when its file was taken away, or replaced by another version.
-fn this_program() -> std::io::Result<PathBuf> {
-    let path = std::env::current_exe()?;
-    Ok(if path.exists() { path } else { "/proc/self/exe".into() })
-}
-
-fn pid(child: &Child) -> Pid {
-    Pid::from_child(child)
 }
 
 /// Whether starting a process failed for want of something that may come back.

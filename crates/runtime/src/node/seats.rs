@@ -3,6 +3,7 @@
 
 use super::links::Which;
 use super::{Node, Outside, Seat, State, Todo};
+use crate::client::Tell;
 use crate::executor::run::Command;
 use crate::executor::{Executors, Handle, process, thread};
 use crate::wire::frame::Frame;
@@ -34,8 +35,8 @@ pub(super) struct WorkerSeat {
 /// A client of this process, and who waits for what.
 pub(crate) struct ClientSeat {
     pub machine: Client,
-    pub tasks: Map<TaskId, oneshot::Sender<Outcome>>,
-    pub objects: Map<ObjectId, Vec<oneshot::Sender<Result<Value, Error>>>>,
+    pub tasks: Map<TaskId, Tell<Outcome>>,
+    pub objects: Map<ObjectId, Vec<Tell<Result<Value, Error>>>>,
     pub creating: Map<ActorId, oneshot::Sender<Result<ActorId, Error>>>,
     pub finding: Map<u64, oneshot::Sender<Result<ActorId, Error>>>,
     /// Counts how often there was room for more.

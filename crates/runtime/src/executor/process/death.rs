@@ -1,21 +1,8 @@
-//! How an executor that is a process ends: seen, by force, and in words.
+//! How an executor that is a process ends: by force, and in words.
 
-use rustix::process::{
-    Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid,
-};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
-use tokio::signal::unix::{SignalKind, signal};
-
-/// Over when a child of this process has ended; it is not waited for yet.
-pub(super) async fn death(child: Pid) {
-    let mut children = signal(SignalKind::child()).expect("signals can be waited for");
-    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-    // Looked at after the signal is waited for, so that none is missed.
-    while let Ok(None) = waitid(WaitId::Pid(child), options) {
-        children.recv().await;
-    }
-}
 
 /// Ends an executor that was not waited for yet, and its group, which it may have left.
 pub(super) fn end(executor: Pid) {

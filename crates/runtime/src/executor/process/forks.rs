@@ -1,0 +1,228 @@
+//! A fork server: a process of another runtime (Python), warm and with one thread, whose forks are
+//! executors. Starting one costs a fork, not a start of the runtime.
+//!
+//! What is said goes over a socket that keeps messages apart, as words:
+//!
+//! | to the server | from it |
+//! |---|---|
+//! | `setup TEXT`, once: what the runtime needs to know | |
+//! | `fork ID VARIABLE`, with the executor's standard input, output and error | `born ID PID` or `failed ID ERRNO` |
+//! | `reap PID`: it is dead, and nobody needs its number any more | `dead PID STATUS` |
+//!
+//! The server waits for a fork only when it is told to: until then the number of a dead executor is nobody
+//! else's. It ends when its socket does. If it dies, its forks live on; the next executor gets another.
+
+use marline_channel::oneshot;
+use marline_core::map::Map;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags,
+    SocketType, recv, sendmsg, socketpair,
+};
+use rustix::process::Pid;
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+/// How a fork server is started.
+#[derive(Clone, Debug)]
+pub struct ForkServer {
+    /// The scheme of the names of what its forks run, such as `python`.
+    pub runtime: String,
+    /// The program, and what it is started with.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// What it is told first; at most 100 KiB.
+    pub setup: String,
+}
+
+/// The longest word from a server.
+const MAX_WORDS: usize = 256;
+/// The longest message to one.
+const MAX_SETUP_BYTES: usize = 100 << 10;
+/// An executor's standard input, output and error.
+const DESCRIPTORS: usize = 3;
+
+/// The worker's end of its fork server, which is started when it is needed.
+pub(crate) struct Forks {
+    how: ForkServer,
+    server: Mutex<Option<Arc<Server>>>,
+}
+
+struct Server {
+    socket: OwnedFd,
+    asked: Mutex<Asked>,
+}
+
+/// Who waits for an answer.
+#[derive(Default)]
+struct Asked {
+    next: u64,
+    births: Map<u64, oneshot::Sender<io::Result<Pid>>>,
+    deaths: Map<i32, oneshot::Sender<ExitStatus>>,
+    /// The server is gone: there will be no more answers.
+    over: bool,
+}
+
+/// A fork that lives, or is dead and not reaped.
+pub(super) struct Fork {
+    pub pid: Pid,
+    server: Arc<Server>,
+}
+
+impl Forks {
+    pub fn new(how: ForkServer) -> Forks {
+        Forks { how, server: Mutex::default() }
+    }
+
+    /// The scheme of the names that its forks run.
+    pub fn runtime(&self) -> &str {
+        &self.how.runtime
+    }
+
+    /// Forks an executor.
+    pub(super) async fn fork(
+        &self,
+        variable: &str,
+        descriptors: [BorrowedFd<'_>; DESCRIPTORS],
+    ) -> io::Result<Fork> {
+        let server = self.server()?;
+        let (tell, told) = oneshot();
+        let id = {
+            let mut asked = server.asked.lock().expect("nothing panics under it");
+            if asked.over {
+                return Err(gone());
+            }
+            asked.next += 1;
+            let id = asked.next;
+            asked.births.insert(id, tell);
+            id
+        };
+        server.say(&format!("fork {id} {variable}"), &descriptors)?;
+        let pid = told.await.map_err(|_| gone())??;
+        Ok(Fork { pid, server })
+    }
+
+    /// The server that runs, or a new one.
+    fn server(&self) -> io::Result<Arc<Server>> {
+        let mut server = self.server.lock().expect("nothing panics under it");
+        if let Some(server) = &*server
+            && !server.asked.lock().expect("nothing panics under it").over
+        {
+            return Ok(server.clone());
+        }
+        let new = Server::start(&self.how)?;
+        *server = Some(new.clone());
+        Ok(new)
+    }
+}
+
+fn gone() -> io::Error {
+    io::Error::new(io::ErrorKind::BrokenPipe, "the fork server is gone")
+}
+
+impl Server {
+    fn start(how: &ForkServer) -> io::Result<Arc<Server>> {
+        let flags = SocketFlags::CLOEXEC;
+        let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        let mut command = Command::new(&how.program);
+        command.args(&how.args).stdin(Stdio::from(theirs));
+        let child = command.spawn()?;
+        drop(command);
+        let server = Arc::new(Server { socket: ours, asked: Mutex::default() });
+        let setup = &how.setup[..how.setup.len().min(MAX_SETUP_BYTES)];
+        let _ = server.say(&format!("setup {setup}"), &[]); // If it has died, that is seen next.
+        let ears = server.clone();
+        let listen = move || ears.listen(child);
+        thread::Builder::new().name("marline-forks".into()).spawn(listen)?;
+        Ok(server)
+    }
+
+    fn say(&self, words: &str, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        if !descriptors.is_empty() {
+            ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
+        }
+        let words = [IoSlice::new(words.as_bytes())];
+        sendmsg(&self.socket, &words, &mut ancillary, SendFlags::NOSIGNAL)?;
+        Ok(())
+    }
+
+    /// Hears what the server says, until it is gone.
+    fn listen(&self, mut child: Child) {
+        let mut buffer = [0; MAX_WORDS];
+        loop {
+            match recv(&self.socket, &mut buffer, RecvFlags::empty()) {
+                Ok((0, _)) => break,
+                Ok((count, _)) => {
+                    let words = std::str::from_utf8(&buffer[..count]).unwrap_or_default();
+                    self.heard(words);
+                }
+                Err(rustix::io::Errno::INTR) => {}
+                Err(_) => break,
+            }
+        }
+        // Dropped outside the lock: whoever waits is told that there is no answer.
+        let waiting = {
+            let mut asked = self.asked.lock().expect("nothing panics under it");
+            std::mem::replace(&mut *asked, Asked { over: true, ..Asked::default() })
+        };
+        drop(waiting);
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+
+    fn heard(&self, words: &str) {
+        let mut parts = words.split(' ');
+        let kind = parts.next().unwrap_or_default();
+        let (first, second) = (parts.next(), parts.next());
+        let (Some(first), Some(second)) = (number(first), number(second)) else { return };
+        let mut asked = self.asked.lock().expect("nothing panics under it");
+        match kind {
+            "born" | "failed" => {
+                let waiter = asked.births.remove(&(first as u64));
+                drop(asked);
+                let pid = Pid::from_raw(second as i32).filter(|_| kind == "born");
+                let born = pid.ok_or_else(|| io::Error::from_raw_os_error(second as i32));
+                if let Some(waiter) = waiter {
+                    let _ = waiter.send(born);
+                }
+            }
+            "dead" => {
+                let waiter = asked.deaths.remove(&(first as i32));
+                drop(asked);
+                if let Some(waiter) = waiter {
+                    let _ = waiter.send(ExitStatus::from_raw(second as i32));
+                }
+            }
+            _ => {} // A later server has more to say.
+        }
+    }
+}
+
+fn number(word: Option<&str>) -> Option<i64> {
+    word?.parse().ok()
+}
+
+impl Fork {
+    /// Has it waited for: it is dead. Says how it ended, if that is known.
+    pub async fn reap(self) -> Option<ExitStatus> {
+        let (tell, told) = oneshot();
+        let number = self.pid.as_raw_nonzero().get();
+        {
+            let mut asked = self.server.asked.lock().expect("nothing panics under it");
+            if asked.over {
+                return None;
+            }
+            asked.deaths.insert(number, tell);
+        }
+        self.server.say(&format!("reap {number}"), &[]).ok()?;
+        told.await.ok()
+    }
+}

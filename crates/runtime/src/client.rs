@@ -175,15 +175,15 @@ impl Client {
     /// Submits a task, if there is room; `Exhausted`, naming the limit, if there is none.
     pub fn try_submit(&self, spec: Arc<TaskSpec>) -> Result<Pending<Outcome>, Error> {
         let (tell, pending) = Pending::told();
-        self.try_submit_telling(spec, tell)?;
+        self.try_submit_telling(spec, || tell)?;
         Ok(pending)
     }
 
-    /// The same; tells how it ended.
+    /// The same; tells how it ended, if it was taken.
     pub fn try_submit_telling(
         &self,
         spec: Arc<TaskSpec>,
-        tell: Tell<Outcome>,
+        tell: impl FnOnce() -> Tell<Outcome>,
     ) -> Result<(), Error> {
         self.fits("the arguments", spec.args.len())?;
         self.shared.node.enter(|state, _| {
@@ -191,7 +191,7 @@ impl Client {
             let seat = state.client(self.shared.index);
             let task = spec.id;
             seat.machine.submit(spec, &mut effects)?;
-            seat.tasks.insert(task, tell);
+            seat.tasks.insert(task, tell());
             state.client_effects(self.shared.index, effects);
             Ok(())
         })
@@ -202,13 +202,13 @@ impl Client {
         self.with_room(|| self.try_submit(spec.clone()))
     }
 
-    /// The same; tells how it ended. A new teller is made for each try.
+    /// The same; tells how it ended, if it was taken.
     pub fn submit_telling(
         &self,
         spec: Arc<TaskSpec>,
         tell: impl Fn() -> Tell<Outcome>,
     ) -> Result<(), Error> {
-        self.with_room(|| self.try_submit_telling(spec.clone(), tell()))
+        self.with_room(|| self.try_submit_telling(spec.clone(), &tell))
     }
 
     /// Tries until there is room.

@@ -20,6 +20,7 @@ mod wire;
 use marline_channel::CancelToken;
 use marline_core::Error;
 use marline_core::id::{ActorEpoch, Attempt, TaskId, Thing};
+use marline_core::message::Try;
 use marline_core::payload::{Payload, Value};
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -77,6 +78,28 @@ pub struct Context {
     pub gpus: Arc<[u32]>,
     /// Cancelled when it is to stop.
     pub cancel: CancelToken,
+    tell: Teller,
+}
+
+/// Whom an executor tells what it does.
+#[derive(Clone)]
+struct Teller(run::Tell);
+
+impl std::fmt::Debug for Teller {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Teller")
+    }
+}
+
+/// Waits for other work. If it is a task or call that waits, its CPUs are free meanwhile.
+pub fn blocking<R>(wait: impl FnOnce() -> R) -> R {
+    let Some(context) = context() else { return wait() };
+    let attempt = Try { task: context.task, attempt: context.attempt };
+    let Teller(tell) = context.tell;
+    tell(run::Said::Blocked { attempt, blocked: true });
+    let result = wait();
+    tell(run::Said::Blocked { attempt, blocked: false });
+    result
 }
 
 /// How a worker has its executors.

@@ -1,7 +1,7 @@
 //! Running user code: one task after another, or an actor and its calls. The same for an executor that
 //! is a thread and one that is a process; `tell` says where what happened goes.
 
-use super::{Context, Instance, Invocation, Program, Reply, with_context};
+use super::{Context, Instance, Invocation, Program, Reply, Teller, with_context};
 use crate::net::MAX_MESSAGE_BYTES;
 use marline_channel::CancelToken;
 use marline_core::account::Grant;
@@ -31,9 +31,23 @@ pub(crate) enum Command {
 /// What an executor says.
 #[derive(Debug)]
 pub(crate) enum Said {
-    RunEnded { attempt: Try, end: CallEnd },
-    Constructed { instance: message::Instance, result: Result<(), Error> },
-    CallFinished { attempt: Try, end: CallEnd },
+    RunEnded {
+        attempt: Try,
+        end: CallEnd,
+    },
+    Constructed {
+        instance: message::Instance,
+        result: Result<(), Error>,
+    },
+    CallFinished {
+        attempt: Try,
+        end: CallEnd,
+    },
+    /// User code waits for other work, or no longer.
+    Blocked {
+        attempt: Try,
+        blocked: bool,
+    },
 }
 
 /// Where it says it.
@@ -157,7 +171,8 @@ impl Runner {
             returns: spec.returns,
         };
         let Place { actor_epoch, gpus } = place;
-        let context = Context { task: spec.id, attempt, actor_epoch, gpus, cancel };
+        let tell = Teller(self.tell.clone());
+        let context = Context { task: spec.id, attempt, actor_epoch, gpus, cancel, tell };
         let reply = with_context(context, || caught(|| code(&invocation)));
         self.running.with(|running| running.remove(&spec.id));
         match reply.and_then(bounded) {

@@ -82,6 +82,8 @@ pub(super) fn encode_said(said: Said) -> Vec<u8> {
         Said::Constructed { instance, result: Err(error) } => {
             FromWorker::ActorFailed { instance, error: error.bounded() }
         }
+        Said::Blocked { attempt, blocked: true } => FromWorker::Blocked { attempt },
+        Said::Blocked { attempt, blocked: false } => FromWorker::Resumed { attempt },
     }))
 }
 

@@ -1,0 +1,100 @@
+//! Something that comes once, for any number of threads and event loops to wait for.
+
+use marline_channel::oneshot;
+use marline_runtime::Tell;
+use marline_runtime::core::error::{Error, Ran};
+use marline_runtime::core::payload::Outcome;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+
+/// How a task ended, once it has.
+#[derive(Default)]
+pub struct Answer {
+    outcome: OnceLock<Outcome>,
+    waiting: Mutex<Vec<Ring>>,
+}
+
+/// What is done when it comes, by whichever thread hears of it. It must not block, and knows no Python.
+pub type Ring = Box<dyn FnOnce() + Send>;
+
+impl Answer {
+    /// One that has come.
+    pub fn known(outcome: Outcome) -> Arc<Answer> {
+        let answer = Answer::default();
+        let _ = answer.outcome.set(outcome);
+        Arc::new(answer)
+    }
+
+    /// Who is to be told of it. If nobody ever is, it has failed.
+    pub fn tell(self: &Arc<Answer>) -> Tell<Outcome> {
+        let mut promise = Promise(Some(self.clone()));
+        Box::new(move |outcome| promise.keep(outcome))
+    }
+
+    /// It, if it has come.
+    pub fn get(&self) -> Option<&Outcome> {
+        self.outcome.get()
+    }
+
+    /// Does this when it comes; at once if it has.
+    pub fn then(&self, ring: Ring) {
+        let mut waiting = self.waiting();
+        if self.outcome.get().is_none() {
+            waiting.push(ring);
+            return;
+        }
+        drop(waiting);
+        ring();
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Vec<Ring>> {
+        self.waiting.lock().expect("nothing panics under it")
+    }
+
+    fn settle(&self, outcome: Outcome) {
+        let _ = self.outcome.set(outcome);
+        // Whoever comes later sees that it has come: it looks under the lock.
+        let waiting = std::mem::take(&mut *self.waiting());
+        for ring in waiting {
+            ring();
+        }
+    }
+}
+
+struct Promise(Option<Arc<Answer>>);
+
+impl Promise {
+    fn keep(&mut self, outcome: Outcome) {
+        if let Some(answer) = self.0.take() {
+            answer.settle(outcome);
+        }
+    }
+}
+
+impl Drop for Promise {
+    fn drop(&mut self) {
+        let words = "the cluster was shut down while this was waited for";
+        self.keep(Err(Error::unavailable(Ran::Maybe, words)));
+    }
+}
+
+/// Settled when so many of these have come.
+pub fn when<'a>(
+    answers: impl Iterator<Item = &'a Arc<Answer>>,
+    count: usize,
+) -> oneshot::Receiver<()> {
+    let (sender, receiver) = oneshot();
+    let left = Arc::new(Mutex::new((count, Some(sender))));
+    for answer in answers {
+        let left = left.clone();
+        answer.then(Box::new(move || {
+            let mut left = left.lock().expect("nothing panics under it");
+            left.0 = left.0.saturating_sub(1);
+            if left.0 == 0
+                && let Some(sender) = left.1.take()
+            {
+                let _ = sender.send(());
+            }
+        }));
+    }
+    receiver
+}

@@ -1,0 +1,27 @@
+//! The native part of the Python package `marline`. What users see is in `python/marline`; here is what
+//! must be quick, or must not be Python: submitting, waiting, and running tasks in executors.
+//!
+//! No thread of ours ever takes the interpreter's lock to deliver an answer: an answer is stored
+//! ([`answer`]), and whoever waits for it takes it.
+
+mod answer;
+mod executor;
+mod failure;
+mod options;
+mod pickle;
+mod reference;
+mod session;
+
+use pyo3::prelude::*;
+
+#[pymodule]
+mod _native {
+    #[pymodule_export]
+    use crate::executor::serve;
+    #[pymodule_export]
+    use crate::options::{ActorOptions, TaskOptions};
+    #[pymodule_export]
+    use crate::reference::ObjectRef;
+    #[pymodule_export]
+    use crate::session::{Actor, Function, Session};
+}

@@ -1,0 +1,89 @@
+//! Python values as payloads. Plain pickle where it can, cloudpickle where it cannot: for what is defined in
+//! `__main__`, lambdas, closures.
+
+use bytes::Bytes;
+use marline_runtime::core::id::Thing;
+use marline_runtime::core::payload::{Encoding, Payload, Value};
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyBytes;
+use std::cell::RefCell;
+
+/// The protocol of all that is pickled.
+const PROTOCOL: u8 = 5;
+
+thread_local! {
+    /// What the references name that were met while something is pickled on this thread.
+    static MET: RefCell<Option<Vec<Thing>>> = const { RefCell::new(None) };
+}
+
+/// A reference is being pickled. It may only be as part of something that Marline sends.
+pub fn met(thing: Thing) -> PyResult<()> {
+    MET.with_borrow_mut(|met| match met {
+        Some(met) => {
+            met.push(thing);
+            Ok(())
+        }
+        None => Err(PyTypeError::new_err(
+            "a reference can only be pickled as part of an argument, a result or a put value: \
+             pass it to a task instead",
+        )),
+    })
+}
+
+fn function<'py>(
+    py: Python<'py>,
+    cell: &'static PyOnceLock<Py<PyAny>>,
+    module: &str,
+    name: &str,
+) -> PyResult<&'py Bound<'py, PyAny>> {
+    let function =
+        cell.get_or_try_init(py, || Ok::<_, PyErr>(py.import(module)?.getattr(name)?.unbind()))?;
+    Ok(function.bind(py))
+}
+
+/// Pickles a value.
+pub fn encode(value: &Bound<'_, PyAny>) -> PyResult<Value> {
+    let outer = MET.replace(Some(Vec::new()));
+    let pickled = pickle(value);
+    let met = MET.replace(outer);
+    let pickled = pickled?;
+    let inline = Bytes::copy_from_slice(pickled.as_bytes());
+    let payload = Payload { encoding: Encoding::Pickle5, inline, ..Payload::default() };
+    Ok(Value { payload, contains: met.unwrap_or_default() })
+}
+
+fn pickle<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
+    static DUMPS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    static FALLBACK: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let py = value.py();
+    if let Ok(pickled) = function(py, &DUMPS, "pickle", "dumps")?.call1((value, PROTOCOL)) {
+        let pickled = pickled.cast_into::<PyBytes>()?;
+        // What is pickled by its name in `__main__` has another `__main__` where it is read.
+        if !contains(pickled.as_bytes(), b"__main__") {
+            return Ok(pickled);
+        }
+    }
+    MET.with_borrow_mut(|met| met.iter_mut().for_each(Vec::clear));
+    let fallback = function(py, &FALLBACK, "marline._pickle", "dumps_by_value")?;
+    Ok(fallback.call1((value,))?.cast_into::<PyBytes>()?)
+}
+
+fn contains(bytes: &[u8], word: &[u8]) -> bool {
+    bytes.windows(word.len()).any(|window| window == word)
+}
+
+/// The value of a payload.
+pub fn decode<'py>(py: Python<'py>, payload: &Payload) -> PyResult<Bound<'py, PyAny>> {
+    static LOADS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    static MESSAGE_PACK: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let bytes = PyBytes::new(py, &payload.inline);
+    match payload.encoding {
+        Encoding::Pickle5 => function(py, &LOADS, "pickle", "loads")?.call1((bytes,)),
+        Encoding::Raw => Ok(bytes.into_any()),
+        Encoding::MessagePack => {
+            function(py, &MESSAGE_PACK, "marline._pickle", "loads_message_pack")?.call1((bytes,))
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! References to values: results that may not have come yet, values that were put.
+
+use crate::answer::Answer;
+use crate::failure::to_python;
+use crate::pickle;
+use crate::session::{Inner, current};
+use marline_runtime::core::id::{ObjectId, TaskId, Thing};
+use marline_runtime::core::payload::{Outcome, Value};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Arc, OnceLock};
+
+/// A handle to a thing that this process holds; the last one lets go.
+pub struct Held {
+    pub session: Arc<Inner>,
+    pub thing: Thing,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.session.client.release(self.thing);
+    }
+}
+
+/// A reference to a value: the result of a task, or what was put. Pass it to tasks, or get its value.
+#[pyclass(frozen, weakref, module = "marline")]
+pub struct ObjectRef {
+    pub held: Held,
+    pub id: ObjectId,
+    /// Its value, and which of the answer's values that is; asked for when it is first needed.
+    answer: OnceLock<(Arc<Answer>, usize)>,
+}
+
+impl ObjectRef {
+    /// A result of a task that this process submitted.
+    pub fn result(session: &Arc<Inner>, id: ObjectId, answer: Arc<Answer>) -> ObjectRef {
+        let index = id.index as usize;
+        ObjectRef::new(session, id, OnceLock::from((answer, index)))
+    }
+
+    /// A value that this process put.
+    pub fn put(session: &Arc<Inner>, id: ObjectId, value: Value) -> ObjectRef {
+        let answer = Answer::known(Ok(vec![value]));
+        ObjectRef::new(session, id, OnceLock::from((answer, 0)))
+    }
+
+    fn new(
+        session: &Arc<Inner>,
+        id: ObjectId,
+        answer: OnceLock<(Arc<Answer>, usize)>,
+    ) -> ObjectRef {
+        let held = Held { session: session.clone(), thing: Thing::Object(id) };
+        ObjectRef { held, id, answer }
+    }
+
+    /// Its value, or what stands in its place until it comes.
+    pub fn answer(&self) -> &Arc<Answer> {
+        let (answer, _) = self.answer.get_or_init(|| {
+            let answer = Arc::<Answer>::default();
+            let tell = answer.tell();
+            let told = self
+                .held
+                .session
+                .client
+                .get_telling(self.id, Box::new(move |value| tell(value.map(|value| vec![value]))));
+            match told {
+                Ok(()) => (answer, 0),
+                Err(error) => (Answer::known(Err(error)), 0),
+            }
+        });
+        answer
+    }
+
+    /// What it has come to, as a Python value or exception.
+    pub fn value<'py>(&self, py: Python<'py>, outcome: &Outcome) -> PyResult<Bound<'py, PyAny>> {
+        let index = self.answer.get().map_or(0, |(_, index)| *index);
+        match outcome {
+            Ok(values) => pickle::decode(py, &values[index].payload),
+            Err(error) => Err(to_python(py, error)),
+        }
+    }
+}
+
+#[pymethods]
+impl ObjectRef {
+    /// The id, as it is printed elsewhere.
+    fn hex(&self) -> String {
+        self.id.to_string()
+    }
+
+    /// The id of the task that makes it.
+    fn task_id(&self) -> String {
+        self.id.origin.to_string()
+    }
+
+    /// Whether its value has come.
+    fn done(&self) -> bool {
+        self.answer().get().is_some()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("ObjectRef({})", self.id)
+    }
+
+    fn __hash__(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.id.hash(&mut hasher);
+        hasher.finish()
+    }
+
+    fn __eq__(&self, other: &Bound<'_, PyAny>) -> bool {
+        other.cast::<ObjectRef>().is_ok_and(|other| other.get().id == self.id)
+    }
+
+    fn __reduce__<'py>(
+        slf: &Bound<'py, Self>,
+    ) -> PyResult<(Bound<'py, PyAny>, (Bound<'py, PyBytes>, u32))> {
+        let this = slf.get();
+        pickle::met(Thing::Object(this.id))?;
+        let load = slf.get_type().getattr("_load")?;
+        let origin = PyBytes::new(slf.py(), &this.id.origin.as_u128().to_be_bytes());
+        Ok((load, (origin, this.id.index)))
+    }
+
+    /// Makes one that arrived in this process.
+    #[staticmethod]
+    fn _load(py: Python<'_>, origin: [u8; 16], index: u32) -> PyResult<ObjectRef> {
+        let id = ObjectId::of(TaskId::from_u128(u128::from_be_bytes(origin)), index);
+        let session = current(py)?;
+        session.client.retain(Thing::Object(id));
+        Ok(ObjectRef::new(&session, id, OnceLock::new()))
+    }
+}

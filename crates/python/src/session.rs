@@ -1,0 +1,450 @@
+//! This process's membership in a cluster: its own, embedded one, or one elsewhere.
+
+use crate::answer::{Answer, when};
+use crate::failure::to_python;
+use crate::options::{ActorOptions, Amounts, TaskOptions};
+use crate::pickle;
+use crate::reference::{Held, ObjectRef};
+use marline_runtime::core::error::{Error, ErrorKind};
+use marline_runtime::core::id::{ActorId, ObjectId, Thing};
+use marline_runtime::core::payload::{Payload, Value};
+use marline_runtime::core::spec::{self, ActorSpec, Budget, Target, TaskSpec};
+use marline_runtime::{
+    Client, Controller, ExecutorOptions, ForkServer, Invocation, Program, Reply, WorkerOptions,
+    blocking, new_actor_id, new_task_id,
+};
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// The scheme of the names of Python functions and classes.
+pub const SCHEME: &str = "python";
+/// The longest part of a name that says which function it is, in bytes.
+const MAX_LABEL_BYTES: usize = 200;
+/// A wait without a limit, as far as anybody can tell.
+const LONGEST: Duration = Duration::from_secs(60 * 60 * 24 * 365 * 100);
+
+/// What a process has of a cluster.
+pub struct Inner {
+    pub client: Client,
+    /// The cluster, if it lives in this process.
+    embedded: Mutex<Option<Controller>>,
+}
+
+/// See the [module](self).
+#[pyclass(frozen, module = "marline._native")]
+pub struct Session {
+    inner: Arc<Inner>,
+}
+
+/// The session that `marline` uses in this process now.
+pub fn current(py: Python<'_>) -> PyResult<Arc<Inner>> {
+    let session = py.import("marline._session")?.call_method0("current")?;
+    let session = session.cast::<Session>().map_err(|_| PyRuntimeError::new_err("no session"))?;
+    Ok(session.get().inner.clone())
+}
+
+/// What a worker that only has executors of another runtime provides of its own.
+struct Nothing;
+
+impl Program for Nothing {
+    fn provides(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn run(&self, invocation: &Invocation) -> Result<Reply, Error> {
+        Err(Error::not_found(format!("no function {:?} here", &*invocation.name)))
+    }
+
+    fn construct(
+        &self,
+        invocation: &Invocation,
+    ) -> Result<Arc<dyn marline_runtime::Instance>, Error> {
+        Err(Error::not_found(format!("no class {:?} here", &*invocation.name)))
+    }
+}
+
+#[pymethods]
+impl Session {
+    /// Starts a cluster in this process; its executors are forks of a server that runs `command`.
+    #[staticmethod]
+    fn embed(
+        py: Python<'_>,
+        address: &str,
+        amounts: Amounts,
+        command: Vec<String>,
+        setup: String,
+    ) -> PyResult<Session> {
+        let resources = amounts.resources(py)?;
+        let start = || {
+            let mut controller = Controller::start(address, None, Default::default())?;
+            let (program, args) = command.split_first().expect("a program is named");
+            controller.host_worker(WorkerOptions {
+                controller: String::new(),
+                token: None,
+                listen: None,
+                resources,
+                preemptible: false,
+                program: Arc::new(Nothing),
+                executors: ExecutorOptions::Processes {
+                    commands: false,
+                    memory: None,
+                    pass_on: true,
+                    forks: Some(ForkServer {
+                        runtime: SCHEME.into(),
+                        program: program.into(),
+                        args: args.to_vec(),
+                        setup,
+                    }),
+                },
+                config: Default::default(),
+            })?;
+            Ok::<_, Error>(controller)
+        };
+        let controller = py.detach(start).map_err(|error| to_python(py, &error))?;
+        let client = controller.client();
+        Ok(Session { inner: Arc::new(Inner { client, embedded: Mutex::new(Some(controller)) }) })
+    }
+
+    /// Joins a cluster elsewhere.
+    #[staticmethod]
+    fn join(py: Python<'_>, address: &str, token: Option<&str>) -> PyResult<Session> {
+        let client = py.detach(|| Client::connect(address, token.map(Arc::from)));
+        let client = client.map_err(|error| to_python(py, &error))?;
+        Ok(Session { inner: Arc::new(Inner { client, embedded: Mutex::new(None) }) })
+    }
+
+    /// Ends the cluster, if it lives in this process.
+    fn shutdown(&self, py: Python<'_>) {
+        let embedded = self.inner.embedded.lock().expect("nothing panics under it").take();
+        py.detach(|| drop(embedded));
+    }
+
+    /// Puts a value.
+    fn put(&self, value: &Bound<'_, PyAny>) -> PyResult<ObjectRef> {
+        let py = value.py();
+        let value = pickle::encode(value)?;
+        let put = self.inner.client.put(value.clone());
+        let id = put.map_err(|error| to_python(py, &error))?;
+        Ok(ObjectRef::put(&self.inner, id, value))
+    }
+
+    /// Puts code as it was pickled.
+    fn put_code(&self, py: Python<'_>, code: &Bound<'_, PyBytes>) -> PyResult<ObjectRef> {
+        let value = Value::from(Payload::raw(code.as_bytes().to_vec()));
+        let put = self.inner.client.put(value.clone());
+        let id = put.map_err(|error| to_python(py, &error))?;
+        Ok(ObjectRef::put(&self.inner, id, value))
+    }
+
+    /// The values of references, when all have come.
+    fn get<'py>(
+        &self,
+        py: Python<'py>,
+        references: Vec<Bound<'py, ObjectRef>>,
+        timeout: Option<f64>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let answers: Vec<&Arc<Answer>> =
+            references.iter().map(|reference| reference.get().answer()).collect();
+        if !wait_for(py, &answers, answers.len(), timeout)? {
+            let done = answers.iter().filter(|answer| answer.get().is_some()).count();
+            let message =
+                format!("{done} of {} came in time; the others may still come", answers.len());
+            return Err(to_python(py, &Error::timeout(message)));
+        }
+        let values = PyList::empty(py);
+        for (reference, answer) in references.iter().zip(&answers) {
+            let outcome = answer.get().expect("it has come");
+            values.append(reference.get().value(py, outcome)?)?;
+        }
+        Ok(values)
+    }
+
+    /// Waits until so many have come, or the time is over. Says which have.
+    fn wait(
+        &self,
+        py: Python<'_>,
+        references: Vec<Bound<'_, ObjectRef>>,
+        count: usize,
+        timeout: Option<f64>,
+    ) -> PyResult<Vec<bool>> {
+        let answers: Vec<&Arc<Answer>> =
+            references.iter().map(|reference| reference.get().answer()).collect();
+        wait_for(py, &answers, count, timeout)?;
+        Ok(answers.iter().map(|answer| answer.get().is_some()).collect())
+    }
+
+    /// Asks a task to stop.
+    fn cancel(&self, reference: &Bound<'_, ObjectRef>, force: bool) {
+        self.inner.client.cancel(reference.get().id.origin, force);
+    }
+
+    /// Creates an actor.
+    fn create_actor(
+        &self,
+        py: Python<'_>,
+        class: &Bound<'_, Function>,
+        options: &Bound<'_, ActorOptions>,
+        args: &Bound<'_, PyTuple>,
+        kwargs: &Bound<'_, PyDict>,
+    ) -> PyResult<Actor> {
+        let (class, options) = (class.get(), options.get());
+        let Arguments { payload, needs, holds, _references } =
+            arguments(args, kwargs, Some(class))?;
+        let spec = ActorSpec {
+            id: new_actor_id(),
+            class: class.name.clone(),
+            args: payload,
+            needs,
+            holds,
+            name: options.name.clone(),
+            namespace: options.namespace.clone(),
+            options: options.options.clone(),
+        };
+        let created = py.detach(|| self.inner.client.create_actor(Arc::new(spec))?.wait()?);
+        let id = created.map_err(|error| to_python(py, &error))?;
+        Ok(Actor::new(&self.inner, id))
+    }
+
+    /// Finds an actor by its name.
+    fn find_actor(&self, py: Python<'_>, namespace: &str, name: &str) -> PyResult<Actor> {
+        let found = py.detach(|| self.inner.client.find_actor(namespace, name)?.wait()?);
+        let id = found.map_err(|error| to_python(py, &error))?;
+        Ok(Actor::new(&self.inner, id))
+    }
+}
+
+/// Waits, without the interpreter's lock, until so many have come or the time is over. Signals are handled
+/// as they come. Says whether they have come.
+fn wait_for(
+    py: Python<'_>,
+    answers: &[&Arc<Answer>],
+    count: usize,
+    timeout: Option<f64>,
+) -> PyResult<bool> {
+    let ready = answers.iter().filter(|answer| answer.get().is_some()).count();
+    let count = count.min(answers.len());
+    if ready >= count {
+        return Ok(true);
+    }
+    let timeout = timeout.map(|timeout| Duration::try_from_secs_f64(timeout).unwrap_or(LONGEST));
+    let mut receiver = when(answers.iter().copied(), count);
+    let receive = receiver.recv();
+    let receive = match timeout {
+        Some(timeout) => receive.deadline(Instant::now() + timeout.min(LONGEST)),
+        None => receive,
+    };
+    let mut receive = pin!(receive);
+    blocking(|| {
+        loop {
+            match py.detach(|| receive.as_mut().wait_interruptible()) {
+                Ok(received) => return Ok(received.is_ok()),
+                Err(_signal) => py.check_signals()?,
+            }
+        }
+    })
+}
+
+/// A function or a class: its name, its code, and how it runs.
+#[pyclass(frozen, module = "marline._native")]
+pub struct Function {
+    name: Arc<str>,
+    code_id: ObjectId,
+    /// Its code lives as long as this.
+    _code: Py<ObjectRef>,
+    options: Arc<spec::TaskOptions>,
+    returns: u32,
+}
+
+#[pymethods]
+impl Function {
+    #[new]
+    fn new(
+        label: &str,
+        key: &str,
+        code: Bound<'_, ObjectRef>,
+        options: &Bound<'_, TaskOptions>,
+        returns: u32,
+    ) -> Function {
+        let mut end = label.len().min(MAX_LABEL_BYTES);
+        while !label.is_char_boundary(end) {
+            end -= 1;
+        }
+        let name = format!("{SCHEME}:{}#{key}", &label[..end]).into();
+        let (code_id, options) = (code.get().id, options.get().options.clone());
+        Function { name, code_id, _code: code.unbind(), options, returns }
+    }
+
+    /// Submits a task that calls it.
+    fn submit<'py>(
+        &self,
+        py: Python<'py>,
+        session: &Bound<'py, Session>,
+        args: &Bound<'py, PyTuple>,
+        kwargs: &Bound<'py, PyDict>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let Arguments { payload, needs, holds, _references } = arguments(args, kwargs, Some(self))?;
+        let spec = Arc::new(TaskSpec {
+            id: new_task_id(),
+            target: Target::Function(self.name.clone()),
+            args: payload,
+            needs,
+            holds,
+            returns: self.returns,
+            options: self.options.clone(),
+        });
+        let session = &session.get().inner;
+        let answer = Arc::<Answer>::default();
+        let submitted = match session.client.try_submit_telling(spec.clone(), || answer.tell()) {
+            Err(error) if error.kind() == ErrorKind::Exhausted => {
+                py.detach(|| session.client.submit_telling(spec.clone(), || answer.tell()))
+            }
+            submitted => submitted,
+        };
+        submitted.map_err(|error| to_python(py, &error))?;
+        results(py, session, &spec, &answer)
+    }
+}
+
+/// The references to what a task gives: one, or a list of several.
+fn results<'py>(
+    py: Python<'py>,
+    session: &Arc<Inner>,
+    spec: &TaskSpec,
+    answer: &Arc<Answer>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let reference = |id| Bound::new(py, ObjectRef::result(session, id, answer.clone()));
+    match spec.returns {
+        0 => Ok(py.None().into_bound(py)),
+        1 => Ok(reference(ObjectId::of(spec.id, 0))?.into_any()),
+        _ => {
+            let all = spec.results().map(reference).collect::<PyResult<Vec<_>>>()?;
+            Ok(PyList::new(py, all)?.into_any())
+        }
+    }
+}
+
+/// A handle to an actor.
+#[pyclass(frozen, module = "marline._native")]
+pub struct Actor {
+    held: Held,
+    id: ActorId,
+    options: Arc<spec::TaskOptions>,
+}
+
+impl Actor {
+    fn new(session: &Arc<Inner>, id: ActorId) -> Actor {
+        let options =
+            spec::TaskOptions { max_retries: Budget::Unlimited, ..spec::TaskOptions::default() };
+        let held = Held { session: session.clone(), thing: Thing::Actor(id) };
+        Actor { held, id, options: Arc::new(options) }
+    }
+}
+
+#[pymethods]
+impl Actor {
+    /// The actor's id.
+    #[getter]
+    fn id(&self) -> String {
+        self.id.to_string()
+    }
+
+    /// Calls a method.
+    fn call<'py>(
+        &self,
+        py: Python<'py>,
+        method: &str,
+        args: &Bound<'py, PyTuple>,
+        kwargs: &Bound<'py, PyDict>,
+        returns: u32,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let Arguments { payload, needs, holds, _references } = arguments(args, kwargs, None)?;
+        let mut values = Vec::new();
+        for reference in &_references {
+            let answer = reference.get().answer();
+            wait_for(py, &[answer], 1, None)?;
+            let outcome = answer.get().expect("it has come");
+            values.push(match outcome {
+                Ok(values) => values[0].clone(),
+                Err(error) => return Err(to_python(py, error)),
+            });
+        }
+        let spec = Arc::new(TaskSpec {
+            id: new_task_id(),
+            target: Target::Method { actor: self.id, method: method.into() },
+            args: payload,
+            needs,
+            holds,
+            returns,
+            options: self.options.clone(),
+        });
+        let answer = Arc::<Answer>::default();
+        let session = &self.held.session;
+        let called = session.client.call_telling(spec.clone(), values, None, answer.tell());
+        called.map_err(|error| to_python(py, &error))?;
+        results(py, session, &spec, &answer)
+    }
+
+    /// Ends the actor for good.
+    fn delete(&self, py: Python<'_>) -> PyResult<()> {
+        let deleted = self.held.session.client.delete_actor(self.id);
+        deleted.map_err(|error| to_python(py, &error))
+    }
+}
+
+/// Arguments as they travel.
+struct Arguments<'py> {
+    payload: Payload,
+    needs: Vec<ObjectId>,
+    holds: Vec<Thing>,
+    /// Kept until they are submitted, so that what they name is held.
+    _references: Vec<Bound<'py, ObjectRef>>,
+}
+
+/// Encodes arguments. References among them are left out: their values go along.
+fn arguments<'py>(
+    args: &Bound<'py, PyTuple>,
+    kwargs: &Bound<'py, PyDict>,
+    code: Option<&Function>,
+) -> PyResult<Arguments<'py>> {
+    let py = args.py();
+    let mut references = Vec::new();
+    let mut replaced = Vec::new();
+    for arg in args.iter() {
+        replaced.push(leave_out(arg, &mut references)?);
+    }
+    let named = if kwargs.is_empty() {
+        kwargs.clone()
+    } else {
+        let named = PyDict::new(py);
+        for (name, arg) in kwargs.iter() {
+            named.set_item(name, leave_out(arg, &mut references)?)?;
+        }
+        named
+    };
+    let all = if references.is_empty() {
+        (args.clone(), named).into_pyobject(py)?
+    } else {
+        (PyTuple::new(py, replaced)?, named).into_pyobject(py)?
+    };
+    let Value { payload, contains } = pickle::encode(all.as_any())?;
+    let mut needs: Vec<ObjectId> = references.iter().map(|one| one.get().id).collect();
+    needs.extend(code.map(|code| code.code_id));
+    Ok(Arguments { payload, needs, holds: contains, _references: references })
+}
+
+/// What stands for an argument: itself, or which of the values that go along.
+fn leave_out<'py>(
+    arg: Bound<'py, PyAny>,
+    references: &mut Vec<Bound<'py, ObjectRef>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    if !arg.is_exact_instance_of::<ObjectRef>() {
+        return Ok(arg);
+    }
+    let need = arg.py().import("marline._pickle")?.call_method1("Need", (references.len(),))?;
+    references.push(arg.cast_into::<ObjectRef>()?);
+    Ok(need)
+}

@@ -1,0 +1,40 @@
+"""Builds the wheel: the Python package, its native module, and the native binary `marline`.
+
+What pip asks for is done by maturin; before that, cargo builds the binary.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import maturin
+from maturin import (  # noqa: F401 - pip asks for these by name
+    build_sdist,
+    get_requires_for_build_sdist,
+    get_requires_for_build_wheel,
+    prepare_metadata_for_build_wheel,
+)
+
+ROOT = Path(__file__).resolve().parent.parent
+# Where maturin finds what is to be installed beside `python`; it wants the folder whatever it is asked.
+SCRIPTS = ROOT / "target" / "wheel" / "marline.data" / "scripts"
+SCRIPTS.mkdir(parents=True, exist_ok=True)
+
+
+def build_wheel(
+    wheel_directory: str,
+    config_settings: dict[str, Any] | None = None,
+    metadata_directory: str | None = None,
+) -> str:
+    """Builds the binary, then the wheel with it."""
+    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    build = ["cargo", "build", "--release", "--quiet", "--locked", "--package", "marline-cli"]
+    subprocess.run(build, cwd=ROOT, check=True)
+    binary = SCRIPTS / "marline"
+    shutil.copy2(target / "release" / "marline", binary)
+    subprocess.run(["strip", str(binary)], check=False)
+    return str(maturin.build_wheel(wheel_directory, config_settings, metadata_directory))

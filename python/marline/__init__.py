@@ -1,0 +1,70 @@
+"""Tasks, actors and objects, from one laptop to a cluster.
+
+>>> import marline
+>>> @marline.remote
+... def square(x):
+...     return x * x
+>>> with marline.init(num_cpus=2):
+...     marline.get([square.remote(x) for x in range(4)])
+[0, 1, 4, 9]
+"""
+
+from marline._actor import ActorClass, ActorHandle, get_actor, kill
+from marline._errors import (
+    ActorDiedError,
+    ActorUnavailableError,
+    AlreadyExistsError,
+    FencedError,
+    GetTimeoutError,
+    IncompatibleError,
+    InternalError,
+    InvalidError,
+    MarlineError,
+    NotFoundError,
+    NotReadyError,
+    ObjectLostError,
+    OutOfMemoryError,
+    TaskCancelledError,
+    TaskError,
+    TooLargeError,
+    UnsupportedError,
+    WorkerLostError,
+)
+from marline._native import ObjectRef
+from marline._remote import RemoteFunction, remote
+from marline._session import cancel, get, init, is_initialized, put, shutdown, wait
+
+__all__ = [
+    "ActorClass",
+    "ActorDiedError",
+    "ActorHandle",
+    "ActorUnavailableError",
+    "AlreadyExistsError",
+    "FencedError",
+    "GetTimeoutError",
+    "IncompatibleError",
+    "InternalError",
+    "InvalidError",
+    "MarlineError",
+    "NotFoundError",
+    "NotReadyError",
+    "ObjectLostError",
+    "ObjectRef",
+    "OutOfMemoryError",
+    "RemoteFunction",
+    "TaskCancelledError",
+    "TaskError",
+    "TooLargeError",
+    "UnsupportedError",
+    "WorkerLostError",
+    "cancel",
+    "get",
+    "get_actor",
+    "init",
+    "is_initialized",
+    "kill",
+    "put",
+    "remote",
+    "shutdown",
+    "wait",
+]

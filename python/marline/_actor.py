@@ -1,0 +1,107 @@
+"""Actors: instances that live in an executor of their own."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from marline import _native, _session
+from marline._options import Options
+from marline._pickle import dumps_code
+
+
+class ActorClass:
+    """A class whose instances are actors: ``C.remote(...)`` creates one."""
+
+    def __init__(self, cls: type, options: Options) -> None:
+        self._cls = cls
+        self._options = options
+        self._code: tuple[bytes, str] | None = None
+        self._native: tuple[_native.Session, _native.Function] | None = None
+        self.__doc__ = cls.__doc__
+        self.__name__ = cls.__name__
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise TypeError(f"{self._cls.__name__} is an actor: create one with {self._cls.__name__}.remote()")
+
+    def options(self, **options: Any) -> ActorClass:
+        """The same class with other options."""
+        other = ActorClass(self._cls, self._options.with_actor_options(options))
+        other._code = self._code
+        return other
+
+    def remote(self, *args: Any, **kwargs: Any) -> ActorHandle:
+        """Creates an actor."""
+        session = _session.current()
+        native = self._native
+        if native is None or native[0] is not session:
+            native = self._native = session, self._in(session)
+        actor = session.create_actor(native[1], self._options.for_actor(), args, kwargs)
+        return ActorHandle(actor, self._cls.__name__, _methods(self._cls))
+
+    def _in(self, session: _native.Session) -> _native.Function:
+        if self._code is None:
+            self._code = dumps_code(self._cls)
+        code, key = self._code
+        label = f"{self._cls.__module__}.{self._cls.__qualname__}"
+        return _native.Function(label, key, session.put_code(code), Options().for_task(), 0)
+
+
+def _methods(cls: type) -> dict[str, int] | None:
+    """The methods, and how many values each returns."""
+    functions = inspect.getmembers(cls, inspect.isroutine)
+    return {name: getattr(function, "__marline_num_returns__", 1) for name, function in functions}
+
+
+class ActorHandle:
+    """A handle to an actor: ``handle.method.remote(...)`` calls it."""
+
+    def __init__(self, actor: _native.Actor, class_name: str, methods: dict[str, int] | None) -> None:
+        self._actor = actor
+        self._class_name = class_name
+        self._methods = methods
+
+    def __getattr__(self, name: str) -> ActorMethod:
+        if name.startswith("__") and name.endswith("__"):
+            raise AttributeError(name)
+        if self._methods is not None and name not in self._methods:
+            raise AttributeError(f"actor {self._class_name} has no method {name!r}")
+        returns = 1 if self._methods is None else self._methods[name]
+        method = ActorMethod(self._actor, name, returns)
+        self.__dict__[name] = method
+        return method
+
+    def __repr__(self) -> str:
+        return f"<actor {self._class_name} {self._actor.id}>"
+
+
+class ActorMethod:
+    """A method of an actor: ``.remote(...)`` calls it."""
+
+    __slots__ = ("_actor", "_name", "_returns")
+
+    def __init__(self, actor: _native.Actor, name: str, returns: int) -> None:
+        self._actor = actor
+        self._name = name
+        self._returns = returns
+
+    def remote(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls it. Calls of one process run in the order in which they were made."""
+        return self._actor.call(self._name, args, kwargs, self._returns)
+
+    def options(self, *, num_returns: int) -> ActorMethod:
+        """The same method with other options."""
+        return ActorMethod(self._actor, self._name, num_returns)
+
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        raise TypeError(f"a method of an actor is called with .remote(): {self._name}.remote()")
+
+
+def get_actor(name: str, namespace: str = "default") -> ActorHandle:
+    """The actor that has this name."""
+    return ActorHandle(_session.current().find_actor(namespace, name), name, None)
+
+
+def kill(actor: ActorHandle, *, no_restart: bool = True) -> None:
+    """Ends an actor."""
+    actor._actor.delete()

@@ -1,0 +1,224 @@
+"""What can go wrong: one exception for each thing that a caller may do differently."""
+
+from __future__ import annotations
+
+import functools
+import pickle
+import traceback
+from typing import Any
+
+# The longest text of an exception that travels; what is longer loses its middle.
+MAX_TEXT = 20_000
+
+
+class MarlineError(Exception):
+    """Every error of Marline.
+
+    ``may_have_run`` says whether the work it speaks of may have run: if not, doing it again does it once.
+    """
+
+    may_have_run: bool = False
+
+
+class GetTimeoutError(MarlineError, TimeoutError):
+    """The time was over."""
+
+
+class TaskCancelledError(MarlineError):
+    """The task was cancelled."""
+
+
+class NotReadyError(MarlineError):
+    """It has not finished yet."""
+
+
+class NotFoundError(MarlineError, ValueError):
+    """There is no such thing."""
+
+
+class AlreadyExistsError(MarlineError, ValueError):
+    """The name is taken."""
+
+
+class WorkerLostError(MarlineError):
+    """A part of the cluster went away. Trying again may help."""
+
+
+class ActorUnavailableError(WorkerLostError):
+    """The actor cannot be reached now. Trying again may help."""
+
+
+class ObjectLostError(MarlineError):
+    """The value is gone for good."""
+
+
+class ActorDiedError(MarlineError):
+    """The actor is gone for good."""
+
+
+class FencedError(MarlineError):
+    """This process's session is over; what it says changes nothing."""
+
+
+class TaskError(MarlineError):
+    """User code failed. The exception is an instance of its own class, too."""
+
+    #: The class of the exception, as it was where it was raised.
+    class_name: str = ""
+    #: The traceback, as text.
+    remote_traceback: str = ""
+
+
+class TooLargeError(MarlineError, ValueError):
+    """Larger than a limit."""
+
+
+class OutOfMemoryError(MarlineError):
+    """A limit is reached."""
+
+
+class UnsupportedError(MarlineError, NotImplementedError):
+    """Not possible here."""
+
+
+class InvalidError(MarlineError, ValueError):
+    """It makes no sense."""
+
+
+class IncompatibleError(MarlineError):
+    """Another version."""
+
+
+class DeniedError(MarlineError, PermissionError):
+    """It is not allowed."""
+
+
+class InternalError(MarlineError):
+    """A fault of Marline itself."""
+
+
+_KINDS: dict[str, type[MarlineError]] = {
+    "Timeout": GetTimeoutError,
+    "Cancelled": TaskCancelledError,
+    "NotReady": NotReadyError,
+    "NotFound": NotFoundError,
+    "AlreadyExists": AlreadyExistsError,
+    "Unavailable": WorkerLostError,
+    "Gone": ActorDiedError,
+    "Fenced": FencedError,
+    "Failed": TaskError,
+    "TooLarge": TooLargeError,
+    "Exhausted": OutOfMemoryError,
+    "Unsupported": UnsupportedError,
+    "Invalid": InvalidError,
+    "Incompatible": IncompatibleError,
+    "Denied": DeniedError,
+    "Internal": InternalError,
+}
+
+
+def make(
+    kind: str,
+    may_have_run: bool,
+    message: str,
+    class_name: str | None,
+    remote_traceback: str | None,
+    pickled: bytes | None,
+    cause: BaseException | None,
+) -> BaseException:
+    """The exception that stands for an error; called by the native module."""
+    if kind == "Failed":
+        return _of_user_code(message, class_name or "", remote_traceback or "", pickled)
+    if cause is not None and isinstance(cause, TaskError):
+        # A task fails as what it depends on did.
+        return cause
+    error = _KINDS.get(kind, InternalError)(message)
+    error.may_have_run = may_have_run
+    error.__cause__ = cause
+    return error
+
+
+def _of_user_code(
+    message: str, class_name: str, remote_traceback: str, pickled: bytes | None
+) -> BaseException:
+    original: BaseException | None = None
+    if pickled is not None:
+        try:
+            original = pickle.loads(pickled)
+        except BaseException:  # noqa: BLE001 - whatever its class does when it is read
+            original = None
+    text = f"{message}\n\nThe traceback, where it was raised:\n{remote_traceback}".rstrip()
+    error = _as_task_error(original, text) if original is not None else None
+    if error is None:
+        error = TaskError(f"{class_name}: {text}" if class_name else text)
+    error.class_name = class_name
+    error.remote_traceback = remote_traceback
+    error.may_have_run = True
+    return error
+
+
+@functools.cache
+def _both(cls: type[BaseException]) -> type[Any]:
+    """A class that is both `cls` and a TaskError."""
+
+    def text(self: Any) -> str:
+        return str(self._marline_text)
+
+    return type(
+        cls.__name__,
+        (cls, TaskError),
+        {"__str__": text, "__module__": cls.__module__, "__qualname__": cls.__qualname__},
+    )
+
+
+def _as_task_error(original: BaseException, text: str) -> Any:
+    """The same exception, as an instance of its own class and of TaskError."""
+    if not isinstance(original, Exception):
+        return None
+    try:
+        original._marline_text = text  # type: ignore[attr-defined]
+        if not isinstance(original, TaskError):
+            original.__class__ = _both(type(original))
+        return original
+    except (TypeError, AttributeError):
+        # Its instances are laid out in a way that cannot be extended.
+        try:
+            both = _both(type(original))
+            error = both.__new__(both, *original.args)
+            error.args = original.args
+            error.__dict__.update(original.__dict__)
+            error.__cause__, error.__context__ = original.__cause__, original.__context__
+            error._marline_text = text
+            return error
+        except Exception:  # noqa: BLE001
+            return None
+
+
+def describe(error: BaseException) -> tuple[str, str, str, bytes | None]:
+    """What an exception of user code is to others; called by the native module."""
+    cls = type(error)
+    class_name = f"{cls.__module__}.{cls.__qualname__}" if cls.__module__ != "builtins" else cls.__qualname__
+    try:
+        message = _cut(str(error))
+    except Exception as problem:  # noqa: BLE001
+        message = f"(its text could not be made: {type(problem).__name__})"
+    text = _cut("".join(traceback.format_exception(error)))
+    return class_name, message, text, _pickled(error)
+
+
+def _pickled(error: BaseException) -> bytes | None:
+    from marline import _pickle
+
+    try:
+        pickled = _pickle.dumps_by_value(error)
+        pickle.loads(pickled)  # Whoever gets it must be able to read it.
+    except Exception:  # noqa: BLE001
+        return None
+    return pickled
+
+
+def _cut(text: str) -> str:
+    if len(text) <= MAX_TEXT:
+        return text
+    half = MAX_TEXT // 2
+    return f"{text[:half]} … ({len(text) - 2 * half} characters left out) … {text[-half:]}"

@@ -1,0 +1,97 @@
+"""How tasks and actors run: what was said, checked, and as the native module wants it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from marline import _native
+
+_TASK = {
+    "num_cpus", "num_gpus", "memory", "resources", "max_retries", "retry_exceptions", "timeout",
+    "num_returns", "preemptible", "name",
+}
+_ACTOR = {
+    "num_cpus", "num_gpus", "memory", "resources", "max_restarts", "max_task_retries", "max_concurrency",
+    "max_pending_calls", "name", "namespace", "get_if_exists", "lifetime", "idle_ttl", "preemptible",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Everything that can be said of a task or an actor."""
+
+    num_cpus: float | None = None
+    num_gpus: float = 0
+    memory: int = 0
+    resources: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    max_retries: int = 3
+    retry_exceptions: bool | Iterable[type[BaseException]] = False
+    timeout: float | None = None
+    num_returns: int = 1
+    preemptible: bool = True
+    max_restarts: int = 0
+    max_task_retries: int = 0
+    max_concurrency: int = 1
+    max_pending_calls: int = 100_000
+    name: str | None = None
+    namespace: str = "default"
+    get_if_exists: bool = False
+    lifetime: str | None = None
+    idle_ttl: float | None = None
+
+    @property
+    def label(self) -> str | None:
+        """What a task is called, if that was said."""
+        return self.name
+
+    def with_task_options(self, options: Mapping[str, Any]) -> Options:
+        return self._with(options, _TASK, "a task")
+
+    def with_actor_options(self, options: Mapping[str, Any]) -> Options:
+        return self._with(options, _ACTOR, "an actor")
+
+    def _with(self, options: Mapping[str, Any], known: set[str], what: str) -> Options:
+        for option in options:
+            if option not in known:
+                raise TypeError(f"{what} has no option {option!r}: there are {', '.join(sorted(known))}")
+        return dataclasses.replace(self, **options)
+
+    def for_task(self) -> _native.TaskOptions:
+        retry: bool | list[str]
+        if isinstance(self.retry_exceptions, bool):
+            retry = self.retry_exceptions
+        else:
+            retry = [_class_name(cls) for cls in self.retry_exceptions]
+        amounts = self._amounts(1.0)
+        return _native.TaskOptions(amounts, self.max_retries, retry, self.timeout, self.preemptible)
+
+    def for_actor(self) -> _native.ActorOptions:
+        if self.lifetime not in (None, "detached", "non_detached"):
+            raise ValueError(f"lifetime is {self.lifetime!r}: it is 'detached' or 'non_detached'")
+        terms = {
+            "max_restarts": self.max_restarts,
+            "max_task_retries": self.max_task_retries,
+            "max_concurrency": self.max_concurrency,
+            "max_pending_calls": self.max_pending_calls,
+            "detached": self.lifetime == "detached",
+            "get_if_exists": self.get_if_exists,
+            "preemptible": self.preemptible,
+            "idle_ttl": self.idle_ttl,
+        }
+        # A CPU to be placed, none to live, unless something was said.
+        placement, lives = self._amounts(1.0), self._amounts(0.0)
+        return _native.ActorOptions(placement, lives, terms, self.name, self.namespace)
+
+    def _amounts(self, cpus: float) -> dict[str, Any]:
+        return {
+            "num_cpus": float(cpus if self.num_cpus is None else self.num_cpus),
+            "num_gpus": float(self.num_gpus),
+            "memory": self.memory,
+            "resources": dict(self.resources),
+        }
+
+
+def _class_name(cls: type[BaseException]) -> str:
+    return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"

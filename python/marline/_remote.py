@@ -1,0 +1,71 @@
+"""Functions that run elsewhere."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from marline import _native, _session
+from marline._options import Options
+from marline._pickle import dumps_code
+
+
+class RemoteFunction:
+    """A function whose calls are tasks: ``f.remote(...)`` submits one."""
+
+    def __init__(self, function: Callable[..., Any], options: Options) -> None:
+        functools.update_wrapper(self, function)
+        self._function = function
+        self._options = options
+        self._code: tuple[bytes, str] | None = None
+        self._native: tuple[_native.Session, _native.Function] | None = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise TypeError(
+            f"{self._function.__qualname__}() is remote: call {self._function.__name__}.remote(), "
+            f"or {self._function.__name__}._function() to run it here"
+        )
+
+    def options(self, **options: Any) -> RemoteFunction:
+        """The same function with other options."""
+        other = RemoteFunction(self._function, self._options.with_task_options(options))
+        other._code = self._code
+        return other
+
+    def remote(self, *args: Any, **kwargs: Any) -> Any:
+        """Submits a task that calls it."""
+        session = _session._session or _session.current()
+        native = self._native
+        if native is None or native[0] is not session:
+            native = self._native = session, self._in(session)
+        return native[1].submit(session, args, kwargs)
+
+    def _in(self, session: _native.Session) -> _native.Function:
+        """Takes its code to a session."""
+        if self._code is None:
+            self._code = dumps_code(self._function)
+        code, key = self._code
+        label = self._options.label or f"{self._function.__module__}.{self._function.__qualname__}"
+        options = self._options.for_task()
+        return _native.Function(label, key, session.put_code(code), options, self._options.num_returns)
+
+
+def remote(*args: Any, **options: Any) -> Any:
+    """Makes a function or class remote: ``@marline.remote`` or ``@marline.remote(num_cpus=2)``."""
+    if len(args) == 1 and not options and callable(args[0]):
+        return _make(args[0], {})
+    if args:
+        raise TypeError("@marline.remote takes options by name only: @marline.remote(num_cpus=2)")
+    return lambda target: _make(target, options)
+
+
+def _make(target: Any, options: dict[str, Any]) -> Any:
+    from marline._actor import ActorClass
+
+    if inspect.isclass(target):
+        return ActorClass(target, Options().with_actor_options(options))
+    if not callable(target):
+        raise TypeError(f"@marline.remote is for functions and classes, not {type(target).__name__}")
+    return RemoteFunction(target, Options().with_task_options(options))

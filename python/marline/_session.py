@@ -1,0 +1,172 @@
+"""This process's session: ``init``, ``get``, ``put``, ``wait``."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import shutil
+import sys
+import tempfile
+import threading
+from collections.abc import Sequence
+from typing import Any, overload
+
+from marline import _native
+from marline._native import ObjectRef
+
+_lock = threading.Lock()
+_session: _native.Session | None = None
+_folder: str | None = None
+# In an executor: the cluster that it works for, and its token.
+home: tuple[str, str | None] | None = None
+
+
+class Running:
+    """What ``init`` returns: a context manager that shuts the session down."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+
+    def __enter__(self) -> Running:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        shutdown()
+
+    def __repr__(self) -> str:
+        return f"<marline at {self.address}>"
+
+
+def is_initialized() -> bool:
+    """Whether this process has a session."""
+    return _session is not None
+
+
+def current() -> _native.Session:
+    """The session; an embedded cluster is started if there is none."""
+    session = _session
+    if session is None:
+        if home is None:
+            init()
+        else:
+            _join_home(*home)
+        session = _session
+        assert session is not None
+    return session
+
+
+def _join_home(address: str, token: str | None) -> None:
+    """User code of an executor submits work of its own."""
+    global _session
+    with _lock:
+        if _session is None:
+            _session = _native.Session.join(address, token)
+
+
+def init(
+    address: str | None = None,
+    *,
+    num_cpus: float | None = None,
+    num_gpus: float | None = None,
+    memory: int | None = None,
+    resources: dict[str, float] | None = None,
+    token: str | None = None,
+    ignore_reinit_error: bool = False,
+    **others: Any,
+) -> Running:
+    """Starts a cluster in this process, or joins the one at ``address``."""
+    global _session, _folder
+    unknown = [name for name in others if not name.startswith("_")]
+    if unknown:
+        raise TypeError(f"init() got an unexpected keyword argument {unknown[0]!r}")
+    with _lock:
+        if home is not None:
+            return Running(home[0])  # A task that says so is part of a cluster already.
+        if _session is not None:
+            if ignore_reinit_error:
+                return Running("here")
+            raise RuntimeError("marline.init() was called already: call marline.shutdown() first")
+        address = address or os.environ.get("MARLINE_ADDRESS")
+        if address is not None:
+            _session = _native.Session.join(address, token)
+            return Running(address)
+        _folder = tempfile.mkdtemp(prefix="marline-")
+        amounts = {
+            "num_cpus": float(len(os.sched_getaffinity(0)) if num_cpus is None else num_cpus),
+            "num_gpus": float(num_gpus or 0),
+            "memory": memory or 0,
+            "resources": resources or {},
+        }
+        here = f"unix:{_folder}/socket"
+        setup = json.dumps({"path": sys.path, "folder": os.getcwd(), "address": here})
+        command = [sys.executable, "-m", "marline._forkserver"]
+        _session = _native.Session.embed(here, amounts, command, setup)
+        return Running(here)
+
+
+def shutdown() -> None:
+    """Ends the session, and the cluster if it lives in this process."""
+    global _session, _folder
+    with _lock:
+        session, _session = _session, None
+        folder, _folder = _folder, None
+    if session is not None:
+        session.shutdown()
+    if folder is not None:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+atexit.register(shutdown)
+
+
+def put(value: Any) -> ObjectRef:
+    """Puts a value where tasks can use it by reference."""
+    if isinstance(value, ObjectRef):
+        raise TypeError("put() of a reference: pass the reference itself")
+    return current().put(value)
+
+
+@overload
+def get(refs: ObjectRef, *, timeout: float | None = None) -> Any: ...
+
+
+@overload
+def get(refs: Sequence[ObjectRef], *, timeout: float | None = None) -> list[Any]: ...
+
+
+def get(refs: ObjectRef | Sequence[ObjectRef], *, timeout: float | None = None) -> Any:
+    """The value of a reference, or the values of several."""
+    if type(refs) is ObjectRef:
+        return current().get([refs], timeout)[0]
+    try:
+        return current().get(refs, timeout)
+    except TypeError as error:
+        wrong = next((ref for ref in refs if not isinstance(ref, ObjectRef)), None)
+        if wrong is None:
+            raise
+        raise TypeError(f"get() takes references, not {type(wrong).__name__}") from error
+
+
+def wait(
+    refs: Sequence[ObjectRef],
+    *,
+    num_returns: int = 1,
+    timeout: float | None = None,
+    fetch_local: bool = True,
+) -> tuple[list[ObjectRef], list[ObjectRef]]:
+    """Waits until ``num_returns`` have come or the time is over: those that have, and the others."""
+    refs = list(refs)
+    if not 1 <= num_returns <= len(refs):
+        raise ValueError(f"num_returns is {num_returns}, there are {len(refs)} references")
+    if len(set(refs)) != len(refs):
+        raise ValueError("wait() got a reference twice")
+    done = current().wait(refs, num_returns, timeout)
+    ready = [ref for ref, is_done in zip(refs, done, strict=True) if is_done][:num_returns]
+    chosen = set(ready)
+    return ready, [ref for ref in refs if ref not in chosen]
+
+
+def cancel(ref: ObjectRef, *, force: bool = False, recursive: bool = True) -> None:
+    """Asks a task to stop."""
+    current().cancel(ref, force)

@@ -7,6 +7,7 @@ from typing import Any
 
 from marline import _native, _session
 from marline._options import Options
+from marline._executor import is_async_class
 from marline._pickle import dumps_code
 
 
@@ -20,6 +21,10 @@ class ActorClass:
         self._native: tuple[_native.Session, _native.Function] | None = None
         self.__doc__ = cls.__doc__
         self.__name__ = cls.__name__
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Its code is taken to whichever session it is used in.
+        return {**self.__dict__, "_native": None}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise TypeError(f"{self._cls.__name__} is an actor: create one with {self._cls.__name__}.remote()")
@@ -36,7 +41,8 @@ class ActorClass:
         native = self._native
         if native is None or native[0] is not session:
             native = self._native = session, self._in(session)
-        actor = session.create_actor(native[1], self._options.for_actor(), args, kwargs)
+        options = self._options.for_actor(is_async_class(self._cls))
+        actor = session.create_actor(native[1], options, args, kwargs)
         return ActorHandle(actor, self._cls.__name__, _methods(self._cls))
 
     def _in(self, session: _native.Session) -> _native.Function:
@@ -70,6 +76,9 @@ class ActorHandle:
         method = ActorMethod(self._actor, name, returns)
         self.__dict__[name] = method
         return method
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ActorHandle, (self._actor, self._class_name, self._methods)
 
     def __repr__(self) -> str:
         return f"<actor {self._class_name} {self._actor.id}>"

@@ -127,11 +127,10 @@ def make(
     cause: BaseException | None,
 ) -> BaseException:
     """The exception that stands for an error; called by the native module."""
+    if isinstance(cause, TaskError):
+        return cause  # A task fails as what it depends on did.
     if kind == "Failed":
         return _of_user_code(message, class_name or "", remote_traceback or "", pickled)
-    if cause is not None and isinstance(cause, TaskError):
-        # A task fails as what it depends on did.
-        return cause
     error = _KINDS.get(kind, InternalError)(message)
     error.may_have_run = may_have_run
     error.__cause__ = cause

@@ -1,13 +1,42 @@
-"""Inside an executor: which code a name means, and complete arguments."""
+"""Inside an executor: which code a name means, and running it."""
 
 from __future__ import annotations
 
+import asyncio
+import contextvars
+import ctypes
+import inspect
+import os
 import pickle
+import signal
+import threading
+from collections.abc import Callable
 from typing import Any
 
+from marline import _native
+from marline._errors import TaskCancelledError
 from marline._pickle import Need
 
 _codes: dict[str, Any] = {}
+# What runs on threads other than the main one, and on the event loop, by the id of its task.
+_threads: dict[str, int] = {}
+_awaits: dict[str, asyncio.Task[Any]] = {}
+_loop: asyncio.AbstractEventLoop | None = None
+
+# What is known of the task or call that runs, where the thread does not tell.
+Running = tuple[str, int, str | None, int | None, list[int]]
+current: contextvars.ContextVar[Running | None] = contextvars.ContextVar("marline", default=None)
+
+
+def prepare() -> None:
+    """Before anything runs here."""
+    signal.signal(signal.SIGURG, _cancel_main)
+
+
+def _cancel_main(_number: int, _frame: object) -> None:
+    """What runs on the main thread may be asked to stop; waiting for something ends with it."""
+    if _native.is_cancelled():
+        raise TaskCancelledError("the task was cancelled")
 
 
 def code(name: str, pickled: bytes) -> Any:
@@ -26,3 +55,103 @@ def fill(
     whole = tuple(values[arg.index] if type(arg) is Need else arg for arg in args)
     named = {name: values[arg.index] if type(arg) is Need else arg for name, arg in kwargs.items()}
     return whole, named
+
+
+def run(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Calls a function or method of the user's."""
+    if threading.current_thread() is not threading.main_thread():
+        return _run_aside(function, args, kwargs)
+    _show_gpus()
+    result = function(*args, **kwargs)
+    if inspect.iscoroutine(result):
+        return asyncio.run(result)
+    return result
+
+
+def _run_aside(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """On a thread of its own, which signals do not reach."""
+    running = _native.running()
+    task = running[0] if running else ""
+    _threads[task] = threading.get_ident()
+    try:
+        result = function(*args, **kwargs)
+    finally:
+        _threads.pop(task, None)
+    return asyncio.run(result) if inspect.iscoroutine(result) else result
+
+
+def _show_gpus() -> None:
+    running = _native.running()
+    if running and running[4]:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, running[4]))
+
+
+def construct(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, bool]:
+    """Makes an actor; says whether its methods are coroutines."""
+    global _loop
+    is_async = is_async_class(cls)
+    if is_async:
+        _loop = asyncio.new_event_loop()
+        threading.Thread(target=_loop.run_forever, name="marline-asyncio", daemon=True).start()
+        made = asyncio.run_coroutine_threadsafe(_make(cls, args, kwargs), _loop)
+        return made.result(), True
+    return cls(*args, **kwargs), False
+
+
+async def _make(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return cls(*args, **kwargs)
+
+
+def is_async_class(cls: type) -> bool:
+    """Whether any method of a class is a coroutine."""
+    return any(inspect.iscoroutinefunction(method) for _, method in inspect.getmembers(cls))
+
+
+def begin(
+    method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], end: _native.CallEnd
+) -> None:
+    """Has the event loop run a method."""
+    assert _loop is not None
+    running = _native.running()
+    _loop.call_soon_threadsafe(_start, method, args, kwargs, end, running)
+
+
+def _start(
+    method: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    end: _native.CallEnd,
+    running: Running | None,
+) -> None:
+    context = contextvars.copy_context()
+    context.run(current.set, running)
+    task = asyncio.get_running_loop().create_task(_await(method, args, kwargs, end), context=context)
+    if running is not None:
+        _awaits[running[0]] = task
+        task.add_done_callback(lambda _: _awaits.pop(running[0], None))
+
+
+async def _await(
+    method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], end: _native.CallEnd
+) -> None:
+    try:
+        result = method(*args, **kwargs)
+        if inspect.isawaitable(result):
+            result = await result
+    except asyncio.CancelledError:
+        end.fail(TaskCancelledError("the call was cancelled"))
+        raise
+    except BaseException as error:
+        end.fail(error)
+    else:
+        end.finish(result)
+
+
+def interrupt(task: str) -> None:
+    """A task is to stop that does not run on the main thread."""
+    awaited, thread = _awaits.get(task), _threads.get(task)
+    if awaited is not None and _loop is not None:
+        _loop.call_soon_threadsafe(awaited.cancel)
+    elif thread is not None:
+        raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
+        raise_in(ctypes.c_ulong(thread), ctypes.py_object(TaskCancelledError))

@@ -21,7 +21,7 @@ MAX_BYTES = 128 << 10
 def main() -> None:
     # Imported here, once, for all forks.
     import marline._executor
-    import marline._native  # noqa: F401
+    import marline._session  # noqa: F401
 
     worker = socket.socket(fileno=os.dup(0))
     with open(os.devnull) as nothing:
@@ -78,7 +78,7 @@ def fork(worker: socket.socket, number: str, variable: str, descriptors: list[in
 
 
 def become_executor(variable: str, descriptors: list[int]) -> None:
-    from marline import _native
+    from marline import _executor, _native
 
     os.setpgid(0, 0)
     for target, descriptor in enumerate(descriptors):
@@ -88,6 +88,7 @@ def become_executor(variable: str, descriptors: list[int]) -> None:
     sys.stderr.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     signal.signal(signal.SIGINT, signal.default_int_handler)
     reseed()
+    _executor.prepare()
     _native.serve(variable)
 
 

@@ -17,6 +17,9 @@ _ACTOR = {
     "max_pending_calls", "name", "namespace", "get_if_exists", "lifetime", "idle_ttl", "preemptible",
 }
 
+# How many coroutines of one actor run at a time, unless said otherwise.
+MAX_AWAITS = 1000
+
 
 @dataclasses.dataclass(frozen=True)
 class Options:
@@ -33,7 +36,7 @@ class Options:
     preemptible: bool = True
     max_restarts: int = 0
     max_task_retries: int = 0
-    max_concurrency: int = 1
+    max_concurrency: int | None = None
     max_pending_calls: int = 100_000
     name: str | None = None
     namespace: str = "default"
@@ -67,13 +70,13 @@ class Options:
         amounts = self._amounts(1.0)
         return _native.TaskOptions(amounts, self.max_retries, retry, self.timeout, self.preemptible)
 
-    def for_actor(self) -> _native.ActorOptions:
+    def for_actor(self, is_async: bool) -> _native.ActorOptions:
         if self.lifetime not in (None, "detached", "non_detached"):
             raise ValueError(f"lifetime is {self.lifetime!r}: it is 'detached' or 'non_detached'")
         terms = {
             "max_restarts": self.max_restarts,
             "max_task_retries": self.max_task_retries,
-            "max_concurrency": self.max_concurrency,
+            "max_concurrency": self.max_concurrency or (MAX_AWAITS if is_async else 1),
             "max_pending_calls": self.max_pending_calls,
             "detached": self.lifetime == "detached",
             "get_if_exists": self.get_if_exists,

@@ -22,6 +22,10 @@ class RemoteFunction:
         self._code: tuple[bytes, str] | None = None
         self._native: tuple[_native.Session, _native.Function] | None = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        # Its code is taken to whichever session it is used in.
+        return {**self.__dict__, "_native": None}
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise TypeError(
             f"{self._function.__qualname__}() is remote: call {self._function.__name__}.remote(), "

@@ -129,6 +129,7 @@ impl Client {
                     effects.push(Effect::CloseHost { host: session });
                 }
             }
+            ToClient::Synced { request } => effects.push(Effect::Synced { request }),
             ToClient::Warning { words } => effects.push(Effect::Warn(words)),
         }
     }

@@ -59,6 +59,8 @@ pub enum FromClient {
     DeleteActor { actor: ActorId },
     /// Tell me when this session ends, at once if it has: I speak to it directly.
     Watch { session: Session },
+    /// Tell me when all that I said before is done: somebody else may speak of it next.
+    Sync { request: u64 },
 }
 
 /// From the controller to a client.
@@ -78,6 +80,8 @@ pub enum ToClient {
     ActorChanged { actor: ActorId, place: ActorPlace },
     /// A session that this client watches is over.
     SessionEnded { session: Session },
+    /// The answer to `Sync`.
+    Synced { request: u64 },
     /// Something that its user should know, in words: what it asked for cannot be placed.
     Warning { words: String },
 }

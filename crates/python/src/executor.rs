@@ -1,27 +1,48 @@
 //! An executor, seen from inside: runs Python functions and actors as it is told. The interpreter's main
 //! thread waits for work without its lock, and runs it.
 
-use crate::failure::of_user_code;
+use crate::failure::{of_user_code, to_python};
 use crate::pickle;
+use crate::session::joined;
+use crate::signal::interrupt_main_thread;
 use marline_runtime::core::error::Error;
+use marline_runtime::core::id::TaskId;
 use marline_runtime::core::payload::Value;
-use marline_runtime::{Instance, Invocation, Program, Reply, serve_as};
+use marline_runtime::{End, Instance, Invocation, Program, Reply, context, serve_as};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
-use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::thread;
 
 /// Makes this process an executor until it ends. Does not return, unless it is none.
 #[pyfunction]
 pub fn serve(py: Python<'_>, variable: &str) {
-    let program: Arc<dyn Program> = Arc::new(Python_);
+    let program: Arc<dyn Program> = Arc::new(Interpreter);
     py.detach(|| serve_as(variable, &program));
 }
 
-/// Functions and classes whose code comes with the arguments.
-#[allow(non_camel_case_types)]
-struct Python_;
+/// What is known of the task or call that runs on this thread, if one does: the task, its attempt, the
+/// actor and its epoch, and the GPUs it was given.
+#[pyfunction]
+pub fn running() -> Option<(String, u64, Option<String>, Option<u64>, Vec<u32>)> {
+    let context = context()?;
+    let actor = context.actor.map(|actor| actor.to_string());
+    let epoch = context.actor_epoch.map(|epoch| epoch.0);
+    let attempt = u64::from(context.attempt.0);
+    Some((context.task.to_string(), attempt, actor, epoch, context.gpus.to_vec()))
+}
 
-impl Program for Python_ {
+/// Whether the task or call that runs on this thread is to stop.
+#[pyfunction]
+pub fn is_cancelled() -> bool {
+    context().is_some_and(|context| context.cancel.is_cancelled())
+}
+
+/// Functions and classes whose code comes with the arguments.
+struct Interpreter;
+
+impl Program for Interpreter {
     fn provides(&self) -> Vec<String> {
         Vec::new()
     }
@@ -30,7 +51,8 @@ impl Program for Python_ {
         let run = |py: Python<'_>| {
             let (function, values) = code(py, invocation)?;
             let (args, kwargs) = arguments(py, invocation, values)?;
-            reply(&function.call(args, Some(&kwargs))?, invocation.returns)
+            let result = helper(py, "run")?.call1((function, args, kwargs))?;
+            reply(&result, invocation.returns)
         };
         Python::attach(|py| run(py).map_err(|error| of_user_code(py, error)))
     }
@@ -39,16 +61,30 @@ impl Program for Python_ {
         let construct = |py: Python<'_>| {
             let (class, values) = code(py, invocation)?;
             let (args, kwargs) = arguments(py, invocation, values)?;
-            let object = class.call(args, Some(&kwargs))?.unbind();
-            Ok(Arc::new(Actor { object }) as Arc<dyn Instance>)
+            let (object, is_async): (Py<PyAny>, bool) =
+                helper(py, "construct")?.call1((class, args, kwargs))?.extract()?;
+            Ok(Arc::new(Actor { object, is_async }) as Arc<dyn Instance>)
         };
         Python::attach(|py| construct(py).map_err(|error| of_user_code(py, error)))
+    }
+
+    /// A signal ends what the main thread waits for, and its handler raises. Code on other threads is
+    /// reached through the interpreter, for which somebody else has to wait.
+    fn interrupted(&self, task: TaskId) {
+        interrupt_main_thread();
+        let _ = thread::Builder::new().name("marline-cancel".into()).spawn(move || {
+            Python::attach(|py| {
+                // What has ended meanwhile cannot be stopped any more.
+                let _ = helper(py, "interrupt").and_then(|stop| stop.call1((task.to_string(),)));
+            });
+        });
     }
 }
 
 /// An actor that lives here.
 struct Actor {
     object: Py<PyAny>,
+    is_async: bool,
 }
 
 impl Instance for Actor {
@@ -56,10 +92,66 @@ impl Instance for Actor {
         let call = |py: Python<'_>| {
             let method = self.object.bind(py).getattr(&*invocation.name)?;
             let (args, kwargs) = arguments(py, invocation, &invocation.values)?;
-            reply(&method.call(args, Some(&kwargs))?, invocation.returns)
+            let result = helper(py, "run")?.call1((method, args, kwargs))?;
+            reply(&result, invocation.returns)
         };
         Python::attach(|py| call(py).map_err(|error| of_user_code(py, error)))
     }
+
+    fn ends_later(&self) -> bool {
+        self.is_async
+    }
+
+    fn begin(&self, invocation: &Invocation, end: End) {
+        let begin = |py: Python<'_>, end: &Bound<'_, CallEnd>| {
+            let method = self.object.bind(py).getattr(&*invocation.name)?;
+            let (args, kwargs) = arguments(py, invocation, &invocation.values)?;
+            helper(py, "begin")?.call1((method, args, kwargs, end))?;
+            Ok::<_, PyErr>(())
+        };
+        Python::attach(|py| {
+            let end = CallEnd { end: Mutex::new(Some(end)), returns: invocation.returns };
+            let Ok(end) = Bound::new(py, end) else { return };
+            if let Err(error) = begin(py, &end) {
+                end.get().tell(Err(of_user_code(py, error)));
+            }
+        });
+    }
+}
+
+/// Who is told how a call ended that was begun.
+#[pyclass(frozen, module = "marline._native")]
+pub struct CallEnd {
+    end: Mutex<Option<End>>,
+    returns: u32,
+}
+
+impl CallEnd {
+    fn tell(&self, reply: Result<Reply, Error>) {
+        let end = self.end.lock().expect("nothing panics under it").take();
+        if let Some(end) = end {
+            end(reply);
+        }
+    }
+}
+
+#[pymethods]
+impl CallEnd {
+    /// It returned this.
+    fn finish(&self, result: &Bound<'_, PyAny>) {
+        let py = result.py();
+        let reply = reply(result, self.returns).map_err(|error| of_user_code(py, error));
+        self.tell(reply);
+    }
+
+    /// It raised this.
+    fn fail(&self, py: Python<'_>, error: Bound<'_, PyAny>) {
+        self.tell(Err(of_user_code(py, PyErr::from_value(error))));
+    }
+}
+
+fn helper<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
+    py.import("marline._executor")?.getattr(name)
 }
 
 /// The function or class that is meant, and the values that are arguments: the last value is its code.
@@ -71,8 +163,7 @@ fn code<'py, 'a>(
         Some((code, values)) => (PyBytes::new(py, &code.payload.inline), values),
         None => (PyBytes::new(py, b""), &[][..]),
     };
-    let module = py.import("marline._executor")?;
-    Ok((module.call_method1("code", (&*invocation.name, code))?, values))
+    Ok((helper(py, "code")?.call1((&*invocation.name, code))?, values))
 }
 
 /// The arguments of a call, complete.
@@ -84,11 +175,10 @@ fn arguments<'py>(
     let mut all = pickle::decode(py, &invocation.args)?;
     if !values.is_empty() {
         let values = values.iter().map(|value| pickle::decode(py, &value.payload));
-        let values = values.collect::<PyResult<Vec<_>>>()?;
-        let values = PyList::new(py, values)?;
-        all = py.import("marline._executor")?.call_method1("fill", (all, values))?;
+        let values = PyList::new(py, values.collect::<PyResult<Vec<_>>>()?)?;
+        all = helper(py, "fill")?.call1((all, values))?;
     }
-    Ok(all.extract()?)
+    all.extract()
 }
 
 /// What user code gave back, as it travels.
@@ -98,5 +188,13 @@ fn reply(result: &Bound<'_, PyAny>, returns: u32) -> PyResult<Reply> {
         1 => vec![pickle::encode(result)?],
         _ => result.try_iter()?.map(|one| pickle::encode(&one?)).collect::<PyResult<Vec<_>>>()?,
     };
+    let named = values.iter().any(|value| !value.contains.is_empty());
+    if let Some(session) = joined(result.py())?
+        && (named || session.held.load(Ordering::Relaxed) > 0)
+    {
+        // What is named or kept is held by this process before the task lets go of it.
+        let synced = result.py().detach(|| session.client.sync());
+        synced.map_err(|error| to_python(result.py(), &error))?;
+    }
     Ok(Reply { values, kept: Vec::new() })
 }

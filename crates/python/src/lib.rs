@@ -4,20 +4,26 @@
 //! No thread of ours ever takes the interpreter's lock to deliver an answer: an answer is stored
 //! ([`answer`]), and whoever waits for it takes it.
 
+#![deny(unsafe_code)]
+
 mod answer;
+mod completions;
 mod executor;
 mod failure;
 mod options;
 mod pickle;
 mod reference;
 mod session;
+mod signal;
 
 use pyo3::prelude::*;
 
 #[pymodule]
 mod _native {
     #[pymodule_export]
-    use crate::executor::serve;
+    use crate::completions::Completions;
+    #[pymodule_export]
+    use crate::executor::{CallEnd, is_cancelled, running, serve};
     #[pymodule_export]
     use crate::options::{ActorOptions, TaskOptions};
     #[pymodule_export]

@@ -4,12 +4,17 @@ use crate::answer::Answer;
 use crate::failure::to_python;
 use crate::pickle;
 use crate::session::{Inner, current};
+use marline_runtime::core::error::Error;
 use marline_runtime::core::id::{ObjectId, TaskId, Thing};
 use marline_runtime::core::payload::{Outcome, Value};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
+
+/// How a reference is pickled: what makes it again, and from what.
+type Reduced<'py> = (Bound<'py, PyAny>, (Bound<'py, PyBytes>, u32));
 
 /// A handle to a thing that this process holds; the last one lets go.
 pub struct Held {
@@ -17,8 +22,17 @@ pub struct Held {
     pub thing: Thing,
 }
 
+impl Held {
+    /// A handle that is counted already.
+    pub fn new(session: &Arc<Inner>, thing: Thing) -> Held {
+        session.held.fetch_add(1, Ordering::Relaxed);
+        Held { session: session.clone(), thing }
+    }
+}
+
 impl Drop for Held {
     fn drop(&mut self) {
+        self.session.held.fetch_sub(1, Ordering::Relaxed);
         self.session.client.release(self.thing);
     }
 }
@@ -50,7 +64,7 @@ impl ObjectRef {
         id: ObjectId,
         answer: OnceLock<(Arc<Answer>, usize)>,
     ) -> ObjectRef {
-        let held = Held { session: session.clone(), thing: Thing::Object(id) };
+        let held = Held::new(session, Thing::Object(id));
         ObjectRef { held, id, answer }
     }
 
@@ -113,9 +127,25 @@ impl ObjectRef {
         other.cast::<ObjectRef>().is_ok_and(|other| other.get().id == self.id)
     }
 
-    fn __reduce__<'py>(
-        slf: &Bound<'py, Self>,
-    ) -> PyResult<(Bound<'py, PyAny>, (Bound<'py, PyBytes>, u32))> {
+    fn __await__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let awaited = slf.py().import("marline._aio")?.call_method1("wait_for", (slf,))?;
+        awaited.call_method0("__await__")
+    }
+
+    /// A future of `concurrent.futures` for its value.
+    fn future<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("marline._aio")?.call_method1("future_of", (slf,))
+    }
+
+    /// Its value, which has come.
+    fn _value<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let outcome = self.answer().get().ok_or_else(|| {
+            to_python(py, &Error::not_ready(format!("the value of {} has not come", self.id)))
+        })?;
+        self.value(py, outcome)
+    }
+
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Reduced<'py>> {
         let this = slf.get();
         pickle::met(Thing::Object(this.id))?;
         let load = slf.get_type().getattr("_load")?;

@@ -17,6 +17,7 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use std::pin::pin;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -30,6 +31,8 @@ const LONGEST: Duration = Duration::from_secs(60 * 60 * 24 * 365 * 100);
 /// What a process has of a cluster.
 pub struct Inner {
     pub client: Client,
+    /// How many handles there are.
+    pub held: AtomicUsize,
     /// The cluster, if it lives in this process.
     embedded: Mutex<Option<Controller>>,
 }
@@ -40,11 +43,24 @@ pub struct Session {
     inner: Arc<Inner>,
 }
 
+impl Session {
+    fn new(client: Client, embedded: Option<Controller>) -> Session {
+        let inner = Inner { client, held: AtomicUsize::new(0), embedded: Mutex::new(embedded) };
+        Session { inner: Arc::new(inner) }
+    }
+}
+
 /// The session that `marline` uses in this process now.
 pub fn current(py: Python<'_>) -> PyResult<Arc<Inner>> {
     let session = py.import("marline._session")?.call_method0("current")?;
     let session = session.cast::<Session>().map_err(|_| PyRuntimeError::new_err("no session"))?;
     Ok(session.get().inner.clone())
+}
+
+/// The session of this process, if it has one.
+pub fn joined(py: Python<'_>) -> PyResult<Option<Arc<Inner>>> {
+    let session = py.import("marline._session")?.getattr("_session")?;
+    Ok(session.cast::<Session>().ok().map(|session| session.get().inner.clone()))
 }
 
 /// What a worker that only has executors of another runtime provides of its own.
@@ -106,7 +122,7 @@ impl Session {
         };
         let controller = py.detach(start).map_err(|error| to_python(py, &error))?;
         let client = controller.client();
-        Ok(Session { inner: Arc::new(Inner { client, embedded: Mutex::new(Some(controller)) }) })
+        Ok(Session::new(client, Some(controller)))
     }
 
     /// Joins a cluster elsewhere.
@@ -114,7 +130,7 @@ impl Session {
     fn join(py: Python<'_>, address: &str, token: Option<&str>) -> PyResult<Session> {
         let client = py.detach(|| Client::connect(address, token.map(Arc::from)));
         let client = client.map_err(|error| to_python(py, &error))?;
-        Ok(Session { inner: Arc::new(Inner { client, embedded: Mutex::new(None) }) })
+        Ok(Session::new(client, None))
     }
 
     /// Ends the cluster, if it lives in this process.
@@ -339,7 +355,7 @@ impl Actor {
     fn new(session: &Arc<Inner>, id: ActorId) -> Actor {
         let options =
             spec::TaskOptions { max_retries: Budget::Unlimited, ..spec::TaskOptions::default() };
-        let held = Held { session: session.clone(), thing: Thing::Actor(id) };
+        let held = Held::new(session, Thing::Actor(id));
         Actor { held, id, options: Arc::new(options) }
     }
 }
@@ -383,9 +399,31 @@ impl Actor {
         });
         let answer = Arc::<Answer>::default();
         let session = &self.held.session;
+        if !spec.holds.is_empty() && !session.client.is_local() {
+            // What it names is known to the controller before the actor speaks of it.
+            py.detach(|| session.client.sync()).map_err(|error| to_python(py, &error))?;
+        }
         let called = session.client.call_telling(spec.clone(), values, None, answer.tell());
         called.map_err(|error| to_python(py, &error))?;
         results(py, session, &spec, &answer)
+    }
+
+    fn __reduce__<'py>(
+        slf: &Bound<'py, Self>,
+    ) -> PyResult<(Bound<'py, PyAny>, (Bound<'py, PyBytes>,))> {
+        let id = slf.get().id;
+        pickle::met(Thing::Actor(id))?;
+        let bytes = PyBytes::new(slf.py(), &id.as_u128().to_be_bytes());
+        Ok((slf.get_type().getattr("_load")?, (bytes,)))
+    }
+
+    /// Makes one that arrived in this process.
+    #[staticmethod]
+    fn _load(py: Python<'_>, id: [u8; 16]) -> PyResult<Actor> {
+        let id = ActorId::from_u128(u128::from_be_bytes(id));
+        let session = current(py)?;
+        session.client.retain(Thing::Actor(id));
+        Ok(Actor::new(&session, id))
     }
 
     /// Ends the actor for good.

@@ -341,6 +341,28 @@ impl Client {
         })
     }
 
+    /// Blocks this thread until the controller has done all that this client told it. To be called before
+    /// somebody else speaks of it.
+    pub fn sync(&self) -> Result<(), Error> {
+        let (waiter, receiver) = oneshot();
+        self.shared.node.enter(|state, _| {
+            let mut effects = Vec::new();
+            let seat = state.client(self.shared.index);
+            seat.next_request += 1;
+            let request = seat.next_request;
+            seat.machine.sync(request, &mut effects)?;
+            seat.syncing.insert(request, waiter);
+            state.client_effects(self.shared.index, effects);
+            Ok(())
+        })?;
+        Pending::new(receiver).wait()
+    }
+
+    /// Whether its controller is in the same process: then it has heard whatever it was told.
+    pub fn is_local(&self) -> bool {
+        self.shared.elsewhere.is_none()
+    }
+
     /// Ends an actor for good.
     pub fn delete_actor(&self, actor: ActorId) -> Result<(), Error> {
         self.with(|machine, effects| machine.delete_actor(actor, effects))

@@ -19,7 +19,7 @@ mod wire;
 
 use marline_channel::CancelToken;
 use marline_core::Error;
-use marline_core::id::{ActorEpoch, Attempt, TaskId, Thing};
+use marline_core::id::{ActorEpoch, ActorId, Attempt, TaskId, Thing};
 use marline_core::message::Try;
 use marline_core::payload::{Payload, Value};
 use std::cell::RefCell;
@@ -35,13 +35,31 @@ pub trait Program: Send + Sync + 'static {
 
     /// Makes an actor.
     fn construct(&self, invocation: &Invocation) -> Result<Arc<dyn Instance>, Error>;
+
+    /// What runs under this id is to stop: its token is cancelled. Called by a thread that must not wait;
+    /// there is more to do only for code that cannot look at its token.
+    fn interrupted(&self, _task: TaskId) {}
 }
 
 /// An actor that was made.
 pub trait Instance: Send + Sync + 'static {
     /// Runs a method. As many calls come at a time as the actor's `max_concurrency` says.
     fn call(&self, invocation: &Invocation) -> Result<Reply, Error>;
+
+    /// Whether calls only begin on the thread that makes them, and end later: then they are
+    /// [begun](Instance::begin) instead, as many at a time as the actor allows, without a thread for each.
+    fn ends_later(&self) -> bool {
+        false
+    }
+
+    /// Begins a method; `end` is told how it ended.
+    fn begin(&self, invocation: &Invocation, end: End) {
+        end(self.call(invocation));
+    }
 }
+
+/// Who is told how a call ended that was begun.
+pub type End = Box<dyn FnOnce(Result<Reply, Error>) + Send>;
 
 /// What is to be run.
 #[derive(Clone, Debug)]
@@ -72,7 +90,9 @@ pub struct Context {
     pub task: TaskId,
     /// Which try at it: a fencing token for effects outside Marline.
     pub attempt: Attempt,
-    /// The epoch of the actor it runs in: a fencing token too.
+    /// The actor it runs in.
+    pub actor: Option<ActorId>,
+    /// The epoch of that actor: a fencing token too.
     pub actor_epoch: Option<ActorEpoch>,
     /// The GPUs it was given, by index.
     pub gpus: Arc<[u32]>,

@@ -124,7 +124,7 @@ enum Outside {
     Start(thread::Start),
     /// A user is to be warned.
     Warn(seats::Warn, String),
-    /// A worker has left.
+    /// A worker has left, or a client's words are done.
     Left(oneshot::Sender<()>),
     /// Enough of what somebody waits for has ended.
     Wake(Arc<Notify>),

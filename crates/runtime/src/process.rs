@@ -123,6 +123,9 @@ fn see_off(launch: &Launch) {
         std::thread::sleep(LOOK_EVERY);
     }
     launch.lifeline.remove();
+    if let Some(forks) = &launch.forks {
+        forks.close();
+    }
 }
 
 /// A controller that others join.

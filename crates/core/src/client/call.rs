@@ -88,6 +88,14 @@ impl Client {
         Ok(())
     }
 
+    /// Asks to be told when the controller has done all that it was told before. If the session ends, nobody
+    /// is told any more.
+    pub fn sync(&mut self, request: u64, effects: &mut Vec<Effect>) -> Result<(), Error> {
+        self.must_be_joined()?;
+        effects.push(Effect::ToController(FromClient::Sync { request }));
+        Ok(())
+    }
+
     /// Ends an actor for good.
     pub fn delete_actor(&mut self, actor: ActorId, effects: &mut Vec<Effect>) -> Result<(), Error> {
         self.must_be_joined()?;

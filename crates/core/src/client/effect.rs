@@ -30,6 +30,8 @@ pub enum Effect {
     ActorCreated { requested: ActorId, actor: Result<ActorId, Error> },
     /// The actor that has the name, or why there is none.
     ActorFound { request: u64, actor: Result<ActorId, Error> },
+    /// All that was said before this request is done.
+    Synced { request: u64 },
     /// Tell the user.
     Warn(String),
     /// The session is over; everything that was asked for has ended.

@@ -51,6 +51,10 @@ impl Controller {
                     effects.push(Effect::ToClient { to: session, message });
                 }
             }
+            FromClient::Sync { request } => {
+                let message = ToClient::Synced { request };
+                effects.push(Effect::ToClient { to: session, message });
+            }
             FromClient::DeleteActor { actor } => {
                 let _ = self.delete_actor(now, actor, effects);
             }

@@ -85,7 +85,14 @@ fn serve(program: Arc<dyn Program>, memory: u64) -> io::Result<()> {
         rustix::process::setrlimit(Resource::As, limit)?;
     }
     let running = Running::default();
-    watch(UnixStream::from(control), File::from(lifeline), running.clone())?;
+    let stop = {
+        let (program, running) = (program.clone(), running.clone());
+        move |task| {
+            running.interrupt(task);
+            program.interrupted(task);
+        }
+    };
+    watch(UnixStream::from(control), File::from(lifeline), stop)?;
     let answers = Mutex::new(socket.try_clone()?);
     let tell = move |said| {
         // What user code printed is there before what it returned.
@@ -101,10 +108,13 @@ fn serve(program: Arc<dyn Program>, memory: u64) -> io::Result<()> {
         }
         let had = read.len();
         read.resize(had * 2 + READ_BYTES, 0);
-        let count = socket.read(&mut read[had..])?;
-        read.truncate(had + count);
-        if count == 0 {
-            return Ok(()); // The worker is done with this executor.
+        let count = socket.read(&mut read[had..]);
+        read.truncate(had + count.as_ref().map_or(0, |count| *count));
+        match count {
+            Ok(0) => return Ok(()), // The worker is done with this executor.
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {} // A signal to user code.
+            Err(error) => return Err(error),
         }
     }
 }
@@ -130,12 +140,14 @@ fn receive_descriptors(socket: &UnixStream) -> io::Result<(OwnedFd, OwnedFd)> {
 }
 
 /// Starts the thread that ends this process in time, and passes on what is to stop.
-fn watch(control: UnixStream, lifeline: File, running: Running) -> io::Result<()> {
+fn watch(
+    control: UnixStream,
+    lifeline: File,
+    stop: impl Fn(TaskId) + Send + 'static,
+) -> io::Result<()> {
     let run = move || {
         let clock = Clock::new();
-        while !lifeline::is_over(&lifeline, &clock) && listen(&control, &lifeline, &running, &clock)
-        {
-        }
+        while !lifeline::is_over(&lifeline, &clock) && listen(&control, &lifeline, &stop, &clock) {}
         end_everything();
     };
     thread::Builder::new().name("marline-watch".into()).spawn(run)?;
@@ -144,7 +156,7 @@ fn watch(control: UnixStream, lifeline: File, running: Running) -> io::Result<()
 
 /// Waits for the worker to ask for something, or for the time to look again. Says whether the worker is
 /// still there.
-fn listen(control: &UnixStream, lifeline: &File, running: &Running, clock: &Clock) -> bool {
+fn listen(control: &UnixStream, lifeline: &File, stop: &impl Fn(TaskId), clock: &Clock) -> bool {
     let left = lifeline::until(lifeline).map_or(Duration::ZERO, |until| clock.until(until));
     let wait = Timespec::try_from(left.min(LOOK_EVERY)).expect("it is short");
     let mut fds = [PollFd::new(control, PollFlags::IN)];
@@ -157,7 +169,7 @@ fn listen(control: &UnixStream, lifeline: &File, running: &Running, clock: &Cloc
     let mut socket = control;
     let heard = socket.read_exact(&mut task).is_ok();
     if heard {
-        running.interrupt(TaskId::from_u128(u128::from_be_bytes(task)));
+        stop(TaskId::from_u128(u128::from_be_bytes(task)));
     }
     heard
 }

@@ -6,13 +6,13 @@ use crate::net::MAX_MESSAGE_BYTES;
 use marline_channel::CancelToken;
 use marline_core::account::Grant;
 use marline_core::error::{Error, Failure, Ran};
-use marline_core::id::{ActorEpoch, Attempt, TaskId};
+use marline_core::id::{ActorEpoch, ActorId, Attempt, TaskId};
 use marline_core::message;
 use marline_core::message::Try;
 use marline_core::payload::Value;
 use marline_core::spec::{ActorSpec, TaskSpec};
 use marline_core::worker::CallEnd;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -55,25 +55,64 @@ pub(crate) type Tell = Arc<dyn Fn(Said) + Send + Sync>;
 
 /// What runs in an executor, to be asked to stop.
 #[derive(Clone, Default)]
-pub(crate) struct Running(Arc<Mutex<BTreeMap<TaskId, CancelToken>>>);
+pub(crate) struct Running(Arc<Mutex<Tokens>>);
+
+#[derive(Default)]
+struct Tokens {
+    tokens: BTreeMap<TaskId, CancelToken>,
+    /// What was asked to stop and did not run: it is about to, or has ended.
+    early: VecDeque<TaskId>,
+}
+
+/// So many that were asked to stop before they ran are remembered: no more are on their way.
+const MAX_EARLY: usize = 64;
 
 impl Running {
-    fn with<R>(&self, what: impl FnOnce(&mut BTreeMap<TaskId, CancelToken>) -> R) -> R {
+    fn with<R>(&self, what: impl FnOnce(&mut Tokens) -> R) -> R {
         what(&mut self.0.lock().expect("no user code runs under it"))
     }
 
-    /// Asks what runs under this id to stop.
+    /// It runs from now on; gives its token, which is cancelled if it was asked to stop before.
+    fn begin(&self, task: TaskId) -> CancelToken {
+        let token = CancelToken::new();
+        let stop = self.with(|running| {
+            running.tokens.insert(task, token.clone());
+            let early = running.early.len();
+            running.early.retain(|id| *id != task);
+            running.early.len() < early
+        });
+        if stop {
+            token.cancel();
+        }
+        token
+    }
+
+    fn end(&self, task: TaskId) {
+        self.with(|running| running.tokens.remove(&task));
+    }
+
+    /// Asks what runs under this id to stop, or is about to run.
     pub fn interrupt(&self, task: TaskId) {
-        if let Some(cancel) = self.with(|running| running.get(&task).cloned()) {
-            cancel.cancel();
+        let token = self.with(|running| {
+            let token = running.tokens.get(&task).cloned();
+            if token.is_none() {
+                running.early.push_back(task);
+                if running.early.len() > MAX_EARLY {
+                    running.early.pop_front();
+                }
+            }
+            token
+        });
+        if let Some(token) = token {
+            token.cancel();
         }
     }
 
     /// Asks everything to stop.
     pub fn interrupt_all(&self) {
-        let all: Vec<CancelToken> = self.with(|running| running.values().cloned().collect());
-        for cancel in all {
-            cancel.cancel();
+        let all: Vec<CancelToken> = self.with(|running| running.tokens.values().cloned().collect());
+        for token in all {
+            token.cancel();
         }
     }
 }
@@ -90,6 +129,7 @@ pub(crate) struct Runner {
 #[derive(Clone)]
 struct Actor {
     instance: Arc<dyn Instance>,
+    id: ActorId,
     epoch: ActorEpoch,
     gpus: Arc<[u32]>,
     concurrent: bool,
@@ -106,7 +146,7 @@ impl Runner {
         match command {
             Command::Run { spec, attempt, values, grant } => {
                 let program = self.program.clone();
-                let place = Place { actor_epoch: None, gpus: grant.gpus.into() };
+                let place = Place { actor: None, gpus: grant.gpus.into() };
                 let end = self.guarded(&spec, attempt, place, values, |call| program.run(call));
                 (self.tell)(Said::RunEnded { attempt: Try { task: spec.id, attempt }, end });
             }
@@ -123,7 +163,8 @@ impl Runner {
         let made = caught(|| self.program.construct(&invocation));
         let result = made.map(|instance| {
             let concurrent = spec.options.max_concurrency > 1;
-            self.actor = Some(Actor { instance, epoch, gpus: grant.gpus.into(), concurrent });
+            let (id, gpus) = (spec.id, grant.gpus.into());
+            self.actor = Some(Actor { instance, id, epoch, gpus, concurrent });
         });
         let instance = message::Instance { actor: spec.id, epoch };
         (self.tell)(Said::Constructed { instance, result });
@@ -131,6 +172,9 @@ impl Runner {
 
     fn call(&self, spec: Arc<TaskSpec>, attempt: Attempt, values: Vec<Value>) {
         let Some(actor) = self.actor.clone() else { return };
+        if actor.instance.ends_later() {
+            return self.begin(&actor, &spec, attempt, values);
+        }
         if !actor.concurrent {
             return self.call_now(&actor, &spec, attempt, values);
         }
@@ -148,9 +192,39 @@ impl Runner {
     }
 
     fn call_now(&self, actor: &Actor, spec: &TaskSpec, attempt: Attempt, values: Vec<Value>) {
-        let place = Place { actor_epoch: Some(actor.epoch), gpus: actor.gpus.clone() };
+        let place = actor.place();
         let end = self.guarded(spec, attempt, place, values, |call| actor.instance.call(call));
         (self.tell)(Said::CallFinished { attempt: Try { task: spec.id, attempt }, end });
+    }
+
+    /// Begins a call that ends later.
+    fn begin(&self, actor: &Actor, spec: &TaskSpec, attempt: Attempt, values: Vec<Value>) {
+        let (task, tell, running) = (spec.id, self.tell.clone(), self.running.clone());
+        let end = move |reply: Result<Reply, Error>| {
+            running.end(task);
+            let end = call_end(reply.and_then(bounded));
+            tell(Said::CallFinished { attempt: Try { task, attempt }, end });
+        };
+        let (context, invocation) = self.prepare(spec, attempt, actor.place(), values);
+        with_context(context, || actor.instance.begin(&invocation, Box::new(end)));
+    }
+
+    /// What user code is told and can know. From now on it can be asked to stop.
+    fn prepare(
+        &self,
+        spec: &TaskSpec,
+        attempt: Attempt,
+        place: Place,
+        values: Vec<Value>,
+    ) -> (Context, Invocation) {
+        let cancel = self.running.begin(spec.id);
+        let Place { actor, gpus } = place;
+        let (actor, actor_epoch) = actor.unzip();
+        let tell = Teller(self.tell.clone());
+        let context = Context { task: spec.id, attempt, actor, actor_epoch, gpus, cancel, tell };
+        let name = spec.target.name().clone();
+        let (args, returns) = (spec.args.clone(), spec.returns);
+        (context, Invocation { name, args, values, returns })
     }
 
     /// Runs user code; what it panics with is its error.
@@ -162,29 +236,33 @@ impl Runner {
         values: Vec<Value>,
         code: impl FnOnce(&Invocation) -> Result<Reply, Error>,
     ) -> CallEnd {
-        let cancel = CancelToken::new();
-        self.running.with(|running| running.insert(spec.id, cancel.clone()));
-        let invocation = Invocation {
-            name: spec.target.name().clone(),
-            args: spec.args.clone(),
-            values,
-            returns: spec.returns,
+        let (context, invocation) = self.prepare(spec, attempt, place, values);
+        let reply = if context.cancel.is_cancelled() {
+            Err(Error::cancelled("it was to stop before it ran"))
+        } else {
+            with_context(context, || caught(|| code(&invocation)))
         };
-        let Place { actor_epoch, gpus } = place;
-        let tell = Teller(self.tell.clone());
-        let context = Context { task: spec.id, attempt, actor_epoch, gpus, cancel, tell };
-        let reply = with_context(context, || caught(|| code(&invocation)));
-        self.running.with(|running| running.remove(&spec.id));
-        match reply.and_then(bounded) {
-            Ok(reply) => CallEnd { outcome: Ok(reply.values), kept: reply.kept },
-            Err(error) => CallEnd { outcome: Err(error), kept: Vec::new() },
-        }
+        self.running.end(spec.id);
+        call_end(reply.and_then(bounded))
+    }
+}
+
+fn call_end(reply: Result<Reply, Error>) -> CallEnd {
+    match reply {
+        Ok(reply) => CallEnd { outcome: Ok(reply.values), kept: reply.kept },
+        Err(error) => CallEnd { outcome: Err(error), kept: Vec::new() },
+    }
+}
+
+impl Actor {
+    fn place(&self) -> Place {
+        Place { actor: Some((self.id, self.epoch)), gpus: self.gpus.clone() }
     }
 }
 
 /// What user code can know of where it runs.
 struct Place {
-    actor_epoch: Option<ActorEpoch>,
+    actor: Option<(ActorId, ActorEpoch)>,
     gpus: Arc<[u32]>,
 }
 
@@ -208,4 +286,20 @@ fn caught<R>(code: impl FnOnce() -> Result<R, Error>) -> Result<R, Error> {
         let failure = Failure { class: "panic".into(), ..Failure::default() };
         Err(Error::failed(format!("user code panicked: {words}"), failure))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_to_stop_before_it_runs_does_not_run() {
+        let running = Running::default();
+        let (early, other) = (TaskId::from_u128(1), TaskId::from_u128(2));
+        running.interrupt(early);
+        assert!(!running.begin(other).is_cancelled());
+        assert!(running.begin(early).is_cancelled());
+        running.end(early);
+        assert!(!running.begin(early).is_cancelled(), "it was asked once");
+    }
 }

@@ -39,6 +39,7 @@ pub(crate) struct ClientSeat {
     pub objects: Map<ObjectId, Vec<Tell<Result<Value, Error>>>>,
     pub creating: Map<ActorId, oneshot::Sender<Result<ActorId, Error>>>,
     pub finding: Map<u64, oneshot::Sender<Result<ActorId, Error>>>,
+    pub syncing: Map<u64, oneshot::Sender<()>>,
     /// Counts how often there was room for more.
     pub room: watch::Sender<u64>,
     pub next_request: u64,
@@ -90,6 +91,7 @@ impl State {
             objects: Map::default(),
             creating: Map::default(),
             finding: Map::default(),
+            syncing: Map::default(),
             room,
             next_request: 0,
             warn: Arc::new(|words| eprintln!("marline: {words}")),
@@ -324,10 +326,16 @@ impl State {
                     self.outside.push(Outside::Actor(waiter, actor));
                 }
             }
+            client::Effect::Synced { request } => {
+                self.outside.extend(seat.syncing.remove(&request).map(Outside::Left));
+            }
             client::Effect::Warn(words) => {
                 self.outside.push(Outside::Warn(seat.warn.clone(), words));
             }
-            client::Effect::Stopped(session) => self.session_stopped(session),
+            client::Effect::Stopped(session) => {
+                seat.syncing.clear();
+                self.session_stopped(session);
+            }
         }
     }
 

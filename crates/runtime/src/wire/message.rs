@@ -55,7 +55,8 @@ fn from_client(message: &FromClient) -> usize {
         | FromClient::FindActor { .. }
         | FromClient::WatchActor { .. }
         | FromClient::DeleteActor { .. }
-        | FromClient::Watch { .. } => 0,
+        | FromClient::Watch { .. }
+        | FromClient::Sync { .. } => 0,
     }
 }
 
@@ -71,6 +72,7 @@ fn to_client(message: &ToClient) -> usize {
             place: ActorPlace::Nowhere | ActorPlace::Ready { .. },
         }
         | ToClient::Credit { .. }
+        | ToClient::Synced { .. }
         | ToClient::SessionEnded { .. } => 0,
         ToClient::Warning { words } => words.len(),
     }

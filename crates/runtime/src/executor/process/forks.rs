@@ -15,8 +15,8 @@
 use marline_channel::oneshot;
 use marline_core::map::Map;
 use rustix::net::{
-    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags,
-    SocketType, recv, sendmsg, socketpair,
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown,
+    SocketFlags, SocketType, recv, sendmsg, shutdown, socketpair,
 };
 use rustix::process::Pid;
 use std::io::{self, IoSlice};
@@ -108,6 +108,13 @@ impl Forks {
         Ok(Fork { pid, server })
     }
 
+    /// Ends the server; its forks live on.
+    pub fn close(&self) {
+        if let Some(server) = self.server.lock().expect("nothing panics under it").take() {
+            let _ = shutdown(&server.socket, Shutdown::Both);
+        }
+    }
+
     /// The server that runs, or a new one.
     fn server(&self) -> io::Result<Arc<Server>> {
         let mut server = self.server.lock().expect("nothing panics under it");
@@ -174,7 +181,7 @@ impl Server {
             std::mem::replace(&mut *asked, Asked { over: true, ..Asked::default() })
         };
         drop(waiting);
-        let _ = child.kill();
+        // It has ended, or does so now that nobody speaks to it.
         let _ = child.wait();
     }
 

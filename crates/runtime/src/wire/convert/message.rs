@@ -80,6 +80,8 @@ pub(super) fn name(kind: &Kind) -> &'static str {
         Kind::Release(_) => "release",
         Kind::CreateActor(_) => "create_actor",
         Kind::FindActor(_) => "find_actor",
+        Kind::Sync(_) => "sync",
+        Kind::Synced(_) => "synced",
         Kind::WatchActor(_) => "watch_actor",
         Kind::DeleteActor(_) => "delete_actor",
         Kind::WatchSession(_) => "watch_session",

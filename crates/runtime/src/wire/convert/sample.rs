@@ -44,9 +44,10 @@ macro_rules! variants {
 
 variants! { from_client_name, FROM_CLIENT, FromClient:
     Submit Cancel Put Fetch Hold Accept Release CreateActor FindActor WatchActor DeleteActor Watch
+    Sync
 }
 variants! { to_client_name, TO_CLIENT, ToClient:
-    Credit TaskEnded ObjectReady ActorCreated ActorFound ActorChanged SessionEnded Warning
+    Credit TaskEnded ObjectReady ActorCreated ActorFound ActorChanged SessionEnded Synced Warning
 }
 variants! { from_worker_name, FROM_WORKER, FromWorker:
     Joined Refused Started Ended Blocked Resumed ActorReady ActorFailed ActorDied ActorDestroyed
@@ -223,6 +224,7 @@ pub(crate) fn from_client() -> Vec<FromClient> {
         FromClient::Release { thing: Thing::Actor(actor) },
         FromClient::CreateActor(Arc::new(actor_spec())),
         FromClient::CreateActor(Arc::new(nameless)),
+        FromClient::Sync { request: 4 },
         FromClient::FindActor { request: 9, namespace: "tests".into(), name: "counter".into() },
         FromClient::WatchActor { actor },
         FromClient::DeleteActor { actor },
@@ -260,6 +262,7 @@ pub(crate) fn to_client() -> Vec<ToClient> {
         ToClient::ActorFound { request: 9, actor: Ok(actor) },
         ToClient::ActorFound { request: 9, actor: Err(error()) },
         ToClient::SessionEnded { session: session() },
+        ToClient::Synced { request: 4 },
         ToClient::Warning { words: "no worker is here".into() },
     ];
     messages.extend(places().into_iter().map(|place| ToClient::ActorChanged { actor, place }));

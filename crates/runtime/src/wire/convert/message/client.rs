@@ -25,6 +25,7 @@ impl From<FromClient> for Kind {
             FromClient::Accept { call } => Kind::Accept(call.into()),
             FromClient::Release { thing } => Kind::Release(thing.into()),
             FromClient::CreateActor(spec) => Kind::CreateActor(spec.into()),
+            FromClient::Sync { request } => Kind::Sync(request),
             FromClient::FindActor { request, namespace, name } => Kind::FindActor(v1::FindActor {
                 request,
                 namespace: namespace.to_string(),
@@ -55,6 +56,7 @@ impl TryFrom<Kind> for FromClient {
             Kind::Accept(call) => FromClient::Accept { call: call.try_into()? },
             Kind::Release(thing) => FromClient::Release { thing: thing.try_into()? },
             Kind::CreateActor(spec) => FromClient::CreateActor(spec.try_into()?),
+            Kind::Sync(request) => FromClient::Sync { request },
             Kind::FindActor(wire) => FromClient::FindActor {
                 request: wire.request,
                 namespace: wire.namespace.into(),
@@ -96,6 +98,7 @@ impl From<ToClient> for Kind {
                 place: Some(place.into()),
             }),
             ToClient::SessionEnded { session } => Kind::SessionEnded(session.into()),
+            ToClient::Synced { request } => Kind::Synced(request),
             ToClient::Warning { words } => Kind::Warning(words),
         }
     }
@@ -127,6 +130,7 @@ impl TryFrom<Kind> for ToClient {
                 place: place(wire.place)?,
             },
             Kind::SessionEnded(session) => ToClient::SessionEnded { session: session.try_into()? },
+            Kind::Synced(request) => ToClient::Synced { request },
             Kind::Warning(words) => ToClient::Warning { words },
             _elsewhere => return Err(misplaced(Direction::ControllerToClient)),
         })

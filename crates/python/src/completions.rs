@@ -1,0 +1,58 @@
+//! Answers for event loops: what came is queued, and one descriptor says that there is something. So an
+//! answer reaches its loop without a thread of ours that needs the interpreter.
+
+use crate::reference::ObjectRef;
+use pyo3::exceptions::PyOSError;
+use pyo3::prelude::*;
+use rustix::event::{EventfdFlags, eventfd};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::{Arc, Mutex};
+
+/// What came for one event loop.
+#[pyclass(frozen, module = "marline._native")]
+pub struct Completions {
+    queue: Arc<Queue>,
+}
+
+struct Queue {
+    came: Mutex<Vec<u64>>,
+    bell: OwnedFd,
+}
+
+impl Queue {
+    fn push(&self, token: u64) {
+        let mut came = self.came.lock().expect("nothing panics under it");
+        came.push(token);
+        if came.len() == 1 {
+            // It fails only if it was rung four billion times.
+            let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+        }
+    }
+}
+
+#[pymethods]
+impl Completions {
+    #[new]
+    fn new() -> PyResult<Completions> {
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let bell = bell.map_err(|error| PyOSError::new_err(error.to_string()))?;
+        Ok(Completions { queue: Arc::new(Queue { came: Mutex::default(), bell }) })
+    }
+
+    /// The descriptor that is readable when something came.
+    fn fileno(&self) -> i32 {
+        self.queue.bell.as_raw_fd()
+    }
+
+    /// Queues `token` when the value of a reference comes.
+    fn expect(&self, reference: &Bound<'_, ObjectRef>, token: u64) {
+        let queue = self.queue.clone();
+        reference.get().answer().then(Box::new(move || queue.push(token)));
+    }
+
+    /// What came since the last time.
+    fn take(&self) -> Vec<u64> {
+        let _ = rustix::io::read(&self.queue.bell, &mut [0_u8; 8]);
+        std::mem::take(&mut *self.queue.came.lock().expect("nothing panics under it"))
+    }
+}

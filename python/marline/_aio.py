@@ -1,0 +1,103 @@
+"""References in asyncio, and as futures of ``concurrent.futures``."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import itertools
+import select
+import threading
+import weakref
+from typing import Any
+
+from marline import _native
+from marline._native import ObjectRef
+
+
+class _Bridge:
+    """Brings what came to one event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.completions = _native.Completions()
+        self.waiting: dict[int, tuple[asyncio.Future[Any], ObjectRef]] = {}
+        self.tokens = itertools.count()
+        loop.add_reader(self.completions.fileno(), self.deliver)
+
+    def wait_for(self, ref: ObjectRef, future: asyncio.Future[Any]) -> None:
+        token = next(self.tokens)
+        self.waiting[token] = future, ref
+        self.completions.expect(ref, token)
+
+    def deliver(self) -> None:
+        for token in self.completions.take():
+            future, ref = self.waiting.pop(token)
+            if not future.done():
+                _settle(future, ref)
+
+
+_bridges: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Bridge] = weakref.WeakKeyDictionary()
+
+
+def _settle(future: asyncio.Future[Any] | concurrent.futures.Future[Any], ref: ObjectRef) -> None:
+    try:
+        value = ref._value()
+    except BaseException as error:
+        future.set_exception(error)
+    else:
+        future.set_result(value)
+
+
+async def wait_for(ref: ObjectRef) -> Any:
+    """The value of a reference, awaited."""
+    if ref.done():
+        return ref._value()
+    loop = asyncio.get_running_loop()
+    bridge = _bridges.get(loop)
+    if bridge is None:
+        bridge = _bridges[loop] = _Bridge(loop)
+    future: asyncio.Future[Any] = loop.create_future()
+    bridge.wait_for(ref, future)
+    return await future
+
+
+class _Thread:
+    """Settles futures of ``concurrent.futures``; its thread lives as long as there are any."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.completions = _native.Completions()
+        self.waiting: dict[int, tuple[concurrent.futures.Future[Any], ObjectRef]] = {}
+        self.tokens = itertools.count()
+        self.runs = False
+
+    def future_of(self, ref: ObjectRef) -> concurrent.futures.Future[Any]:
+        future: concurrent.futures.Future[Any] = concurrent.futures.Future()
+        future.set_running_or_notify_cancel()
+        with self.lock:
+            token = next(self.tokens)
+            self.waiting[token] = future, ref
+            self.completions.expect(ref, token)
+            if not self.runs:
+                self.runs = True
+                threading.Thread(target=self.run, name="marline-futures", daemon=True).start()
+        return future
+
+    def run(self) -> None:
+        while True:
+            select.select([self.completions], [], [])
+            for token in self.completions.take():
+                with self.lock:
+                    future, ref = self.waiting.pop(token)
+                _settle(future, ref)
+            with self.lock:
+                if not self.waiting:
+                    self.runs = False
+                    return
+
+
+_thread = _Thread()
+
+
+def future_of(ref: ObjectRef) -> concurrent.futures.Future[Any]:
+    """A future for the value of a reference."""
+    return _thread.future_of(ref)

@@ -1,0 +1,211 @@
+"""Actors: state, order, names, death, coroutines, threads."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+
+import marline
+import pytest
+from conftest import PATIENCE, until
+
+pytestmark = pytest.mark.usefixtures("cluster")
+
+
+@marline.remote
+class Counter:
+    def __init__(self, start: int = 0) -> None:
+        self.count = start
+
+    def add(self, n: int = 1) -> int:
+        self.count += n
+        return self.count
+
+    def pid(self) -> int:
+        return os.getpid()
+
+    def fail(self) -> None:
+        raise RuntimeError("as asked")
+
+    def die(self) -> None:
+        os._exit(7)
+
+
+def test_state_stays_and_calls_run_in_order() -> None:
+    counter = Counter.remote(10)
+    assert marline.get([counter.add.remote() for _ in range(100)]) == list(range(11, 111))
+
+
+def test_each_actor_has_a_process_of_its_own() -> None:
+    actors = [Counter.remote() for _ in range(4)]
+    pids = marline.get([actor.pid.remote() for actor in actors])
+    assert len({os.getpid(), *pids}) == 5
+
+
+def test_an_exception_in_a_method_leaves_the_actor_alive() -> None:
+    counter = Counter.remote()
+    with pytest.raises(RuntimeError, match="as asked"):
+        marline.get(counter.fail.remote())
+    assert marline.get(counter.add.remote()) == 1
+
+
+def test_a_constructor_that_fails_fails_its_calls() -> None:
+    @marline.remote
+    class Broken:
+        def __init__(self) -> None:
+            raise OSError("no disk")
+
+        def hello(self) -> None: ...
+
+    with pytest.raises(OSError, match="no disk"):
+        marline.get(Broken.remote().hello.remote())
+
+
+def test_a_handle_is_an_argument_like_any_other() -> None:
+    @marline.remote
+    def use(counter: marline.ActorHandle) -> int:
+        return marline.get(counter.add.remote())
+
+    counter = Counter.remote()
+    assert sorted(marline.get([use.remote(counter) for _ in range(3)])) == [1, 2, 3]
+
+
+def test_references_are_resolved_before_a_call() -> None:
+    counter = Counter.remote()
+    assert marline.get(counter.add.remote(marline.put(5))) == 5
+
+
+def test_named_actors_are_found() -> None:
+    counter = Counter.options(name="the one").remote(5)
+    assert marline.get(marline.get_actor("the one").add.remote()) == 6
+    with pytest.raises(ValueError, match="the one"):
+        Counter.options(name="the one").remote()
+    same = Counter.options(name="the one", get_if_exists=True).remote()
+    assert marline.get(same.add.remote()) == 7
+    with pytest.raises(ValueError):
+        marline.get_actor("nobody")
+    marline.kill(counter)
+
+
+def test_a_killed_actor_is_gone() -> None:
+    counter = Counter.remote()
+    pid = marline.get(counter.pid.remote())
+    marline.kill(counter)
+    with pytest.raises(marline.ActorDiedError):
+        marline.get(counter.add.remote())
+    from conftest import lives
+
+    until("its process has ended", lambda: not lives(pid))
+
+
+def test_an_actor_that_dies_comes_back_if_it_may() -> None:
+    counter = Counter.options(max_restarts=1).remote(100)
+    before = marline.get(counter.pid.remote())
+    with pytest.raises(marline.WorkerLostError):
+        marline.get(counter.die.remote())
+
+    def answers() -> bool:
+        try:
+            return bool(marline.get(counter.pid.remote()) != before)
+        except marline.WorkerLostError:
+            return False
+
+    until("it is back", answers)
+    assert marline.get(counter.add.remote()) == 101
+
+
+def test_a_call_waits_through_a_restart_if_it_may_be_repeated() -> None:
+    counter = Counter.options(max_restarts=-1, max_task_retries=-1).remote()
+    pid = marline.get(counter.pid.remote())
+    os.kill(pid, 9)
+    assert marline.get(counter.add.remote()) == 1
+
+
+def test_an_unknown_method_is_seen_at_once() -> None:
+    with pytest.raises(AttributeError, match="'sub'"):
+        _ = Counter.remote().sub
+
+
+def test_an_actor_ends_with_its_last_handle() -> None:
+    counter = Counter.remote()
+    pid = marline.get(counter.pid.remote())
+    del counter
+    from conftest import lives
+
+    until("its process has ended", lambda: not lives(pid))
+
+
+def test_coroutines_of_an_actor_run_side_by_side() -> None:
+    @marline.remote
+    class Gate:
+        def __init__(self) -> None:
+            self.open = asyncio.Event()
+
+        async def wait(self) -> str:
+            await self.open.wait()
+            return "through"
+
+        async def unlock(self) -> None:
+            self.open.set()
+
+    gate = Gate.remote()
+    waiting = [gate.wait.remote() for _ in range(50)]
+    assert marline.wait(waiting, timeout=0.05)[0] == []
+    marline.get(gate.unlock.remote())
+    assert marline.get(waiting) == ["through"] * 50
+
+
+def test_a_coroutine_that_runs_is_cancelled() -> None:
+    @marline.remote
+    class Sleeper:
+        async def sleep(self) -> None:
+            await asyncio.sleep(PATIENCE)
+
+        async def ready(self) -> bool:
+            return True
+
+    sleeper = Sleeper.remote()
+    ref = sleeper.sleep.remote()
+    assert marline.get(sleeper.ready.remote())
+    marline.cancel(ref)
+    with pytest.raises(marline.TaskCancelledError):
+        marline.get(ref, timeout=PATIENCE)
+
+
+def test_threads_of_an_actor_run_side_by_side() -> None:
+    @marline.remote(max_concurrency=3)
+    class Barrier:
+        def __init__(self) -> None:
+            import threading
+
+            self.barrier = threading.Barrier(3)
+
+        def meet(self) -> bool:
+            self.barrier.wait(PATIENCE)
+            return True
+
+    barrier = Barrier.remote()
+    assert all(marline.get([barrier.meet.remote() for _ in range(3)]))
+
+
+def test_references_are_awaited_and_are_futures() -> None:
+    counter = Counter.remote()
+
+    async def main() -> list[int]:
+        first = await counter.add.remote()
+        rest = await asyncio.gather(*(counter.add.remote() for _ in range(3)))
+        with pytest.raises(RuntimeError, match="as asked"):
+            await counter.fail.remote()
+        return [first, *rest]
+
+    assert asyncio.run(main()) == [1, 2, 3, 4]
+    assert counter.add.remote().future().result(PATIENCE) == 5
+    with pytest.raises(RuntimeError, match="as asked"):
+        counter.fail.remote().future().result(PATIENCE)
+
+
+def test_an_actor_needs_no_cpu_to_live() -> None:
+    actors = [Counter.remote() for _ in range(5)]
+    assert marline.get([actor.add.remote() for actor in actors]) == [1] * 5
+    assert marline.get(marline.remote(time.time).remote()) > 0

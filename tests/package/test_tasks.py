@@ -1,0 +1,270 @@
+"""Tasks: submitting, waiting, references, errors, cancelling."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import marline
+import pytest
+from conftest import PATIENCE, lives, until
+
+pytestmark = pytest.mark.usefixtures("cluster")
+
+
+@marline.remote
+def add(a: int, b: int = 0) -> int:
+    return a + b
+
+
+@marline.remote
+def nap(seconds: float) -> float:
+    time.sleep(seconds)
+    return seconds
+
+
+def test_a_task_runs_in_another_process() -> None:
+    pid = marline.get(marline.remote(os.getpid).remote())
+    assert pid != os.getpid()
+
+
+def test_arguments_by_position_and_by_name() -> None:
+    assert marline.get(add.remote(1, 2)) == 3
+    assert marline.get(add.remote(1, b=5)) == 6
+
+
+def test_closures_and_lambdas_travel() -> None:
+    factor = 7
+    assert marline.get(marline.remote(lambda x: x * factor).remote(6)) == 42
+
+
+def test_many_results_come_in_order() -> None:
+    refs = [add.remote(n, n) for n in range(1000)]
+    assert marline.get(refs) == [2 * n for n in range(1000)]
+
+
+def test_a_reference_as_an_argument_is_its_value() -> None:
+    three = add.remote(1, 2)
+    assert marline.get(add.remote(three, b=add.remote(three, 1))) == 7
+
+
+def test_a_put_value_is_used_by_many() -> None:
+    ref = marline.put([1, 2, 3])
+    assert marline.get([marline.remote(sum).remote(ref) for _ in range(10)]) == [6] * 10
+    assert marline.get(ref) == [1, 2, 3]
+
+
+def test_references_inside_arguments_stay_references() -> None:
+    @marline.remote
+    def total(refs: list[marline.ObjectRef]) -> int:
+        assert all(isinstance(ref, marline.ObjectRef) for ref in refs)
+        return sum(marline.get(refs))
+
+    assert marline.get(total.remote([marline.put(1), add.remote(1, 1)])) == 3
+
+
+def test_a_reference_in_a_result_can_be_used() -> None:
+    @marline.remote
+    def wrapped() -> list[marline.ObjectRef]:
+        return [marline.put("deep")]
+
+    (inner,) = marline.get(wrapped.remote())
+    assert marline.get(inner) == "deep"
+
+
+def test_several_results() -> None:
+    @marline.remote(num_returns=3)
+    def three() -> tuple[int, int, int]:
+        return 1, 2, 3
+
+    assert marline.get(three.remote()) == [1, 2, 3]
+    wrong = three.options(num_returns=2).remote()
+    with pytest.raises(marline.MarlineError, match="returned 3 values, 2 were asked for"):
+        marline.get(wrong[0])
+
+
+def test_tasks_nest_deeper_than_there_are_cpus() -> None:
+    @marline.remote
+    def depth(n: int) -> int:
+        return 0 if n == 0 else 1 + marline.get(depth.remote(n - 1))
+
+    assert marline.get(depth.remote(8)) == 8
+
+
+def test_wait_tells_which_have_come() -> None:
+    quick, slow = add.remote(1), nap.remote(PATIENCE)
+    ready, rest = marline.wait([slow, quick], num_returns=1)
+    assert (ready, rest) == ([quick], [slow])
+    ready, rest = marline.wait([slow], timeout=0)
+    assert (ready, rest) == ([], [slow])
+    with pytest.raises(ValueError, match="num_returns"):
+        marline.wait([slow], num_returns=2)
+    marline.cancel(slow)
+
+
+def test_a_get_that_takes_too_long_says_so_and_can_be_repeated() -> None:
+    slow = nap.remote(PATIENCE)
+    with pytest.raises(TimeoutError, match="0 of 1"):
+        marline.get(slow, timeout=0.01)
+    marline.cancel(slow)
+    with pytest.raises(marline.TaskCancelledError):
+        marline.get(slow)
+
+
+def test_what_is_no_reference_is_refused() -> None:
+    with pytest.raises(TypeError, match="get\\(\\) takes references, not int"):
+        marline.get([1])  # type: ignore[list-item]
+
+
+def test_exceptions_arrive_as_themselves_with_their_traceback() -> None:
+    @marline.remote
+    def fails() -> None:
+        try:
+            _ = {}["key"]
+        except KeyError as cause:
+            raise ValueError("no such thing", 7) from cause
+
+    with pytest.raises(ValueError) as caught:
+        marline.get(fails.remote())
+    error = caught.value
+    assert isinstance(error, marline.TaskError)
+    assert error.args == ("no such thing", 7)
+    assert "KeyError: 'key'" in str(error)
+    assert "in fails" in error.remote_traceback
+
+
+def test_an_exception_that_cannot_be_pickled_is_described() -> None:
+    @marline.remote
+    def fails() -> None:
+        class Odd(Exception):
+            def __reduce__(self) -> None:  # type: ignore[override]
+                raise RuntimeError("never")
+
+        raise Odd("but it says this")
+
+    with pytest.raises(marline.TaskError, match="but it says this") as caught:
+        marline.get(fails.remote())
+    assert "Odd" in caught.value.class_name
+
+
+def test_a_task_fails_as_what_it_depends_on_did() -> None:
+    @marline.remote
+    def fails() -> int:
+        raise LookupError("first")
+
+    with pytest.raises(LookupError, match="first"):
+        marline.get(add.remote(fails.remote(), 1))
+
+
+def test_exceptions_are_tried_again_only_if_asked(tmp_path: Path) -> None:
+    @marline.remote
+    def fails_twice(file: Path) -> int:
+        with file.open("a") as tries:
+            tries.write("x")
+        times = len(file.read_text())
+        if times < 3:
+            raise ConnectionError(times)
+        return times
+
+    with pytest.raises(ConnectionError):
+        marline.get(fails_twice.remote(tmp_path / "once"))
+    every = fails_twice.options(retry_exceptions=True)
+    assert marline.get(every.remote(tmp_path / "every")) == 3
+    some = fails_twice.options(retry_exceptions=[ConnectionError])
+    assert marline.get(some.remote(tmp_path / "some")) == 3
+    others = fails_twice.options(retry_exceptions=[KeyError])
+    with pytest.raises(ConnectionError):
+        marline.get(others.remote(tmp_path / "others"))
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSEGV])
+def test_a_killed_executor_says_how_it_died(how: signal.Signals) -> None:
+    @marline.remote(max_retries=0)
+    def dies() -> None:
+        os.kill(os.getpid(), how)
+        time.sleep(PATIENCE)
+
+    with pytest.raises(marline.WorkerLostError, match=how.name) as caught:
+        marline.get(dies.remote())
+    assert caught.value.may_have_run
+
+
+def test_an_executor_that_exits_says_with_what() -> None:
+    with pytest.raises(marline.WorkerLostError, match="exited with status 3"):
+        marline.get(marline.remote(os._exit).options(max_retries=0).remote(3))
+
+
+def test_a_lost_task_runs_again(tmp_path: Path) -> None:
+    @marline.remote
+    def dies_once(file: Path) -> str:
+        if not file.exists():
+            file.touch()
+            os._exit(1)
+        return "alive"
+
+    assert marline.get(dies_once.remote(tmp_path / "died")) == "alive"
+
+
+def test_cancel_ends_what_waits_what_sleeps_and_what_is_busy() -> None:
+    @marline.remote
+    def busy() -> None:
+        while True:
+            pass
+
+    running = [nap.remote(PATIENCE), busy.remote()]
+    queued = [nap.remote(PATIENCE) for _ in range(4)]
+    for ref in queued + running:
+        marline.cancel(ref)
+    for ref in queued + running:
+        with pytest.raises(marline.TaskCancelledError):
+            marline.get(ref, timeout=PATIENCE)
+    assert marline.get(add.remote(1, 1)) == 2
+
+
+def test_what_ignores_cancel_is_killed(tmp_path: Path) -> None:
+    @marline.remote
+    def deaf(file: Path) -> None:
+        file.with_suffix(".new").write_text(str(os.getpid()))
+        file.with_suffix(".new").rename(file)
+        while True:
+            try:
+                time.sleep(PATIENCE)
+            except marline.TaskCancelledError:
+                pass
+
+    ref = deaf.remote(tmp_path / "pid")
+    until("it runs", (tmp_path / "pid").exists)
+    marline.cancel(ref, force=True)
+    with pytest.raises(marline.TaskCancelledError):
+        marline.get(ref)
+    pid = int((tmp_path / "pid").read_text())
+    until("it is dead", lambda: not lives(pid))
+
+
+def test_a_task_has_a_time_limit() -> None:
+    with pytest.raises(TimeoutError, match="took longer than its timeout"):
+        marline.get(nap.options(timeout=0.05).remote(PATIENCE))
+
+
+def test_forks_draw_different_numbers() -> None:
+    import random
+
+    @marline.remote
+    def draw(_: int) -> tuple[int, float]:
+        time.sleep(0.02)
+        return os.getpid(), random.random()
+
+    drawn = dict(marline.get([draw.remote(n) for n in range(8)]))
+    assert len(set(drawn.values())) == len(drawn)
+
+
+def test_unknown_options_are_refused() -> None:
+    with pytest.raises(TypeError, match="a task has no option 'num_cpu'"):
+        marline.remote(num_cpu=1)(len)
+
+
+def test_calling_it_directly_says_what_to_do() -> None:
+    with pytest.raises(TypeError, match=r"add\.remote\(\)"):
+        add(1, 2)

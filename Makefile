@@ -34,7 +34,8 @@ check: ## the quick loop: format, lints, unit and conformance tests
 	$(RUN_TESTS) -p marline-channel --no-default-features --lib
 	$(CARGO) test --workspace --all-features --doc --quiet
 
-python: ## the worker contract, from Python: a worker in another language, with real processes
+python: ## the Python package, as users install it; the worker contract, from Python
+	scripts/test-package
 	scripts/test-python
 
 unit: ## only the tests inside the crates' sources

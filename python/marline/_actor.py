@@ -6,8 +6,8 @@ import inspect
 from typing import Any
 
 from marline import _native, _session
-from marline._options import Options
 from marline._executor import is_async_class
+from marline._options import Options
 from marline._pickle import dumps_code
 
 

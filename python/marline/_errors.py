@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import pickle
 import traceback
 from typing import Any
@@ -144,7 +143,7 @@ def _of_user_code(
     if pickled is not None:
         try:
             original = pickle.loads(pickled)
-        except BaseException:  # noqa: BLE001 - whatever its class does when it is read
+        except BaseException:
             original = None
     text = f"{message}\n\nThe traceback, where it was raised:\n{remote_traceback}".rstrip()
     error = _as_task_error(original, text) if original is not None else None
@@ -156,18 +155,19 @@ def _of_user_code(
     return error
 
 
-@functools.cache
+_made: dict[type[BaseException], type[Any]] = {}
+
+
 def _both(cls: type[BaseException]) -> type[Any]:
-    """A class that is both `cls` and a TaskError."""
+    """A class that is both `cls` and a TaskError; the same one each time."""
+    if cls in _made:
+        return _made[cls]
 
     def text(self: Any) -> str:
         return str(self._marline_text)
 
-    return type(
-        cls.__name__,
-        (cls, TaskError),
-        {"__str__": text, "__module__": cls.__module__, "__qualname__": cls.__qualname__},
-    )
+    names = {"__str__": text, "__module__": cls.__module__, "__qualname__": cls.__qualname__}
+    return _made.setdefault(cls, type(cls.__name__, (cls, TaskError), names))
 
 
 def _as_task_error(original: BaseException, text: str) -> Any:
@@ -189,7 +189,7 @@ def _as_task_error(original: BaseException, text: str) -> Any:
             error.__cause__, error.__context__ = original.__cause__, original.__context__
             error._marline_text = text
             return error
-        except Exception:  # noqa: BLE001
+        except Exception:
             return None
 
 
@@ -199,7 +199,7 @@ def describe(error: BaseException) -> tuple[str, str, str, bytes | None]:
     class_name = f"{cls.__module__}.{cls.__qualname__}" if cls.__module__ != "builtins" else cls.__qualname__
     try:
         message = _cut(str(error))
-    except Exception as problem:  # noqa: BLE001
+    except Exception as problem:
         message = f"(its text could not be made: {type(problem).__name__})"
     text = _cut("".join(traceback.format_exception(error)))
     return class_name, message, text, _pickled(error)
@@ -211,7 +211,7 @@ def _pickled(error: BaseException) -> bytes | None:
     try:
         pickled = _pickle.dumps_by_value(error)
         pickle.loads(pickled)  # Whoever gets it must be able to read it.
-    except Exception:  # noqa: BLE001
+    except Exception:
         return None
     return pickled
 

@@ -9,12 +9,32 @@ from typing import Any
 from marline import _native
 
 _TASK = {
-    "num_cpus", "num_gpus", "memory", "resources", "max_retries", "retry_exceptions", "timeout",
-    "num_returns", "preemptible", "name",
+    "num_cpus",
+    "num_gpus",
+    "memory",
+    "resources",
+    "max_retries",
+    "retry_exceptions",
+    "timeout",
+    "num_returns",
+    "preemptible",
+    "name",
 }
 _ACTOR = {
-    "num_cpus", "num_gpus", "memory", "resources", "max_restarts", "max_task_retries", "max_concurrency",
-    "max_pending_calls", "name", "namespace", "get_if_exists", "lifetime", "idle_ttl", "preemptible",
+    "num_cpus",
+    "num_gpus",
+    "memory",
+    "resources",
+    "max_restarts",
+    "max_task_retries",
+    "max_concurrency",
+    "max_pending_calls",
+    "name",
+    "namespace",
+    "get_if_exists",
+    "lifetime",
+    "idle_ttl",
+    "preemptible",
 }
 
 # How many coroutines of one actor run at a time, unless said otherwise.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -229,10 +230,8 @@ def test_what_ignores_cancel_is_killed(tmp_path: Path) -> None:
         file.with_suffix(".new").write_text(str(os.getpid()))
         file.with_suffix(".new").rename(file)
         while True:
-            try:
+            with contextlib.suppress(marline.TaskCancelledError):
                 time.sleep(PATIENCE)
-            except marline.TaskCancelledError:
-                pass
 
     ref = deaf.remote(tmp_path / "pid")
     until("it runs", (tmp_path / "pid").exists)

@@ -22,15 +22,16 @@ pub fn serve(py: Python<'_>, variable: &str) {
     py.detach(|| serve_as(variable, &program));
 }
 
-/// What is known of the task or call that runs on this thread, if one does: the task, its attempt, the
-/// actor and its epoch, and the GPUs it was given.
+/// A task or call that runs: the task, its attempt, the actor and its epoch, and the GPUs it was given.
+type Running = (String, u64, Option<String>, Option<u64>, Vec<u32>);
+
+/// What is known of the task or call that runs on this thread, if one does.
 #[pyfunction]
-pub fn running() -> Option<(String, u64, Option<String>, Option<u64>, Vec<u32>)> {
+pub fn running() -> Option<Running> {
     let context = context()?;
     let actor = context.actor.map(|actor| actor.to_string());
     let epoch = context.actor_epoch.map(|epoch| epoch.0);
-    let attempt = u64::from(context.attempt.0);
-    Some((context.task.to_string(), attempt, actor, epoch, context.gpus.to_vec()))
+    Some((context.task.to_string(), context.attempt.0, actor, epoch, context.gpus.to_vec()))
 }
 
 /// Whether the task or call that runs on this thread is to stop.

@@ -202,12 +202,12 @@ impl Session {
     fn create_actor(
         &self,
         py: Python<'_>,
-        class: &Bound<'_, Function>,
+        class_: &Bound<'_, Function>,
         options: &Bound<'_, ActorOptions>,
         args: &Bound<'_, PyTuple>,
         kwargs: &Bound<'_, PyDict>,
     ) -> PyResult<Actor> {
-        let (class, options) = (class.get(), options.get());
+        let (class, options) = (class_.get(), options.get());
         let Arguments { payload, needs, holds, _references } =
             arguments(args, kwargs, Some(class))?;
         let spec = ActorSpec {

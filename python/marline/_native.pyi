@@ -1,0 +1,130 @@
+"""The native module. Private: users import from `marline`."""
+
+from collections.abc import Generator, Sequence
+from concurrent.futures import Future
+from typing import Any, final
+
+# `num_cpus`, `num_gpus`, `memory`, `resources`.
+_Amounts = dict[str, Any]
+# `max_restarts`, `max_task_retries`, `max_concurrency`, `max_pending_calls`, `detached`, `get_if_exists`,
+# `preemptible`, `idle_ttl`.
+_Terms = dict[str, Any]
+
+__all__ = [
+    "Actor",
+    "ActorOptions",
+    "CallEnd",
+    "Completions",
+    "Function",
+    "ObjectRef",
+    "Session",
+    "TaskOptions",
+    "is_cancelled",
+    "running",
+    "serve",
+]
+
+@final
+class ObjectRef:
+    """A reference to a value: the result of a task, or what was put. Pass it to tasks, or get its value."""
+
+    def hex(self) -> str:
+        """The id, as it is printed elsewhere."""
+
+    def task_id(self) -> str:
+        """The id of the task that makes it."""
+
+    def done(self) -> bool:
+        """Whether its value has come."""
+
+    def future(self) -> Future[Any]:
+        """A future of `concurrent.futures` for its value."""
+
+    def _value(self) -> Any: ...
+    @staticmethod
+    def _load(origin: Sequence[int], index: int) -> ObjectRef: ...
+    def __await__(self) -> Generator[Any, None, Any]: ...
+    def __hash__(self) -> int: ...
+    def __eq__(self, value: object, /) -> bool: ...
+    def __reduce__(self) -> tuple[Any, ...]: ...
+
+@final
+class Session:
+    """A process's membership in a cluster: its own, embedded one, or one elsewhere."""
+
+    @staticmethod
+    def embed(address: str, amounts: _Amounts, command: list[str], setup: str) -> Session: ...
+    @staticmethod
+    def join(address: str, token: str | None) -> Session: ...
+    def shutdown(self) -> None: ...
+    def put(self, value: Any) -> ObjectRef: ...
+    def put_code(self, code: bytes) -> ObjectRef: ...
+    def get(self, references: Sequence[ObjectRef], timeout: float | None) -> list[Any]: ...
+    def wait(self, references: Sequence[ObjectRef], count: int, timeout: float | None) -> list[bool]: ...
+    def cancel(self, reference: ObjectRef, force: bool) -> None: ...
+    def create_actor(
+        self, class_: Function, options: ActorOptions, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Actor: ...
+    def find_actor(self, namespace: str, name: str) -> Actor: ...
+
+@final
+class Function:
+    """A function or a class: its name, its code, and how it runs."""
+
+    def __new__(
+        cls, label: str, key: str, code: ObjectRef, options: TaskOptions, returns: int
+    ) -> Function: ...
+    def submit(self, session: Session, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
+
+@final
+class Actor:
+    """A handle to an actor."""
+
+    @property
+    def id(self) -> str: ...
+    def call(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any], returns: int) -> Any: ...
+    def delete(self) -> None: ...
+    @staticmethod
+    def _load(id: Sequence[int]) -> Actor: ...
+    def __reduce__(self) -> tuple[Any, ...]: ...
+
+@final
+class TaskOptions:
+    """How a task runs."""
+
+    def __new__(
+        cls,
+        amounts: _Amounts,
+        max_retries: int,
+        retry_exceptions: bool | list[str],
+        timeout: float | None,
+        preemptible: bool,
+    ) -> TaskOptions: ...
+
+@final
+class ActorOptions:
+    """How an actor lives."""
+
+    def __new__(
+        cls, placement: _Amounts, amounts: _Amounts, terms: _Terms, name: str | None, namespace: str
+    ) -> ActorOptions: ...
+
+@final
+class Completions:
+    """What came for one event loop."""
+
+    def __new__(cls) -> Completions: ...
+    def fileno(self) -> int: ...
+    def expect(self, reference: ObjectRef, token: int) -> None: ...
+    def take(self) -> list[int]: ...
+
+@final
+class CallEnd:
+    """Who is told how a call ended that was begun."""
+
+    def finish(self, result: Any) -> None: ...
+    def fail(self, error: BaseException) -> None: ...
+
+def serve(variable: str) -> None: ...
+def running() -> tuple[str, int, str | None, int | None, list[int]] | None: ...
+def is_cancelled() -> bool: ...

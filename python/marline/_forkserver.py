@@ -1,91 +1,127 @@
 """The process whose forks are executors: it has imported what they need, and has one thread.
 
 Its standard input is a socket to its worker, which says what to fork and what to wait for. It ends when
-the worker does.
+the worker does, and takes what is left of it away.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
 import random
+import select
+import shutil
 import signal
 import socket
 import sys
+from typing import Any
 
 # The longest message.
 MAX_BYTES = 128 << 10
 
 
-def main() -> None:
-    # Imported here, once, for all forks.
-    import marline._executor
-    import marline._session  # noqa: F401
+class Server:
+    """See the module."""
 
-    worker = socket.socket(fileno=os.dup(0))
-    with open(os.devnull) as nothing:
-        os.dup2(nothing.fileno(), 0)
-    # An interrupt at a terminal is for the driver: it ends what is to end.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    gc.collect()
-    gc.freeze()  # What is shared with forks is not touched by their collections.
-    while True:
-        message, descriptors, _, _ = socket.recv_fds(worker, MAX_BYTES, 3)
-        if not message:
-            return
-        kind, _, rest = message.decode().partition(" ")
-        if kind == "setup":
-            set_up(json.loads(rest))
-        elif kind == "fork":
-            number, variable = rest.split(" ", 1)
-            fork(worker, number, variable, descriptors)
-        elif kind == "reap":
-            reap(worker, int(rest))
+    def __init__(self, worker: socket.socket) -> None:
+        self.worker = worker
+        self.forks: set[int] = set()
+        self.folder: str | None = None
+        # Readable when the worker has ended; forks of it may have its end of the socket open still.
+        self.driver: int | None = None
 
+    def serve(self) -> None:
+        while self.listen():
+            message, descriptors, _, _ = socket.recv_fds(self.worker, MAX_BYTES, 3)
+            if not message:
+                return
+            kind, _, rest = message.decode().partition(" ")
+            if kind == "setup":
+                self.set_up(json.loads(rest))
+            elif kind == "fork":
+                number, variable = rest.split(" ", 1)
+                self.fork(number, variable, descriptors)
+            elif kind == "reap":
+                self.reap(int(rest))
 
-def set_up(setup: dict[str, object]) -> None:
-    """Looks for modules where the driver does."""
-    path = setup.get("path")
-    if isinstance(path, list):
-        sys.path[:] = path
-    address, token = setup.get("address"), setup.get("token")
-    if isinstance(address, str):
+    def listen(self) -> bool:
+        """Waits for a message; says whether the worker lives."""
+        if self.driver is None:
+            return True
+        readable, _, _ = select.select([self.worker.fileno(), self.driver], [], [])
+        return self.driver not in readable
+
+    def set_up(self, setup: dict[str, Any]) -> None:
+        """Looks for modules where the driver does, and learns which cluster this is."""
         from marline import _session
 
-        _session.home = (address, token if isinstance(token, str) else None)
-    folder = setup.get("folder")
-    if isinstance(folder, str) and os.path.isdir(folder):
-        os.chdir(folder)
+        if "path" in setup:
+            sys.path[:] = setup["path"]
+        if "address" in setup:
+            _session.home = setup["address"], setup.get("token")
+        if os.path.isdir(setup.get("folder", "")):
+            os.chdir(setup["folder"])
+        self.folder = setup.get("remove")
+        if "driver" in setup:
+            with contextlib.suppress(OSError):
+                self.driver = os.pidfd_open(setup["driver"])
 
-
-def fork(worker: socket.socket, number: str, variable: str, descriptors: list[int]) -> None:
-    try:
-        pid = os.fork()
-    except OSError as error:
-        pid = None
-        worker.send(f"failed {number} {error.errno}".encode())
-    if pid == 0:
+    def fork(self, number: str, variable: str, descriptors: list[int]) -> None:
         try:
-            worker.close()
+            pid = os.fork()
+        except OSError as error:
+            self.worker.send(f"failed {number} {error.errno}".encode())
+        else:
+            if pid == 0:
+                self.become_executor(variable, descriptors)
+            self.forks.add(pid)
+            self.worker.send(f"born {number} {pid}".encode())
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+    def become_executor(self, variable: str, descriptors: list[int]) -> None:
+        try:
+            self.worker.close()
+            if self.driver is not None:
+                os.close(self.driver)
             become_executor(variable, descriptors)
         finally:
             os._exit(1)
-    for descriptor in descriptors:
-        os.close(descriptor)
-    if pid is not None:
-        worker.send(f"born {number} {pid}".encode())
+
+    def reap(self, pid: int) -> None:
+        try:
+            _, status = os.waitpid(pid, 0)
+        except ChildProcessError:
+            status = -1
+        self.forks.discard(pid)
+        self.worker.send(f"dead {pid} {status}".encode())
+
+    def clean_up(self) -> None:
+        """The worker is gone: what it left goes, too."""
+        from marline import _native
+
+        for pid in self.forks:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        _native.sweep()
 
 
 def become_executor(variable: str, descriptors: list[int]) -> None:
+    """Is an executor until this process ends."""
     from marline import _executor, _native
 
     os.setpgid(0, 0)
     for target, descriptor in enumerate(descriptors):
         os.dup2(descriptor, target)
         os.close(descriptor)
-    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    sys.stderr.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     signal.signal(signal.SIGINT, signal.default_int_handler)
     reseed()
     _executor.prepare()
@@ -101,12 +137,23 @@ def reseed() -> None:
         sys.modules["torch"].manual_seed(int.from_bytes(os.urandom(8)) >> 1)
 
 
-def reap(worker: socket.socket, pid: int) -> None:
+def main() -> None:
+    # Imported here, once, for all forks.
+    import marline._executor
+    import marline._session  # noqa: F401
+
+    worker = socket.socket(fileno=os.dup(0))
+    with open(os.devnull) as nothing:
+        os.dup2(nothing.fileno(), 0)
+    # An interrupt at a terminal is for the driver: it ends what is to end.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    gc.collect()
+    gc.freeze()  # What is shared with forks is not touched by their collections.
+    server = Server(worker)
     try:
-        _, status = os.waitpid(pid, 0)
-    except ChildProcessError:
-        status = -1
-    worker.send(f"dead {pid} {status}".encode())
+        server.serve()
+    finally:
+        server.clean_up()
 
 
 if __name__ == "__main__":

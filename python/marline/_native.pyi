@@ -19,9 +19,11 @@ __all__ = [
     "ObjectRef",
     "Session",
     "TaskOptions",
+    "forked",
     "is_cancelled",
     "running",
     "serve",
+    "sweep",
 ]
 
 @final
@@ -128,3 +130,5 @@ class CallEnd:
 def serve(variable: str) -> None: ...
 def running() -> tuple[str, int, str | None, int | None, list[int]] | None: ...
 def is_cancelled() -> bool: ...
+def forked() -> None: ...
+def sweep() -> None: ...

@@ -99,7 +99,15 @@ def init(
             "resources": resources or {},
         }
         here = f"unix:{_folder}/socket"
-        setup = json.dumps({"path": sys.path, "folder": os.getcwd(), "address": here})
+        setup = json.dumps(
+            {
+                "path": sys.path,
+                "folder": os.getcwd(),
+                "address": here,
+                "driver": os.getpid(),
+                "remove": _folder,
+            }
+        )
         command = [sys.executable, "-m", "marline._forkserver"]
         _session = _native.Session.embed(here, amounts, command, setup)
         return Running(here)
@@ -118,6 +126,17 @@ def shutdown() -> None:
 
 
 atexit.register(shutdown)
+
+
+def _forked() -> None:
+    """In a fork: what its parent had is not its own."""
+    global _session, _folder, _lock
+    _native.forked()
+    _lock = threading.Lock()
+    _session = _folder = None
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 def put(value: Any) -> ObjectRef:

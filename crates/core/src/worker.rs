@@ -37,6 +37,7 @@ use actor::Hosted;
 use executor::Executor;
 use host::Caller;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 use task::{Local, Slots};
 
@@ -49,6 +50,8 @@ pub struct Config {
     pub max_idle_executors: usize,
     /// How many executors are kept ready for the next actor, once there was one.
     pub spare_executors: usize,
+    /// Executors that are started as soon as the worker has joined: of which runtime, and how many.
+    pub prestarted: Option<(Arc<str>, usize)>,
     /// How many executors may wait for other tasks at a time.
     pub max_blocked_executors: usize,
     /// How many messages of a caller are kept while it is asked whether its session lives.
@@ -65,6 +68,7 @@ impl Default for Config {
             cancel_grace: Duration::from_secs(5),
             max_idle_executors: 8,
             spare_executors: 1,
+            prestarted: None,
             max_blocked_executors: 1_000,
             max_parked_messages: 10_000,
             report_interval: Duration::from_millis(100),

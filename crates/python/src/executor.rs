@@ -194,7 +194,7 @@ fn reply(result: &Bound<'_, PyAny>, returns: u32) -> PyResult<Reply> {
         && (named || session.held.load(Ordering::Relaxed) > 0)
     {
         // What is named or kept is held by this process before the task lets go of it.
-        let synced = result.py().detach(|| session.client.sync());
+        let synced = result.py().detach(|| session.client()?.sync());
         synced.map_err(|error| to_python(result.py(), &error))?;
     }
     Ok(Reply { values, kept: Vec::new() })

@@ -10,11 +10,13 @@ mod answer;
 mod completions;
 mod executor;
 mod failure;
+mod fork;
 mod options;
 mod pickle;
 mod reference;
 mod session;
 mod signal;
+mod wait;
 
 use pyo3::prelude::*;
 
@@ -25,9 +27,11 @@ mod _native {
     #[pymodule_export]
     use crate::executor::{CallEnd, is_cancelled, running, serve};
     #[pymodule_export]
+    use crate::fork::forked;
+    #[pymodule_export]
     use crate::options::{ActorOptions, TaskOptions};
     #[pymodule_export]
     use crate::reference::ObjectRef;
     #[pymodule_export]
-    use crate::session::{Actor, Function, Session};
+    use crate::session::{Actor, Function, Session, sweep};
 }

@@ -33,7 +33,9 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         self.session.held.fetch_sub(1, Ordering::Relaxed);
-        self.session.client.release(self.thing);
+        if let Ok(client) = self.session.client() {
+            client.release(self.thing);
+        }
     }
 }
 
@@ -73,12 +75,11 @@ impl ObjectRef {
         let (answer, _) = self.answer.get_or_init(|| {
             let answer = Arc::<Answer>::default();
             let tell = answer.tell();
-            let told = self
-                .held
-                .session
-                .client
-                .get_telling(self.id, Box::new(move |value| tell(value.map(|value| vec![value]))));
-            match told {
+            let tell = Box::new(move |value: Result<Value, Error>| {
+                tell(value.map(|value| vec![value]));
+            });
+            let client = self.held.session.client();
+            match client.and_then(|client| client.get_telling(self.id, tell)) {
                 Ok(()) => (answer, 0),
                 Err(error) => (Answer::known(Err(error)), 0),
             }
@@ -158,7 +159,8 @@ impl ObjectRef {
     fn _load(py: Python<'_>, origin: [u8; 16], index: u32) -> PyResult<ObjectRef> {
         let id = ObjectId::of(TaskId::from_u128(u128::from_be_bytes(origin)), index);
         let session = current(py)?;
-        session.client.retain(Thing::Object(id));
+        let client = session.client().map_err(|error| to_python(py, &error))?;
+        client.retain(Thing::Object(id));
         Ok(ObjectRef::new(&session, id, OnceLock::new()))
     }
 }

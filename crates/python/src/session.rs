@@ -1,40 +1,68 @@
 //! This process's membership in a cluster: its own, embedded one, or one elsewhere.
 
-use crate::answer::{Answer, when};
+use crate::answer::Answer;
 use crate::failure::to_python;
+use crate::fork::generation;
 use crate::options::{ActorOptions, Amounts, TaskOptions};
 use crate::pickle;
 use crate::reference::{Held, ObjectRef};
+use crate::wait::wait_for;
 use marline_runtime::core::error::{Error, ErrorKind};
 use marline_runtime::core::id::{ActorId, ObjectId, Thing};
 use marline_runtime::core::payload::{Payload, Value};
 use marline_runtime::core::spec::{self, ActorSpec, Budget, Target, TaskSpec};
+use marline_runtime::core::worker;
 use marline_runtime::{
     Client, Controller, ExecutorOptions, ForkServer, Invocation, Program, Reply, WorkerOptions,
-    blocking, new_actor_id, new_task_id,
+    new_actor_id, new_task_id,
 };
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
-use std::pin::pin;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 
 /// The scheme of the names of Python functions and classes.
 pub const SCHEME: &str = "python";
 /// The longest part of a name that says which function it is, in bytes.
 const MAX_LABEL_BYTES: usize = 200;
-/// A wait without a limit, as far as anybody can tell.
-const LONGEST: Duration = Duration::from_secs(60 * 60 * 24 * 365 * 100);
+/// So many executors are started ahead, at most.
+const MAX_PRESTARTED: usize = 64;
 
 /// What a process has of a cluster.
 pub struct Inner {
-    pub client: Client,
+    /// Nothing once it is left alone.
+    client: Option<Client>,
+    /// Which process it belongs to.
+    generation: u64,
     /// How many handles there are.
     pub held: AtomicUsize,
     /// The cluster, if it lives in this process.
     embedded: Mutex<Option<Controller>>,
+}
+
+impl Inner {
+    /// What speaks to the cluster, in the process that joined it.
+    pub fn client(&self) -> Result<&Client, Error> {
+        let here = self.client.as_ref().filter(|_| self.generation == generation());
+        here.ok_or_else(|| {
+            Error::invalid(
+                "this belongs to the process that was forked: call marline.init() in this one, and \
+                 make it anew",
+            )
+        })
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if self.generation != generation() {
+            std::mem::forget(self.client.take());
+            if let Ok(embedded) = self.embedded.get_mut() {
+                std::mem::forget(embedded.take());
+            }
+        }
+    }
 }
 
 /// See the [module](self).
@@ -45,7 +73,12 @@ pub struct Session {
 
 impl Session {
     fn new(client: Client, embedded: Option<Controller>) -> Session {
-        let inner = Inner { client, held: AtomicUsize::new(0), embedded: Mutex::new(embedded) };
+        let inner = Inner {
+            client: Some(client),
+            generation: generation(),
+            held: AtomicUsize::new(0),
+            embedded: Mutex::new(embedded),
+        };
         Session { inner: Arc::new(inner) }
     }
 }
@@ -95,6 +128,7 @@ impl Session {
         setup: String,
     ) -> PyResult<Session> {
         let resources = amounts.resources(py)?;
+        let ready = (resources.cpu.as_f64().ceil() as usize).clamp(1, MAX_PRESTARTED);
         let start = || {
             let mut controller = Controller::start(address, None, Default::default())?;
             let (program, args) = command.split_first().expect("a program is named");
@@ -116,7 +150,11 @@ impl Session {
                         setup,
                     }),
                 },
-                config: Default::default(),
+                config: worker::Config {
+                    prestarted: Some((SCHEME.into(), ready)),
+                    max_idle_executors: ready.max(8),
+                    ..worker::Config::default()
+                },
             })?;
             Ok::<_, Error>(controller)
         };
@@ -135,6 +173,9 @@ impl Session {
 
     /// Ends the cluster, if it lives in this process.
     fn shutdown(&self, py: Python<'_>) {
+        if self.inner.client().is_err() {
+            return; // It is another process's.
+        }
         let embedded = self.inner.embedded.lock().expect("nothing panics under it").take();
         py.detach(|| drop(embedded));
     }
@@ -143,7 +184,7 @@ impl Session {
     fn put(&self, value: &Bound<'_, PyAny>) -> PyResult<ObjectRef> {
         let py = value.py();
         let value = pickle::encode(value)?;
-        let put = self.inner.client.put(value.clone());
+        let put = self.inner.client().and_then(|client| client.put(value.clone()));
         let id = put.map_err(|error| to_python(py, &error))?;
         Ok(ObjectRef::put(&self.inner, id, value))
     }
@@ -151,7 +192,7 @@ impl Session {
     /// Puts code as it was pickled.
     fn put_code(&self, py: Python<'_>, code: &Bound<'_, PyBytes>) -> PyResult<ObjectRef> {
         let value = Value::from(Payload::raw(code.as_bytes().to_vec()));
-        let put = self.inner.client.put(value.clone());
+        let put = self.inner.client().and_then(|client| client.put(value.clone()));
         let id = put.map_err(|error| to_python(py, &error))?;
         Ok(ObjectRef::put(&self.inner, id, value))
     }
@@ -195,7 +236,9 @@ impl Session {
 
     /// Asks a task to stop.
     fn cancel(&self, reference: &Bound<'_, ObjectRef>, force: bool) {
-        self.inner.client.cancel(reference.get().id.origin, force);
+        if let Ok(client) = self.inner.client() {
+            client.cancel(reference.get().id.origin, force);
+        }
     }
 
     /// Creates an actor.
@@ -220,48 +263,23 @@ impl Session {
             namespace: options.namespace.clone(),
             options: options.options.clone(),
         };
-        let created = py.detach(|| self.inner.client.create_actor(Arc::new(spec))?.wait()?);
+        let created = py.detach(|| self.inner.client()?.create_actor(Arc::new(spec))?.wait()?);
         let id = created.map_err(|error| to_python(py, &error))?;
         Ok(Actor::new(&self.inner, id))
     }
 
     /// Finds an actor by its name.
     fn find_actor(&self, py: Python<'_>, namespace: &str, name: &str) -> PyResult<Actor> {
-        let found = py.detach(|| self.inner.client.find_actor(namespace, name)?.wait()?);
+        let found = py.detach(|| self.inner.client()?.find_actor(namespace, name)?.wait()?);
         let id = found.map_err(|error| to_python(py, &error))?;
         Ok(Actor::new(&self.inner, id))
     }
 }
 
-/// Waits, without the interpreter's lock, until so many have come or the time is over. Signals are handled
-/// as they come. Says whether they have come.
-fn wait_for(
-    py: Python<'_>,
-    answers: &[&Arc<Answer>],
-    count: usize,
-    timeout: Option<f64>,
-) -> PyResult<bool> {
-    let ready = answers.iter().filter(|answer| answer.get().is_some()).count();
-    let count = count.min(answers.len());
-    if ready >= count {
-        return Ok(true);
-    }
-    let timeout = timeout.map(|timeout| Duration::try_from_secs_f64(timeout).unwrap_or(LONGEST));
-    let mut receiver = when(answers.iter().copied(), count);
-    let receive = receiver.recv();
-    let receive = match timeout {
-        Some(timeout) => receive.deadline(Instant::now() + timeout.min(LONGEST)),
-        None => receive,
-    };
-    let mut receive = pin!(receive);
-    blocking(|| {
-        loop {
-            match py.detach(|| receive.as_mut().wait_interruptible()) {
-                Ok(received) => return Ok(received.is_ok()),
-                Err(_signal) => py.check_signals()?,
-            }
-        }
-    })
+/// Takes away what workers of this user left that were killed.
+#[pyfunction]
+pub fn sweep() {
+    marline_runtime::record::sweep();
 }
 
 /// A function or a class: its name, its code, and how it runs.
@@ -313,10 +331,11 @@ impl Function {
             options: self.options.clone(),
         });
         let session = &session.get().inner;
+        let client = session.client().map_err(|error| to_python(py, &error))?;
         let answer = Arc::<Answer>::default();
-        let submitted = match session.client.try_submit_telling(spec.clone(), || answer.tell()) {
+        let submitted = match client.try_submit_telling(spec.clone(), || answer.tell()) {
             Err(error) if error.kind() == ErrorKind::Exhausted => {
-                py.detach(|| session.client.submit_telling(spec.clone(), || answer.tell()))
+                py.detach(|| client.submit_telling(spec.clone(), || answer.tell()))
             }
             submitted => submitted,
         };
@@ -399,11 +418,12 @@ impl Actor {
         });
         let answer = Arc::<Answer>::default();
         let session = &self.held.session;
-        if !spec.holds.is_empty() && !session.client.is_local() {
+        let client = session.client().map_err(|error| to_python(py, &error))?;
+        if !spec.holds.is_empty() && !client.is_local() {
             // What it names is known to the controller before the actor speaks of it.
-            py.detach(|| session.client.sync()).map_err(|error| to_python(py, &error))?;
+            py.detach(|| client.sync()).map_err(|error| to_python(py, &error))?;
         }
-        let called = session.client.call_telling(spec.clone(), values, None, answer.tell());
+        let called = client.call_telling(spec.clone(), values, None, answer.tell());
         called.map_err(|error| to_python(py, &error))?;
         results(py, session, &spec, &answer)
     }
@@ -422,13 +442,14 @@ impl Actor {
     fn _load(py: Python<'_>, id: [u8; 16]) -> PyResult<Actor> {
         let id = ActorId::from_u128(u128::from_be_bytes(id));
         let session = current(py)?;
-        session.client.retain(Thing::Actor(id));
+        let client = session.client().map_err(|error| to_python(py, &error))?;
+        client.retain(Thing::Actor(id));
         Ok(Actor::new(&session, id))
     }
 
     /// Ends the actor for good.
     fn delete(&self, py: Python<'_>) -> PyResult<()> {
-        let deleted = self.held.session.client.delete_actor(self.id);
+        let deleted = self.held.session.client().and_then(|client| client.delete_actor(self.id));
         deleted.map_err(|error| to_python(py, &error))
     }
 }

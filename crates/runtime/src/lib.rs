@@ -16,6 +16,7 @@ pub mod control;
 mod executor;
 mod net;
 mod node;
+mod per_process;
 mod process;
 mod proof;
 pub mod record;

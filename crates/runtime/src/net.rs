@@ -9,8 +9,9 @@ pub(crate) mod plain;
 mod reader;
 pub(crate) mod server;
 
+use crate::per_process::PerProcess;
 use std::cell::Cell;
-use std::sync::OnceLock;
+
 use std::time::Duration;
 use tokio::runtime::Runtime;
 
@@ -35,7 +36,7 @@ pub(crate) fn is_io_thread() -> bool {
 /// The threads that do all input and output of this process: one unless `MARLINE_IO_THREADS` says more,
 /// since one does it with fewer wake-ups.
 pub(crate) fn io() -> &'static Runtime {
-    static IO: OnceLock<Runtime> = OnceLock::new();
+    static IO: PerProcess<Runtime> = PerProcess::new();
     IO.get_or_init(|| {
         let threads = std::env::var("MARLINE_IO_THREADS").ok().and_then(|text| text.parse().ok());
         tokio::runtime::Builder::new_multi_thread()

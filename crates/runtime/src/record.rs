@@ -209,6 +209,13 @@ pub fn look() -> Result<Clusters, Error> {
     Ok(clusters)
 }
 
+/// Takes away what workers of this user left that were killed.
+pub fn sweep() {
+    if let Ok(folder) = lifeline::folder() {
+        lifeline::sweep(&folder);
+    }
+}
+
 /// The one cluster that runs here.
 pub fn only() -> Result<Cluster, Error> {
     let Clusters { mut running, killed } = look()?;

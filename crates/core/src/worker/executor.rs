@@ -69,6 +69,15 @@ impl Worker {
         id
     }
 
+    /// The worker has joined: what is to be ready is started.
+    pub(super) fn prestart(&mut self, effects: &mut Vec<Effect>) {
+        let Some((runtime, count)) = self.config.prestarted.clone() else { return };
+        for _ in 0..count {
+            let id = self.spawn(runtime.clone(), Occupant::None, effects);
+            self.spares.push(id);
+        }
+    }
+
     /// An actor took this executor for good: the next is started ahead, so that who comes next need not
     /// wait for it.
     pub(super) fn keep_spare(&mut self, taken: ExecutorId, effects: &mut Vec<Effect>) {

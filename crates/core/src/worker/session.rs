@@ -30,6 +30,7 @@ impl Worker {
         self.lease = Some(lease);
         (self.draining, self.left) = (false, false);
         effects.push(Effect::ToController(FromWorker::Joined));
+        self.prestart(effects);
     }
 
     pub(super) fn pinged(

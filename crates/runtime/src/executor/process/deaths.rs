@@ -1,20 +1,22 @@
 //! Sees processes die, children of this process or not: one thread waits for all of them, on descriptors
 //! that stand for processes.
 
+use crate::per_process::PerProcess;
 use marline_channel::oneshot;
 use marline_core::map::Map;
 use rustix::event::epoll;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 
 /// How many deaths are taken at a time.
 const EVENTS: usize = 64;
 
+#[derive(Default)]
 struct Deaths {
-    epoll: OwnedFd,
+    epoll: Mutex<Option<Arc<OwnedFd>>>,
     watched: Mutex<Watched>,
 }
 
@@ -26,38 +28,35 @@ struct Watched {
 
 /// Settled when this process has ended. It must not have been waited for yet.
 pub(super) fn death(process: Pid) -> io::Result<oneshot::Receiver<()>> {
-    let deaths = deaths()?;
+    let (deaths, epoll) = deaths()?;
     let descriptor = pidfd_open(process, PidfdFlags::empty())?;
     let (tell, told) = oneshot();
     let mut watched = deaths.watched();
     let number = watched.next;
     watched.next += 1;
     let once = epoll::EventFlags::IN | epoll::EventFlags::ONESHOT;
-    epoll::add(&deaths.epoll, &descriptor, epoll::EventData::new_u64(number), once)?;
+    epoll::add(&epoll, &descriptor, epoll::EventData::new_u64(number), once)?;
     watched.processes.insert(number, (descriptor, tell));
     Ok(told)
 }
 
-fn deaths() -> io::Result<&'static Deaths> {
-    static DEATHS: OnceLock<Deaths> = OnceLock::new();
-    if let Some(deaths) = DEATHS.get() {
-        return Ok(deaths);
-    }
-    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-    let mut new = false;
-    let deaths = DEATHS.get_or_init(|| {
-        new = true;
-        Deaths { epoll, watched: Mutex::default() }
-    });
-    if new {
-        let watch = || {
+fn deaths() -> io::Result<(&'static Deaths, Arc<OwnedFd>)> {
+    static DEATHS: PerProcess<Deaths> = PerProcess::new();
+    let deaths = DEATHS.get_or_init(Deaths::default);
+    // Started when it is first needed, and then for good.
+    let mut epoll = deaths.epoll.lock().expect("nothing panics under it");
+    if epoll.is_none() {
+        let new = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
+        let watched = new.clone();
+        let watch = move || {
             loop {
-                deaths.see();
+                deaths.see(&watched);
             }
         };
         thread::Builder::new().name("marline-deaths".into()).spawn(watch)?;
+        *epoll = Some(new);
     }
-    Ok(deaths)
+    Ok((deaths, epoll.clone().expect("it is there now")))
 }
 
 impl Deaths {
@@ -65,10 +64,10 @@ impl Deaths {
         self.watched.lock().expect("nothing panics under it")
     }
 
-    fn see(&self) {
+    fn see(&self, epoll: &OwnedFd) {
         let mut events = Vec::with_capacity(EVENTS);
         // A signal, at most: whoever it is for sees to it.
-        let _ = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), None);
+        let _ = epoll::wait(epoll, rustix::buffer::spare_capacity(&mut events), None);
         for event in events {
             let seen = self.watched().processes.remove(&event.data.u64());
             if let Some((_, tell)) = seen {

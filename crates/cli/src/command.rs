@@ -43,7 +43,7 @@ pub fn run(args: Args, printer: Printer) -> Done {
             let script = String::from_utf8_lossy(&script).into_owned();
             printer.answer(&json!({ "shell": shell.to_string(), "script": script }), || {
                 script.clone()
-            });
+            })?;
             Ok(ExitCode::SUCCESS)
         }
     }

@@ -6,11 +6,13 @@
 
 use crate::args::Args;
 use crate::exit::Failure;
+use crate::printer::unless_unread;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command, CommandFactory, FromArgMatches, Id};
 use marline_runtime::control::Control;
 use marline_runtime::record::{self, read_token};
 use std::ffi::{OsStr, OsString};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use toml::{Table, Value};
@@ -182,8 +184,8 @@ pub fn read(typed: &[OsString]) -> Result<Option<Args>, Failure> {
             Ok(Some(args))
         }
         Err(error) if !error.use_stderr() => {
-            // Whoever does not read it has read enough.
-            let _ = error.print();
+            let printed = unless_unread(error.print().and_then(|()| std::io::stdout().flush()));
+            printed.map_err(|error| Failure::unwritten("the help", &error))?;
             Ok(None)
         }
         Err(error) => {

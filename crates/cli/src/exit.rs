@@ -46,6 +46,11 @@ impl Failure {
         Failure::new(FAILED, "Failed", message)
     }
 
+    /// Something that was to be printed is lost.
+    pub fn unwritten(what: &str, error: &std::io::Error) -> Failure {
+        Failure::failed(format!("{what} cannot be written: {error}"))
+    }
+
     /// Says so, and ends with its code.
     pub fn report(self, printer: Printer) -> ExitCode {
         let Failure { code, kind, message, styled } = self;

@@ -27,6 +27,6 @@ pub fn run(settings: &Settings, asked: &Cancel, printer: Printer) -> Done {
             false => format!("task {task} had ended"),
         });
         lines.collect::<Vec<_>>().join("\n")
-    });
+    })?;
     Ok(ExitCode::SUCCESS)
 }

@@ -30,7 +30,7 @@ pub fn run(settings: &Settings, asked: &Drain, printer: Printer) -> Done {
     printer.answer(&json, || {
         let what = if asked.no_wait { "takes no new work" } else { "has left" };
         format!("worker {} {what}", asked.worker)
-    });
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -4,7 +4,7 @@ use super::Done;
 use crate::args::Logs;
 use crate::config::Settings;
 use crate::exit::{Failure, NOT_FOUND, UNREAD};
-use crate::printer::Printer;
+use crate::printer::{Printer, write};
 use marline_runtime::control::{ActorState, Control, LogOf, LogPart, TaskState};
 use marline_runtime::core::error::ErrorKind;
 use marline_runtime::core::id::{ActorId, TaskId};
@@ -45,8 +45,8 @@ pub fn run(settings: &Settings, asked: &Logs, printer: Printer) -> Done {
         } else {
             progress.clear();
             place.tell(&part, printer);
-            if print(&part).is_err() {
-                return Ok(ExitCode::from(UNREAD));
+            if let Err(error) = print(&part) {
+                return unprinted(&error);
             }
         }
         place.advance(&part);
@@ -64,7 +64,7 @@ pub fn run(settings: &Settings, asked: &Logs, printer: Printer) -> Done {
             "text": String::from_utf8_lossy(&text),
             "left_out": place.missed,
         });
-        printer.answer(&json, String::new);
+        printer.answer(&json, String::new)?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -90,10 +90,18 @@ pub fn print(part: &LogPart) -> std::io::Result<()> {
         match chunk.is_error {
             // Standard error is for whoever cares.
             true => drop(std::io::stderr().write_all(&chunk.text)),
-            false => std::io::stdout().write_all(&chunk.text)?,
+            false => write(&chunk.text)?,
         }
     }
-    std::io::stdout().flush()
+    Ok(())
+}
+
+/// How a command ends whose output could not be printed.
+pub fn unprinted(error: &std::io::Error) -> Done {
+    match error.kind() {
+        std::io::ErrorKind::BrokenPipe => Ok(ExitCode::from(UNREAD)),
+        _ => Err(Failure::unwritten("its output", error)),
+    }
 }
 
 enum Whose {

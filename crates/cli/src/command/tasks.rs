@@ -20,7 +20,7 @@ pub fn run(settings: &Settings, asked: &Tasks, printer: Printer) -> Done {
         }
         let rows: Vec<Vec<String>> = tasks.iter().map(row).collect();
         table(&["TASK", "NAME", "STATE", "TRIES", "AGE", "TOOK", "WHY"], &rows) + more_text(more)
-    });
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 

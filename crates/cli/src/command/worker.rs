@@ -107,8 +107,9 @@ pub fn run(settings: &Settings, asked: &Asked, printer: Printer) -> Done {
         "pid": std::process::id(),
     });
     let farewell = say_farewell(settings, asked.offer.grace.0, printer)?;
+    let mut said = Ok(());
     let announce = || {
-        printer.answer(&json, || {
+        said = printer.answer(&json, || {
         format!(
             "worker {} of the cluster at {}; it offers {offers}\nCtrl-C has it finish and leave.",
             myself.worker_id, settings.address
@@ -120,9 +121,11 @@ pub fn run(settings: &Settings, asked: &Asked, printer: Printer) -> Done {
              this machine: --listen 0.0.0.0:0 lets them",
         );
         }
+        said.is_ok()
     };
     let result = worker.run_with(asked.offer.grace.0, announce);
     farewell.clear();
+    said?;
     result?;
     printer.note("the worker has left");
     Ok(ExitCode::SUCCESS)

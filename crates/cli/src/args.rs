@@ -2,6 +2,7 @@
 
 use crate::units::{Bytes, Named, Time};
 use clap::{Args as Arguments, Parser, Subcommand, ValueEnum};
+use marline_runtime::control::check_address;
 use std::path::PathBuf;
 
 /// Tasks, actors, channels and durable jobs in one runtime.
@@ -11,7 +12,8 @@ use std::path::PathBuf;
 #[command(name = "marline", version, max_term_width = 100, after_help = AFTER_HELP)]
 pub struct Args {
     /// The controller to speak to: HOST:PORT or unix:/path. Without it, the cluster that runs here.
-    #[arg(long, global = true, env = "MARLINE_ADDRESS", value_name = "ADDRESS", help_heading = CLUSTER)]
+    #[arg(long, global = true, env = "MARLINE_ADDRESS", value_name = "ADDRESS", help_heading = CLUSTER,
+          value_parser = address)]
     pub address: Option<String>,
 
     /// The file with the cluster's token, readable by you alone.
@@ -28,6 +30,14 @@ pub struct Args {
 
     #[command(subcommand)]
     pub command: Command,
+}
+
+/// An address that makes sense.
+fn address(text: &str) -> Result<String, String> {
+    match check_address(text) {
+        Ok(()) => Ok(text.into()),
+        Err(error) => Err(error.message().into()),
+    }
 }
 
 const CLUSTER: &str = "Which cluster, and how it answers";

@@ -12,6 +12,7 @@ use marline_core::spec::TaskOptions;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use crate::net::address::check_address;
 pub use crate::wire::v1::{
     ActorState, ActorStatus, ClusterResourcesReply as ClusterStatus, DeathCause,
     ErrorKind as WireErrorKind, LogChunk, Resources as WireResources, TaskState, TaskStatus,

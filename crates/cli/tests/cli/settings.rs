@@ -64,6 +64,28 @@ fn a_file_that_makes_no_sense_is_refused() {
 }
 
 #[test]
+fn an_address_that_makes_no_sense_is_refused_wherever_it_is_said() {
+    let home = Home::new();
+    let refused = |ended: crate::harness::Ended| {
+        assert_eq!(ended.code, Some(2), "{ended:?}");
+        let expected = "expected HOST:PORT or unix:/path, such as 127.0.0.1:7420";
+        assert!(ended.stderr.contains(expected), "{ended:?}");
+    };
+    for address in ["127.0.0.1", "127.0.0.1:99999", "nonsense", "unix:"] {
+        refused(home.marline(&["status", "--address", address]));
+        refused(home.marline(&["run", "--address", address, "--", "true"]));
+        refused(home.marline(&["worker", "--address", address]));
+    }
+    let mut command = home.command(&["status"]);
+    command.env("MARLINE_ADDRESS", "nonsense");
+    refused(crate::harness::Running::new(command).end());
+    home.file(".config/marline/config.toml", "address = 5\n");
+    let ended = home.marline(&["status"]);
+    assert!(ended.stderr.contains("config.toml"), "{ended:?}");
+    refused(ended);
+}
+
+#[test]
 fn an_address_for_up_is_taken_for_the_mistake_that_it_is() {
     let home = Home::new();
     let ended = home.marline(&["up", "--address", "127.0.0.1:1"]);

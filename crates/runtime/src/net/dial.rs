@@ -1,6 +1,7 @@
 //! What a node dials: the controller it joins, and the workers its clients call. A broken connection is
 //! made again until its link is gone.
 
+use super::address::check_address;
 use super::outbox::Haste;
 use super::plain::Connection;
 use super::reader::Reader;
@@ -53,18 +54,11 @@ fn client(address: &str, token: Token) -> Result<Client, Error> {
 
 /// A connection that is made when it is needed. To be called where the runtime for input and output is.
 pub(crate) fn channel(address: &str, token: Token) -> Result<Wire, Error> {
-    let uri = if address.contains(':') && (address.starts_with("unix:") || address.contains("://"))
-    {
-        address.to_owned()
-    } else {
-        format!("http://{address}")
-    };
+    check_address(address)?;
+    let is_uri = address.starts_with("unix:") || address.starts_with("http://");
+    let uri = if is_uri { address.to_owned() } else { format!("http://{address}") };
     let endpoint = Endpoint::from_shared(uri)
-        .map_err(|error| {
-            Error::invalid(format!(
-                "{address:?} is no address: {error}; expected host:port or unix:/path"
-            ))
-        })?
+        .map_err(|error| Error::invalid(format!("{address:?} is no address: {error}")))?
         .tcp_nodelay(true)
         .connect_timeout(Duration::from_secs(5))
         .http2_keep_alive_interval(KEEP_ALIVE)

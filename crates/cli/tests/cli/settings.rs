@@ -86,6 +86,23 @@ fn an_address_that_makes_no_sense_is_refused_wherever_it_is_said() {
 }
 
 #[test]
+fn what_cannot_be_reached_says_why() {
+    let home = Home::new();
+    let file = home.file("no-folder", "").display().to_string();
+    for (address, why) in [
+        ("127.0.0.1:1", "connection refused"),
+        ("unix:/nope", "no such file"),
+        ("unix:/no/such/folder", "no such folder"),
+        (&format!("unix:{file}/x"), "not a folder"),
+    ] {
+        let ended = home.marline(&["status", "--address", address]);
+        assert_eq!(ended.code, Some(3), "{ended:?}");
+        let said = format!("nobody answers at {address} ({why})");
+        assert!(ended.stderr.contains(&said), "{said}: {ended:?}");
+    }
+}
+
+#[test]
 fn an_address_for_up_is_taken_for_the_mistake_that_it_is() {
     let home = Home::new();
     let ended = home.marline(&["up", "--address", "127.0.0.1:1"]);

@@ -308,10 +308,14 @@ pub enum State {
     Cancelled,
 }
 
+/// The most that one answer of the cluster lists.
+const MAX_LIMIT: i64 = 1_000;
+
 #[derive(Arguments, Debug)]
 pub struct Limit {
-    /// How many at most
-    #[arg(long, short = 'n', default_value_t = 50, value_name = "COUNT")]
+    /// How many, 1,000 at most
+    #[arg(long, short = 'n', default_value_t = 50, value_name = "COUNT", allow_negative_numbers = true,
+          value_parser = clap::value_parser!(u32).range(1..=MAX_LIMIT))]
     pub limit: u32,
 }
 

@@ -10,6 +10,7 @@ use crate::printer::unless_unread;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command, CommandFactory, FromArgMatches, Id};
 use marline_runtime::control::Control;
+use marline_runtime::core::error::ErrorKind;
 use marline_runtime::record::{self, read_token};
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
@@ -232,8 +233,10 @@ impl Settings {
             return Ok(Settings { address, token });
         }
         let only = record::only().map_err(|error| {
+            // These two ask for an address; it does not help against others.
+            let helps = matches!(error.kind(), ErrorKind::Invalid | ErrorKind::Unavailable);
             let mut failure = Failure::from(error);
-            failure.message += " (--address)";
+            failure.message += if helps { " (--address)" } else { "" };
             failure
         })?;
         let token = read_token(args.token_file.as_ref().unwrap_or(&only.token_file))?;

@@ -16,12 +16,21 @@ pub fn run(settings: &Settings, asked: &Tasks, printer: Printer) -> Done {
     let json = json!({ "tasks": tasks.iter().map(as_json).collect::<Vec<_>>(), "more": more });
     printer.answer(&json, || {
         if tasks.is_empty() {
-            return "no tasks: `marline run -- COMMAND` makes one".into();
+            return none(&states);
         }
         let rows: Vec<Vec<String>> = tasks.iter().map(row).collect();
         table(&["TASK", "NAME", "STATE", "TRIES", "AGE", "TOOK", "WHY"], &rows) + more_text(more)
     })?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// What is said of no tasks in these states.
+fn none(states: &[TaskState]) -> String {
+    if states.is_empty() {
+        return "no tasks: `marline run -- COMMAND` makes one".into();
+    }
+    let names: Vec<&str> = states.iter().map(|state| state_name((*state).into())).collect();
+    format!("no {} tasks", names.join(" or "))
 }
 
 fn wire_state(state: State) -> TaskState {

@@ -67,6 +67,31 @@ fn everything_is_listed_for_people_and_for_programs() {
 }
 
 #[test]
+fn a_limit_that_makes_no_sense_is_refused() {
+    let home = Home::new();
+    let _up = home.up(&[]);
+    for command in ["tasks", "actors", "workers"] {
+        for limit in ["0", "1001", "-1"] {
+            let refused = home.marline(&[command, "--limit", limit]);
+            assert_eq!(refused.code, Some(2), "{command} {limit}: {refused:?}");
+            assert!(refused.stderr.contains("1..=1000"), "{refused:?}");
+        }
+        home.marline(&[command, "--limit", "1000"]).succeeded();
+    }
+}
+
+#[test]
+fn a_list_of_nothing_says_of_what() {
+    let home = Home::new();
+    let _up = home.up(&[]);
+    home.marline(&["run", "--", "true"]).succeeded();
+    let none = |args: &[&str]| home.marline(args).succeeded().out().to_owned();
+    assert_eq!(none(&["tasks", "--state", "running"]), "no running tasks\n");
+    let two = none(&["tasks", "--state", "pending", "--state", "failed"]);
+    assert_eq!(two, "no pending or failed tasks\n");
+}
+
+#[test]
 fn a_task_is_cancelled() {
     let home = Home::new();
     let _up = home.up(&[]);

@@ -37,6 +37,22 @@ fn a_token_that_others_can_read_is_refused() {
 }
 
 #[test]
+fn a_token_file_that_is_not_there_or_empty_is_wrong_usage() {
+    let home = Home::new();
+    let up = home.up(&[]);
+    let empty = home.file("empty", "");
+    std::fs::set_permissions(&empty, PermissionsExt::from_mode(0o600)).unwrap();
+    for (name, why) in [("nofile", "No such file"), ("empty", "is empty")] {
+        for at in [&[][..], &["--address", up.address()]] {
+            let refused = home.marline(&[&["status", "--token-file", name], at].concat());
+            assert_eq!(refused.code, Some(2), "{refused:?}");
+            let says = refused.stderr.contains(why) && refused.stderr.contains(name);
+            assert!(says && !refused.stderr.contains("(--address)"), "{refused:?}");
+        }
+    }
+}
+
+#[test]
 fn without_the_token_nothing_is_told() {
     let home = Home::new();
     let up = home.up(&[]);

@@ -123,3 +123,13 @@ fn it_works_without_a_home_and_without_a_runtime_folder() {
     assert_eq!(ended.code, Some(1));
     assert!(ended.stderr.contains("set XDG_RUNTIME_DIR"), "{ended:?}");
 }
+
+#[test]
+fn a_file_where_the_runtime_folder_is_to_be_is_named() {
+    let home = Home::new();
+    let file = home.file("run/marline", "");
+    let ended = home.marline(&["status"]);
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.stderr.contains(&file.display().to_string()), "{ended:?}");
+    assert!(!ended.stderr.contains("--address"), "{ended:?}");
+}

@@ -1,6 +1,6 @@
 //! What was typed. What it means is for `config.rs` and the commands to say.
 
-use crate::units::{Bytes, Named, Time};
+use crate::units::{Bytes, Count, Named, Time};
 use clap::{Args as Arguments, Parser, Subcommand, ValueEnum};
 use marline_runtime::control::check_address;
 use std::path::PathBuf;
@@ -184,11 +184,11 @@ pub struct Listen {
 pub struct Offer {
     /// Logical CPUs; as many as this process may use, unless said otherwise
     #[arg(long, env = "MARLINE_CPUS", value_name = "COUNT")]
-    pub cpus: Option<f64>,
+    pub cpus: Option<Count>,
 
     /// GPUs
-    #[arg(long, env = "MARLINE_GPUS", default_value_t = 0.0, value_name = "COUNT")]
-    pub gpus: f64,
+    #[arg(long, env = "MARLINE_GPUS", default_value_t = Count(0.0), value_name = "COUNT")]
+    pub gpus: Count,
 
     /// Memory, as in 4GiB
     #[arg(long, env = "MARLINE_MEMORY", value_name = "BYTES")]
@@ -250,12 +250,12 @@ pub struct Run {
     pub name: Option<String>,
 
     /// Logical CPUs that it takes
-    #[arg(long, default_value_t = 1.0, value_name = "COUNT")]
-    pub cpus: f64,
+    #[arg(long, default_value_t = Count(1.0), value_name = "COUNT")]
+    pub cpus: Count,
 
     /// GPUs that it takes
-    #[arg(long, default_value_t = 0.0, value_name = "COUNT")]
-    pub gpus: f64,
+    #[arg(long, default_value_t = Count(0.0), value_name = "COUNT")]
+    pub gpus: Count,
 
     /// Memory that it takes, as in 512MiB
     #[arg(long, value_name = "BYTES")]
@@ -314,7 +314,7 @@ const MAX_LIMIT: i64 = 1_000;
 #[derive(Arguments, Debug)]
 pub struct Limit {
     /// How many, 1,000 at most
-    #[arg(long, short = 'n', default_value_t = 50, value_name = "COUNT", allow_negative_numbers = true,
+    #[arg(long, short = 'n', default_value_t = 50, value_name = "COUNT",
           value_parser = clap::value_parser!(u32).range(1..=MAX_LIMIT))]
     pub limit: u32,
 }

@@ -7,6 +7,7 @@
 use crate::args::Args;
 use crate::exit::Failure;
 use crate::printer::unless_unread;
+use clap::error::{ContextKind, ContextValue};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command, CommandFactory, FromArgMatches, Id};
 use marline_runtime::control::Control;
@@ -158,7 +159,7 @@ pub fn read(typed: &[OsString]) -> Result<Option<Args>, Failure> {
         file = File::read(typed);
     }
     let file = file?;
-    let mut command = file.apply(Args::command())?;
+    let mut command = with_negative_numbers(file.apply(Args::command())?);
     let parsed = command.try_get_matches_from_mut(typed);
     let parsed = parsed.and_then(|matches| {
         let args = Args::from_arg_matches(&matches)?;
@@ -189,7 +190,10 @@ pub fn read(typed: &[OsString]) -> Result<Option<Args>, Failure> {
             printed.map_err(|error| Failure::unwritten("the help", &error))?;
             Ok(None)
         }
-        Err(error) => {
+        Err(mut error) => {
+            if let Some(tip) = without_dashes(&error, typed, &command) {
+                error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+            }
             let text = error.render().to_string();
             let mut failure = Failure::usage(text.trim_start_matches("error: ").trim_end());
             let mut styled = error.render().ansi().to_string();
@@ -202,6 +206,42 @@ pub fn read(typed: &[OsString]) -> Result<Option<Args>, Failure> {
             Err(failure)
         }
     }
+}
+
+/// Has every flag take what begins like a negative number: it says itself what is wrong with it.
+fn with_negative_numbers(command: Command) -> Command {
+    let takes = |arg: Arg| {
+        let is_flag = arg.get_long().is_some() && arg.get_action().takes_values();
+        if is_flag { arg.allow_negative_numbers(true) } else { arg }
+    };
+    command.mut_args(takes).mut_subcommands(|of_command| of_command.mut_args(takes))
+}
+
+/// What to type where a command for `run` was typed without the `--` before it.
+fn without_dashes(error: &clap::Error, typed: &[OsString], command: &Command) -> Option<String> {
+    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg) else { return None };
+    if error.kind() != clap::error::ErrorKind::UnknownArgument || word.starts_with('-') {
+        return None;
+    }
+    // The word may also be the value of a flag: with `--` in the right place the line makes sense.
+    let meant = (1..typed.len()).filter(|at| typed[*at] == OsStr::new(word)).find_map(|at| {
+        let mut meant = typed.to_vec();
+        meant.insert(at, "--".into());
+        let matches = command.clone().try_get_matches_from(&meant).ok()?;
+        (matches.subcommand_name() == Some("run")).then_some(meant)
+    })?;
+    let words: Vec<String> =
+        meant[1..].iter().map(|word| quoted(&word.to_string_lossy())).collect();
+    Some(format!("put -- before the command: marline {}", words.join(" ")))
+}
+
+/// A word as a shell takes it.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "-_./=:,+@%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.into();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
 }
 
 fn source(matches: &ArgMatches, id: &str) -> Option<ValueSource> {

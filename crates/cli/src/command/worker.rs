@@ -6,7 +6,7 @@ use crate::args::{Offer, Worker as Asked};
 use crate::config::Settings;
 use crate::exit::Failure;
 use crate::printer::{Printer, Progress};
-use crate::units::{Named, count};
+use crate::units::{Count, Named, count};
 use marline_runtime::control::{Control, WorkerStatus};
 use marline_runtime::core::Error;
 use marline_runtime::core::resources::{Amount, Resources};
@@ -54,8 +54,9 @@ pub fn serve_if_executor() {
 
 /// What a worker of this program is to be; whom it joins and where it listens is left open.
 pub fn options(offer: &Offer) -> Result<WorkerOptions, Failure> {
-    let cpus =
-        offer.cpus.unwrap_or_else(|| available_parallelism().map_or(1.0, |cpus| cpus.get() as f64));
+    let cpus = offer
+        .cpus
+        .unwrap_or_else(|| Count(available_parallelism().map_or(1.0, |cpus| cpus.get() as f64)));
     let memory = offer.memory.map_or(0, |memory| memory.0);
     Ok(WorkerOptions {
         controller: String::new(),
@@ -76,13 +77,14 @@ pub fn options(offer: &Offer) -> Result<WorkerOptions, Failure> {
 
 /// Amounts of every kind.
 pub fn resources(
-    cpus: f64,
-    gpus: f64,
+    cpus: Count,
+    gpus: Count,
     memory: u64,
     custom: &[Named],
 ) -> Result<Resources, Failure> {
-    let mut resources = Resources { cpu: Amount::from_f64(cpus)?, memory, ..Resources::default() };
-    resources = resources.with_gpus(Amount::from_f64(gpus)?);
+    let mut resources =
+        Resources { cpu: Amount::from_f64(cpus.0)?, memory, ..Resources::default() };
+    resources = resources.with_gpus(Amount::from_f64(gpus.0)?);
     for Named { name, amount } in custom {
         resources = resources.with_custom(name, Amount::from_f64(*amount)?);
     }

@@ -12,7 +12,7 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command, CommandFactory, FromArgMatches, Id};
 use marline_runtime::control::Control;
 use marline_runtime::core::error::ErrorKind;
-use marline_runtime::record::{self, read_token};
+use marline_runtime::record::{self, Cluster, read_token};
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -253,6 +253,19 @@ pub fn wants_json(typed: &[OsString]) -> bool {
     typed.iter().take_while(|word| *word != "--").any(|word| word == OsStr::new("--json"))
 }
 
+/// The cluster of this user that this address names: as it says itself, or by its port on this machine.
+fn running_at(address: &str) -> Option<Cluster> {
+    let mut running = record::look().unwrap_or_default().running;
+    let exact = running.iter().position(|cluster| cluster.address == address);
+    let port = |address: &str| address.rsplit_once(':')?.1.parse::<u16>().ok();
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    let here = port(address).filter(|_| ["localhost", "127.0.0.1", "[::1]"].contains(&host));
+    let near =
+        || running.iter().position(|cluster| here.is_some() && port(&cluster.address) == here);
+    let found = exact.or_else(near)?;
+    Some(running.swap_remove(found))
+}
+
 /// The cluster to speak to.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -263,14 +276,18 @@ pub struct Settings {
 impl Settings {
     /// Which cluster is meant.
     pub fn of(args: &Args) -> Result<Settings, Failure> {
+        if let (Some(address), Some(file)) = (args.address.clone(), &args.token_file) {
+            return Ok(Settings { address, token: Some(read_token(file)?.into()) });
+        }
         if let Some(address) = args.address.clone() {
-            // A cluster that runs here is known with its token.
-            let known = record::look().unwrap_or_default().running.into_iter();
-            let known = known.filter(|cluster| cluster.address == address);
-            let token_file = args.token_file.clone();
-            let token_file = token_file.or(known.map(|cluster| cluster.token_file).next());
-            let token = token_file.as_deref().map(read_token).transpose()?.map(Arc::from);
-            return Ok(Settings { address, token });
+            return match running_at(&address) {
+                // Its token is for it alone: somebody else may have the port on another of this
+                // machine's addresses, so it is spoken to where it said that it is.
+                Some(Cluster { address, token_file, .. }) => {
+                    Ok(Settings { address, token: Some(read_token(&token_file)?.into()) })
+                }
+                None => Ok(Settings { address, token: None }),
+            };
         }
         let only = record::only().map_err(|error| {
             // These two ask for an address; it does not help against others.

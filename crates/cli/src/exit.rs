@@ -82,7 +82,12 @@ impl From<Error> for Failure {
             | ErrorKind::Incompatible
             | ErrorKind::Internal => FAILED,
         };
-        Failure::new(code, &format!("{:?}", error.kind()), error.message())
+        let mut failure = Failure::new(code, &format!("{:?}", error.kind()), error.message());
+        // Those who say so cannot know how it is passed here.
+        if code == DENIED && failure.message.contains("token is missing or wrong") {
+            failure.message += " with --token-file FILE";
+        }
+        failure
     }
 }
 

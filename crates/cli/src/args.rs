@@ -106,6 +106,7 @@ Examples:
 const LOGS_HELP: &str = "\
 Examples:
   marline logs -f 01a1e0b7-2734-77fe-a04b-8f2aff3d2e76 2>/dev/null
+  marline logs 01a1e0b7-2734 01a1e0b7-2475                                      several, by how they begin
 
 What was printed to standard error goes to standard error. A worker keeps the latest MiB of each log.";
 
@@ -143,7 +144,7 @@ pub enum Command {
     /// Stops tasks
     #[command(after_help = CANCEL_HELP)]
     Cancel(Cancel),
-    /// What a task or an actor printed
+    /// What tasks and actors printed
     #[command(after_help = LOGS_HELP)]
     Logs(Logs),
     /// Completions for your shell: source what it prints
@@ -331,7 +332,7 @@ pub struct Tasks {
 
 #[derive(Arguments, Debug)]
 pub struct Drain {
-    /// The worker, as `marline workers` names it
+    /// The worker, as `marline workers` names it, or how its id begins
     pub worker: String,
 
     /// How long its work may run on
@@ -345,7 +346,7 @@ pub struct Drain {
 
 #[derive(Arguments, Debug)]
 pub struct Cancel {
-    /// The tasks, as `marline tasks` names them
+    /// The tasks, as `marline tasks` names them, or how their ids begin
     #[arg(required = true)]
     pub tasks: Vec<String>,
 
@@ -356,10 +357,11 @@ pub struct Cancel {
 
 #[derive(Arguments, Debug)]
 pub struct Logs {
-    /// The task or the actor
-    pub id: String,
+    /// The tasks and actors, as `marline tasks` and `marline actors` name them, or how their ids begin
+    #[arg(required = true, value_name = "ID")]
+    pub ids: Vec<String>,
 
-    /// Goes on until it has ended
+    /// Goes on until it has ended; of several, until each has, one after the other
     #[arg(long, short)]
     pub follow: bool,
 }

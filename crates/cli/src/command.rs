@@ -4,6 +4,7 @@ mod actors;
 mod cancel;
 mod controller;
 mod drain;
+mod find;
 mod logs;
 mod run;
 mod status;
@@ -19,6 +20,9 @@ use crate::printer::Printer;
 use clap::CommandFactory;
 use serde_json::json;
 use std::process::ExitCode;
+
+/// The most that one answer lists.
+const PAGE: u32 = 1_000;
 
 type Done = Result<ExitCode, Failure>;
 

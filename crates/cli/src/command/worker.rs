@@ -1,7 +1,7 @@
 //! `marline worker`: runs commands for a controller elsewhere. Functions and actors of your own are
 //! provided by a program of your own: see `marline::Worker`.
 
-use super::Done;
+use super::{Done, PAGE};
 use crate::args::{Offer, Worker as Asked};
 use crate::config::Settings;
 use crate::exit::Failure;
@@ -20,8 +20,6 @@ use std::sync::{Arc, Mutex};
 use std::thread::available_parallelism;
 use std::time::Duration;
 
-/// The most workers that one answer lists.
-const PAGE: u32 = 1_000;
 /// How often it is said what a process that is to end waits for.
 const SAY_EVERY: Duration = Duration::from_millis(250);
 

@@ -1,7 +1,8 @@
 //! What was typed. What it means is for `config.rs` and the commands to say.
 
-use crate::units::{Bytes, Named, Time};
+use crate::units::{Bytes, Count, Named, Time};
 use clap::{Args as Arguments, Parser, Subcommand, ValueEnum};
+use marline_runtime::control::check_address;
 use std::path::PathBuf;
 
 /// Tasks, actors, channels and durable jobs in one runtime.
@@ -11,7 +12,8 @@ use std::path::PathBuf;
 #[command(name = "marline", version, max_term_width = 100, after_help = AFTER_HELP)]
 pub struct Args {
     /// The controller to speak to: HOST:PORT or unix:/path. Without it, the cluster that runs here.
-    #[arg(long, global = true, env = "MARLINE_ADDRESS", value_name = "ADDRESS", help_heading = CLUSTER)]
+    #[arg(long, global = true, env = "MARLINE_ADDRESS", value_name = "ADDRESS", help_heading = CLUSTER,
+          value_parser = address)]
     pub address: Option<String>,
 
     /// The file with the cluster's token, readable by you alone.
@@ -28,6 +30,14 @@ pub struct Args {
 
     #[command(subcommand)]
     pub command: Command,
+}
+
+/// An address that makes sense.
+fn address(text: &str) -> Result<String, String> {
+    match check_address(text) {
+        Ok(()) => Ok(text.into()),
+        Err(error) => Err(error.message().into()),
+    }
 }
 
 const CLUSTER: &str = "Which cluster, and how it answers";
@@ -96,6 +106,7 @@ Examples:
 const LOGS_HELP: &str = "\
 Examples:
   marline logs -f 01a1e0b7-2734-77fe-a04b-8f2aff3d2e76 2>/dev/null
+  marline logs 01a1e0b7-2734 01a1e0b7-2475                                      several, by how they begin
 
 What was printed to standard error goes to standard error. A worker keeps the latest MiB of each log.";
 
@@ -133,7 +144,7 @@ pub enum Command {
     /// Stops tasks
     #[command(after_help = CANCEL_HELP)]
     Cancel(Cancel),
-    /// What a task or an actor printed
+    /// What tasks and actors printed
     #[command(after_help = LOGS_HELP)]
     Logs(Logs),
     /// Completions for your shell: source what it prints
@@ -174,11 +185,11 @@ pub struct Listen {
 pub struct Offer {
     /// Logical CPUs; as many as this process may use, unless said otherwise
     #[arg(long, env = "MARLINE_CPUS", value_name = "COUNT")]
-    pub cpus: Option<f64>,
+    pub cpus: Option<Count>,
 
     /// GPUs
-    #[arg(long, env = "MARLINE_GPUS", default_value_t = 0.0, value_name = "COUNT")]
-    pub gpus: f64,
+    #[arg(long, env = "MARLINE_GPUS", default_value_t = Count(0.0), value_name = "COUNT")]
+    pub gpus: Count,
 
     /// Memory, as in 4GiB
     #[arg(long, env = "MARLINE_MEMORY", value_name = "BYTES")]
@@ -240,12 +251,12 @@ pub struct Run {
     pub name: Option<String>,
 
     /// Logical CPUs that it takes
-    #[arg(long, default_value_t = 1.0, value_name = "COUNT")]
-    pub cpus: f64,
+    #[arg(long, default_value_t = Count(1.0), value_name = "COUNT")]
+    pub cpus: Count,
 
     /// GPUs that it takes
-    #[arg(long, default_value_t = 0.0, value_name = "COUNT")]
-    pub gpus: f64,
+    #[arg(long, default_value_t = Count(0.0), value_name = "COUNT")]
+    pub gpus: Count,
 
     /// Memory that it takes, as in 512MiB
     #[arg(long, value_name = "BYTES")]
@@ -298,10 +309,14 @@ pub enum State {
     Cancelled,
 }
 
+/// The most that one answer of the cluster lists.
+const MAX_LIMIT: i64 = 1_000;
+
 #[derive(Arguments, Debug)]
 pub struct Limit {
-    /// How many at most
-    #[arg(long, short = 'n', default_value_t = 50, value_name = "COUNT")]
+    /// How many, 1,000 at most
+    #[arg(long, short = 'n', default_value_t = 50, value_name = "COUNT",
+          value_parser = clap::value_parser!(u32).range(1..=MAX_LIMIT))]
     pub limit: u32,
 }
 
@@ -317,7 +332,7 @@ pub struct Tasks {
 
 #[derive(Arguments, Debug)]
 pub struct Drain {
-    /// The worker, as `marline workers` names it
+    /// The worker, as `marline workers` names it, or how its id begins
     pub worker: String,
 
     /// How long its work may run on
@@ -331,7 +346,7 @@ pub struct Drain {
 
 #[derive(Arguments, Debug)]
 pub struct Cancel {
-    /// The tasks, as `marline tasks` names them
+    /// The tasks, as `marline tasks` names them, or how their ids begin
     #[arg(required = true)]
     pub tasks: Vec<String>,
 
@@ -342,10 +357,11 @@ pub struct Cancel {
 
 #[derive(Arguments, Debug)]
 pub struct Logs {
-    /// The task or the actor
-    pub id: String,
+    /// The tasks and actors, as `marline tasks` and `marline actors` name them, or how their ids begin
+    #[arg(required = true, value_name = "ID")]
+    pub ids: Vec<String>,
 
-    /// Goes on until it has ended
+    /// Goes on until it has ended; of several, until each has, one after the other
     #[arg(long, short)]
     pub follow: bool,
 }

@@ -4,6 +4,7 @@ mod actors;
 mod cancel;
 mod controller;
 mod drain;
+mod find;
 mod logs;
 mod run;
 mod status;
@@ -19,6 +20,9 @@ use crate::printer::Printer;
 use clap::CommandFactory;
 use serde_json::json;
 use std::process::ExitCode;
+
+/// The most that one answer lists.
+const PAGE: u32 = 1_000;
 
 type Done = Result<ExitCode, Failure>;
 
@@ -43,7 +47,7 @@ pub fn run(args: Args, printer: Printer) -> Done {
             let script = String::from_utf8_lossy(&script).into_owned();
             printer.answer(&json!({ "shell": shell.to_string(), "script": script }), || {
                 script.clone()
-            });
+            })?;
             Ok(ExitCode::SUCCESS)
         }
     }

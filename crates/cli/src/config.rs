@@ -6,11 +6,15 @@
 
 use crate::args::Args;
 use crate::exit::Failure;
+use crate::printer::unless_unread;
+use clap::error::{ContextKind, ContextValue};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command, CommandFactory, FromArgMatches, Id};
 use marline_runtime::control::Control;
-use marline_runtime::record::{self, read_token};
+use marline_runtime::core::error::ErrorKind;
+use marline_runtime::record::{self, Cluster, read_token};
 use std::ffi::{OsStr, OsString};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use toml::{Table, Value};
@@ -155,7 +159,7 @@ pub fn read(typed: &[OsString]) -> Result<Option<Args>, Failure> {
         file = File::read(typed);
     }
     let file = file?;
-    let mut command = file.apply(Args::command())?;
+    let mut command = with_negative_numbers(file.apply(Args::command())?);
     let parsed = command.try_get_matches_from_mut(typed);
     let parsed = parsed.and_then(|matches| {
         let args = Args::from_arg_matches(&matches)?;
@@ -182,11 +186,14 @@ pub fn read(typed: &[OsString]) -> Result<Option<Args>, Failure> {
             Ok(Some(args))
         }
         Err(error) if !error.use_stderr() => {
-            // Whoever does not read it has read enough.
-            let _ = error.print();
+            let printed = unless_unread(error.print().and_then(|()| std::io::stdout().flush()));
+            printed.map_err(|error| Failure::unwritten("the help", &error))?;
             Ok(None)
         }
-        Err(error) => {
+        Err(mut error) => {
+            if let Some(tip) = without_dashes(&error, typed, &command) {
+                error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+            }
             let text = error.render().to_string();
             let mut failure = Failure::usage(text.trim_start_matches("error: ").trim_end());
             let mut styled = error.render().ansi().to_string();
@@ -201,6 +208,42 @@ pub fn read(typed: &[OsString]) -> Result<Option<Args>, Failure> {
     }
 }
 
+/// Has every flag take what begins like a negative number: it says itself what is wrong with it.
+fn with_negative_numbers(command: Command) -> Command {
+    let takes = |arg: Arg| {
+        let is_flag = arg.get_long().is_some() && arg.get_action().takes_values();
+        if is_flag { arg.allow_negative_numbers(true) } else { arg }
+    };
+    command.mut_args(takes).mut_subcommands(|of_command| of_command.mut_args(takes))
+}
+
+/// What to type where a command for `run` was typed without the `--` before it.
+fn without_dashes(error: &clap::Error, typed: &[OsString], command: &Command) -> Option<String> {
+    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg) else { return None };
+    if error.kind() != clap::error::ErrorKind::UnknownArgument || word.starts_with('-') {
+        return None;
+    }
+    // The word may also be the value of a flag: with `--` in the right place the line makes sense.
+    let meant = (1..typed.len()).filter(|at| typed[*at] == OsStr::new(word)).find_map(|at| {
+        let mut meant = typed.to_vec();
+        meant.insert(at, "--".into());
+        let matches = command.clone().try_get_matches_from(&meant).ok()?;
+        (matches.subcommand_name() == Some("run")).then_some(meant)
+    })?;
+    let words: Vec<String> =
+        meant[1..].iter().map(|word| quoted(&word.to_string_lossy())).collect();
+    Some(format!("put -- before the command: marline {}", words.join(" ")))
+}
+
+/// A word as a shell takes it.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "-_./=:,+@%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.into();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
 fn source(matches: &ArgMatches, id: &str) -> Option<ValueSource> {
     matches.value_source(id)
 }
@@ -208,6 +251,19 @@ fn source(matches: &ArgMatches, id: &str) -> Option<ValueSource> {
 /// Whether answers are to be JSON, said before the rest of the line is looked at.
 pub fn wants_json(typed: &[OsString]) -> bool {
     typed.iter().take_while(|word| *word != "--").any(|word| word == OsStr::new("--json"))
+}
+
+/// The cluster of this user that this address names: as it says itself, or by its port on this machine.
+fn running_at(address: &str) -> Option<Cluster> {
+    let mut running = record::look().unwrap_or_default().running;
+    let exact = running.iter().position(|cluster| cluster.address == address);
+    let port = |address: &str| address.rsplit_once(':')?.1.parse::<u16>().ok();
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    let here = port(address).filter(|_| ["localhost", "127.0.0.1", "[::1]"].contains(&host));
+    let near =
+        || running.iter().position(|cluster| here.is_some() && port(&cluster.address) == here);
+    let found = exact.or_else(near)?;
+    Some(running.swap_remove(found))
 }
 
 /// The cluster to speak to.
@@ -220,18 +276,24 @@ pub struct Settings {
 impl Settings {
     /// Which cluster is meant.
     pub fn of(args: &Args) -> Result<Settings, Failure> {
+        if let (Some(address), Some(file)) = (args.address.clone(), &args.token_file) {
+            return Ok(Settings { address, token: Some(read_token(file)?.into()) });
+        }
         if let Some(address) = args.address.clone() {
-            // A cluster that runs here is known with its token.
-            let known = record::look().unwrap_or_default().running.into_iter();
-            let known = known.filter(|cluster| cluster.address == address);
-            let token_file = args.token_file.clone();
-            let token_file = token_file.or(known.map(|cluster| cluster.token_file).next());
-            let token = token_file.as_deref().map(read_token).transpose()?.map(Arc::from);
-            return Ok(Settings { address, token });
+            return match running_at(&address) {
+                // Its token is for it alone: somebody else may have the port on another of this
+                // machine's addresses, so it is spoken to where it said that it is.
+                Some(Cluster { address, token_file, .. }) => {
+                    Ok(Settings { address, token: Some(read_token(&token_file)?.into()) })
+                }
+                None => Ok(Settings { address, token: None }),
+            };
         }
         let only = record::only().map_err(|error| {
+            // These two ask for an address; it does not help against others.
+            let helps = matches!(error.kind(), ErrorKind::Invalid | ErrorKind::Unavailable);
             let mut failure = Failure::from(error);
-            failure.message += " (--address)";
+            failure.message += if helps { " (--address)" } else { "" };
             failure
         })?;
         let token = read_token(args.token_file.as_ref().unwrap_or(&only.token_file))?;

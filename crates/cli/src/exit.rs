@@ -46,6 +46,11 @@ impl Failure {
         Failure::new(FAILED, "Failed", message)
     }
 
+    /// Something that was to be printed is lost.
+    pub fn unwritten(what: &str, error: &std::io::Error) -> Failure {
+        Failure::failed(format!("{what} cannot be written: {error}"))
+    }
+
     /// Says so, and ends with its code.
     pub fn report(self, printer: Printer) -> ExitCode {
         let Failure { code, kind, message, styled } = self;
@@ -77,7 +82,12 @@ impl From<Error> for Failure {
             | ErrorKind::Incompatible
             | ErrorKind::Internal => FAILED,
         };
-        Failure::new(code, &format!("{:?}", error.kind()), error.message())
+        let mut failure = Failure::new(code, &format!("{:?}", error.kind()), error.message());
+        // Those who say so cannot know how it is passed here.
+        if code == DENIED && failure.message.contains("token is missing or wrong") {
+            failure.message += " with --token-file FILE";
+        }
+        failure
     }
 }
 

@@ -1,5 +1,6 @@
 //! All output: tables for people, JSON for programs, progress for those who watch.
 
+use crate::exit::Failure;
 use serde_json::{Value, json};
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -21,10 +22,10 @@ impl Printer {
     }
 
     /// An answer: as JSON, or in words.
-    pub fn answer(&self, json: &Value, words: impl FnOnce() -> String) {
+    pub fn answer(&self, json: &Value, words: impl FnOnce() -> String) -> Result<(), Failure> {
         let text = if self.json { json.to_string() } else { words() };
-        // Whoever does not read it, as `head` does, has read enough.
-        let _ = writeln!(std::io::stdout(), "{}", text.trim_end());
+        let written = write(format!("{}\n", text.trim_end()).as_bytes());
+        unless_unread(written).map_err(|error| Failure::unwritten("the answer", &error))
     }
 
     /// Something for people to know besides the answer.
@@ -50,6 +51,21 @@ impl Printer {
     pub fn progress(&self) -> Progress {
         let tty = std::io::stderr().is_terminal() && !is_dumb();
         Progress { on: !self.json, tty, began: Instant::now(), said: None, shown: String::new() }
+    }
+}
+
+/// Writes to standard output, all of it and now: what stayed in a buffer could fail unseen.
+pub fn write(bytes: &[u8]) -> std::io::Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    stdout.write_all(bytes)?;
+    stdout.flush()
+}
+
+/// Whoever does not read an answer to its end, as `head` does, has read enough. Nothing else may be lost.
+pub fn unless_unread(written: std::io::Result<()>) -> std::io::Result<()> {
+    match written {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        written => written,
     }
 }
 

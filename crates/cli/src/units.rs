@@ -50,6 +50,24 @@ impl FromStr for Bytes {
     }
 }
 
+/// How much or how many: `2`, `0.5`.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Count(pub f64);
+
+impl FromStr for Count {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Count, String> {
+        let number = text.parse().ok().filter(|number: &f64| number.is_finite() && *number >= 0.0);
+        number.map(Count).ok_or_else(|| "expected a number such as 2 or 0.5".to_owned())
+    }
+}
+
+impl std::fmt::Display for Count {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 /// An amount of something that has a name: `licence=2`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Named {
@@ -61,7 +79,7 @@ impl FromStr for Named {
     type Err = String;
     fn from_str(text: &str) -> Result<Named, String> {
         let (name, amount) = text.split_once('=').ok_or("expected NAME=AMOUNT")?;
-        let amount = amount.parse().map_err(|_| format!("{amount:?} is not a number"))?;
+        let amount = amount.parse::<Count>()?.0;
         if name.is_empty() {
             Err("expected NAME=AMOUNT".into())
         } else {
@@ -143,6 +161,11 @@ mod tests {
         let named = "licence=2".parse::<Named>().unwrap();
         assert_eq!((named.name.as_str(), named.amount), ("licence", 2.0));
         assert!("licence".parse::<Named>().is_err() && "=2".parse::<Named>().is_err());
+        let count = |text: &str| text.parse::<Count>().map(|count| count.0);
+        assert_eq!((count("2"), count("0.5")), (Ok(2.0), Ok(0.5)));
+        for wrong in ["lots", "-1", "", "inf", "NaN"] {
+            assert_eq!(count(wrong).unwrap_err(), "expected a number such as 2 or 0.5");
+        }
     }
 
     #[test]

@@ -40,7 +40,7 @@ macro_rules! ids {
             fn from_str(text: &str) -> Result<Self, Self::Err> {
                 uuid::Uuid::parse_str(text).map(|id| Self::from_u128(id.as_u128())).map_err(|_| {
                     crate::Error::invalid(format!(
-                        "{text:?} is not an id: expected 32 hexadecimal digits, as printed by `marline`"
+                        "{text:?} is not an id: expected one as `marline tasks` prints it"
                     ))
                 })
             }

@@ -2,6 +2,7 @@
 //! submits work of any amount uses a [`Client`](crate::Client), which has a link.
 
 use crate::executor::command::CommandLine;
+use crate::net::address::Setback;
 use crate::net::{MAX_MESSAGE_BYTES, dial, io};
 use crate::wire::convert::from_status;
 use crate::wire::v1;
@@ -12,6 +13,7 @@ use marline_core::spec::TaskOptions;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use crate::net::address::check_address;
 pub use crate::wire::v1::{
     ActorState, ActorStatus, ClusterResourcesReply as ClusterStatus, DeathCause,
     ErrorKind as WireErrorKind, LogChunk, Resources as WireResources, TaskState, TaskStatus,
@@ -76,13 +78,8 @@ impl Control {
         let address = &self.address;
         match told.recv().wait() {
             Ok(Ok(answer)) => answer.map(tonic::Response::into_inner).map_err(|status| {
-                if is_transports_own(&status) {
-                    return no_answer(address, &status);
-                }
-                if is_not_ours(&status) {
-                    return stranger(address);
-                }
-                from_status(status)
+                let setback = Setback::of_transport(address, &status);
+                setback.map_or_else(|| from_status(status), |setback| setback.error)
             }),
             Ok(Err(_)) | Err(_) => {
                 let words = format!("{address} did not answer within {patience:?}");
@@ -194,30 +191,4 @@ impl Control {
         let v1::ReadLogReply { chunks, offset, next_offset, number } = reply;
         Ok(LogPart { chunks, offset, next_offset, number })
     }
-}
-
-fn is_transports_own(status: &tonic::Status) -> bool {
-    status.details().is_empty() && status.code() == tonic::Code::Unavailable
-}
-
-/// Whoever answered does not speak gRPC.
-fn is_not_ours(status: &tonic::Status) -> bool {
-    status.details().is_empty() && status.message().contains("grpc-status header missing")
-}
-
-fn stranger(address: &str) -> Error {
-    Error::unavailable(
-        Ran::No,
-        format!("what answers at {address} is no part of a cluster: check the address"),
-    )
-}
-
-fn no_answer(address: &str, status: &tonic::Status) -> Error {
-    let why = status.message();
-    Error::unavailable(
-        Ran::Maybe,
-        format!(
-            "nobody answers at {address} ({why}): start a cluster with `marline up`, or check the address"
-        ),
-    )
 }

@@ -1,6 +1,7 @@
 //! The network: tonic servers and dialers that carry links between nodes. Nothing here looks into a
 //! message: frames go to the node, and what the node says goes out in batches.
 
+pub(crate) mod address;
 mod control;
 pub(crate) mod dial;
 mod explain;

@@ -169,11 +169,11 @@ impl Controller {
     /// Goes on until the process is asked to end (SIGTERM, SIGINT). Then workers in this process finish
     /// what they have, until `grace` is over. A second signal ends it at once.
     pub fn run(self, grace: Duration) -> Result<(), Error> {
-        self.run_with(grace, || {})
+        self.run_with(grace, || true)
     }
 
-    /// The same; calls `ready` when it can be asked to end.
-    pub fn run_with(self, grace: Duration, ready: impl FnOnce()) -> Result<(), Error> {
+    /// The same; calls `ready` when it can be asked to end, and ends if that says `false`.
+    pub fn run_with(self, grace: Duration, ready: impl FnOnce() -> bool) -> Result<(), Error> {
         // Nobody says that a controller has left: `never` is dropped with it.
         let (never, left) = marline_channel::oneshot();
         let result = run_until_left(ready, left, || match self.hosted.first() {
@@ -381,11 +381,11 @@ impl Worker {
     /// then it takes no new work, finishes what it has, moves what is left after `grace`, and leaves. A
     /// second signal ends it at once.
     pub fn run(self, grace: Duration) -> Result<(), Error> {
-        self.run_with(grace, || {})
+        self.run_with(grace, || true)
     }
 
-    /// The same; calls `ready` when it can be asked to end.
-    pub fn run_with(self, grace: Duration, ready: impl FnOnce()) -> Result<(), Error> {
+    /// The same; calls `ready` when it can be asked to end, and ends if that says `false`.
+    pub fn run_with(self, grace: Duration, ready: impl FnOnce() -> bool) -> Result<(), Error> {
         let left = self.node.left(self.seat);
         run_until_left(ready, left, || self.node.drain(self.seat, grace))
     }

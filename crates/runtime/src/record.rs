@@ -156,8 +156,11 @@ impl Drop for Record {
 
 /// The token in a file that nobody else can read.
 pub fn read_token(file: &Path) -> Result<String, Error> {
-    let cannot = cannot("read the token file", file);
-    let mode = fs::metadata(file).map_err(&cannot)?.permissions().mode();
+    // Whoever names a file is wrong about it, whether it is not there or makes no sense.
+    let cannot = |error: std::io::Error| {
+        Error::invalid(format!("cannot read the token file {}: {error}", file.display()))
+    };
+    let mode = fs::metadata(file).map_err(cannot)?.permissions().mode();
     if mode & 0o077 != 0 {
         return Err(Error::denied(format!(
             "others can read the token file {0}: type `chmod 600 {0}`",

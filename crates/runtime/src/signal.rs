@@ -57,14 +57,16 @@ pub fn on_signal(mut asked: impl FnMut() + Send + 'static) -> Result<(), Error> 
 }
 
 /// Blocks until `left` says so. The first signal has `leave` begin; the second is not waited out. From
-/// when `ready` is called, no signal is missed.
+/// when `ready` is called, no signal is missed; if it says `false`, nothing is waited for.
 pub(crate) fn run_until_left(
-    ready: impl FnOnce(),
+    ready: impl FnOnce() -> bool,
     left: oneshot::Receiver<()>,
     leave: impl FnOnce() -> oneshot::Receiver<()>,
 ) -> Result<(), Error> {
     let mut signals = Signals::new()?;
-    ready();
+    if !ready() {
+        return Ok(());
+    }
     io().block_on(async {
         tokio::select! {
             _ = left => return,

@@ -20,7 +20,7 @@ pub fn run(settings: &Settings, limit: &Limit, printer: Printer) -> Done {
         let rows: Vec<Vec<String>> = actors.iter().map(row).collect();
         let head = ["ACTOR", "NAME", "CLASS", "STATE", "EPOCH", "RESTARTS", "CALLS", "USED", "WHY"];
         table(&head, &rows) + more_text(more)
-    });
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,17 +1,16 @@
 //! `marline cancel`: stops tasks.
 
-use super::Done;
+use super::{Done, find};
 use crate::args::Cancel;
 use crate::config::Settings;
 use crate::printer::Printer;
-use marline_runtime::core::id::TaskId;
 use serde_json::json;
 use std::process::ExitCode;
 
 pub fn run(settings: &Settings, asked: &Cancel, printer: Printer) -> Done {
     let control = settings.control()?;
     // All of them make sense, or nothing is done.
-    let tasks = asked.tasks.iter().map(|task| task.parse::<TaskId>());
+    let tasks = asked.tasks.iter().map(|task| find::task(&control, task));
     let tasks = tasks.collect::<Result<Vec<_>, _>>()?;
     let mut done = Vec::new();
     for task in tasks {
@@ -27,6 +26,6 @@ pub fn run(settings: &Settings, asked: &Cancel, printer: Printer) -> Done {
             false => format!("task {task} had ended"),
         });
         lines.collect::<Vec<_>>().join("\n")
-    });
+    })?;
     Ok(ExitCode::SUCCESS)
 }

@@ -101,8 +101,13 @@ impl Started {
         let (json, words) = self.announcement(what);
         let farewell = say_farewell(&settings, grace, printer)?;
         let Started { controller, token: _, socket: _, _record } = self;
-        let result = controller.run_with(grace, || printer.answer(&json, || words));
+        let mut said = Ok(());
+        let result = controller.run_with(grace, || {
+            said = printer.answer(&json, || words);
+            said.is_ok()
+        });
         farewell.clear();
+        said?;
         Ok(result?)
     }
 }

@@ -1,13 +1,12 @@
 //! `marline drain`: has a worker finish what it has, and leave.
 
-use super::Done;
+use super::{Done, PAGE, find};
 use crate::args::Drain;
 use crate::config::Settings;
 use crate::exit::Failure;
 use crate::printer::Printer;
 use crate::units::count;
 use marline_runtime::control::Control;
-use marline_runtime::core::id::SessionId;
 use serde_json::json;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -16,34 +15,32 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How often it is looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// The most workers that one answer lists.
-const PAGE: u32 = 1_000;
 
 pub fn run(settings: &Settings, asked: &Drain, printer: Printer) -> Done {
     let control = settings.control()?;
-    let worker: SessionId = asked.worker.parse()?;
+    let worker = find::worker(&control, &asked.worker)?;
     control.drain(worker, asked.grace.0)?;
+    let worker = worker.to_string();
     if !asked.no_wait {
-        wait(&control, asked, printer)?;
+        wait(&control, &worker, asked.grace.0, printer)?;
     }
-    let json = json!({ "worker": asked.worker, "left": !asked.no_wait });
+    let json = json!({ "worker": worker, "left": !asked.no_wait });
     printer.answer(&json, || {
         let what = if asked.no_wait { "takes no new work" } else { "has left" };
-        format!("worker {} {what}", asked.worker)
-    });
+        format!("worker {worker} {what}")
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn wait(control: &Control, asked: &Drain, printer: Printer) -> Result<(), Failure> {
-    let end = Instant::now() + asked.grace.0 + PATIENCE;
+fn wait(control: &Control, id: &str, grace: Duration, printer: Printer) -> Result<(), Failure> {
+    let end = Instant::now() + grace + PATIENCE;
     let mut progress = printer.progress();
     while let Some(worker) =
-        control.workers(PAGE)?.0.into_iter().find(|worker| worker.worker_id == asked.worker)
+        control.workers(PAGE)?.0.into_iter().find(|worker| worker.worker_id == id)
     {
         if Instant::now() > end {
             return Err(Failure::failed(format!(
-                "worker {} has not left: look at it with `marline workers`",
-                asked.worker
+                "worker {id} has not left: look at it with `marline workers`"
             )));
         }
         let tasks = count(worker.tasks, "task");

@@ -1,14 +1,14 @@
-//! `marline logs`: what a task or an actor printed. Logs are where it ran: the worker is asked.
+//! `marline logs`: what tasks and actors printed. Logs are where they ran: the worker is asked.
 
-use super::Done;
+use super::{Done, PAGE, find};
 use crate::args::Logs;
 use crate::config::Settings;
 use crate::exit::{Failure, NOT_FOUND, UNREAD};
-use crate::printer::Printer;
+use crate::printer::{Printer, write};
 use marline_runtime::control::{ActorState, Control, LogOf, LogPart, TaskState};
 use marline_runtime::core::error::ErrorKind;
 use marline_runtime::core::id::{ActorId, TaskId};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -17,19 +17,48 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How often a task that has not started is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// The most workers that one answer lists.
-const PAGE: u32 = 1_000;
 
 pub fn run(settings: &Settings, asked: &Logs, printer: Printer) -> Done {
     let control = settings.control()?;
-    let whose = Whose::find(&control, &asked.id)?;
+    // All of them make sense, or nothing is printed.
+    let all = asked.ids.iter().map(|id| Whose::find(&control, id));
+    let all = all.collect::<Result<Vec<_>, _>>()?;
+    let mut answers = Vec::new();
+    for whose in &all {
+        if all.len() > 1 && !printer.json {
+            let gap = if answers.is_empty() { "" } else { "\n" };
+            if let Err(error) = write(format!("{gap}==> {} <==\n", whose.id()).as_bytes()) {
+                return unprinted(&error);
+            }
+        }
+        match show(settings, &control, whose, asked.follow, printer)? {
+            Ok(answer) => answers.push(answer),
+            Err(error) => return unprinted(&error),
+        }
+    }
+    if printer.json {
+        let one = answers.len() == 1;
+        let json = if one { answers.remove(0) } else { json!({ "logs": answers }) };
+        printer.answer(&json, String::new)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints one log, or collects it for an answer in JSON. It may be that nobody reads it.
+fn show(
+    settings: &Settings,
+    control: &Control,
+    whose: &Whose,
+    follow: bool,
+    printer: Printer,
+) -> Result<std::io::Result<Value>, Failure> {
     let mut place = Place::new(whose.log());
     let (mut stdout, mut stderr, mut text) = (Vec::new(), Vec::new(), Vec::new());
     let mut progress = printer.progress();
     loop {
-        let now = whose.look(&control)?;
-        let follow = asked.follow && !now.over;
-        let at = place.at(settings, &control, &now.worker)?;
+        let now = whose.look(control)?;
+        let follow = follow && !now.over;
+        let at = place.at(settings, control, &now.worker)?;
         if at != At::Worker && follow {
             progress.say(&now.why());
             std::thread::sleep(LOOK_EVERY);
@@ -45,8 +74,8 @@ pub fn run(settings: &Settings, asked: &Logs, printer: Printer) -> Done {
         } else {
             progress.clear();
             place.tell(&part, printer);
-            if print(&part).is_err() {
-                return Ok(ExitCode::from(UNREAD));
+            if let Err(error) = print(&part) {
+                return Ok(Err(error));
             }
         }
         place.advance(&part);
@@ -56,17 +85,13 @@ pub fn run(settings: &Settings, asked: &Logs, printer: Printer) -> Done {
             break;
         }
     }
-    if printer.json {
-        let json = json!({
-            "id": asked.id,
-            "stdout": String::from_utf8_lossy(&stdout),
-            "stderr": String::from_utf8_lossy(&stderr),
-            "text": String::from_utf8_lossy(&text),
-            "left_out": place.missed,
-        });
-        printer.answer(&json, String::new);
-    }
-    Ok(ExitCode::SUCCESS)
+    Ok(Ok(json!({
+        "id": whose.id(),
+        "stdout": String::from_utf8_lossy(&stdout),
+        "stderr": String::from_utf8_lossy(&stderr),
+        "text": String::from_utf8_lossy(&text),
+        "left_out": place.missed,
+    })))
 }
 
 /// Why there is nothing, where that is not for want of anything printed.
@@ -90,10 +115,18 @@ pub fn print(part: &LogPart) -> std::io::Result<()> {
         match chunk.is_error {
             // Standard error is for whoever cares.
             true => drop(std::io::stderr().write_all(&chunk.text)),
-            false => std::io::stdout().write_all(&chunk.text)?,
+            false => write(&chunk.text)?,
         }
     }
-    std::io::stdout().flush()
+    Ok(())
+}
+
+/// How a command ends whose output could not be printed.
+pub fn unprinted(error: &std::io::Error) -> Done {
+    match error.kind() {
+        std::io::ErrorKind::BrokenPipe => Ok(ExitCode::from(UNREAD)),
+        _ => Err(Failure::unwritten("its output", error)),
+    }
 }
 
 enum Whose {
@@ -120,24 +153,31 @@ impl Now {
 
 impl Whose {
     /// The task or the actor of this id.
-    fn find(control: &Control, id: &str) -> Result<Whose, Failure> {
-        let task: TaskId = id.parse()?;
+    fn find(control: &Control, text: &str) -> Result<Whose, Failure> {
+        let task = find::task_or_actor(control, text)?;
         match control.task(task) {
             // A call prints into its actor's log.
             Ok(status) => Ok(Whose::Task(task, status.actor_id.parse().ok())),
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                let actor: ActorId = id.parse()?;
+                let actor = ActorId::from_u128(task.as_u128());
                 control.actor(actor).map(|_| Whose::Actor(actor)).map_err(|error| {
                     if error.kind() != ErrorKind::NotFound {
                         return error.into();
                     }
                     let words = format!(
-                        "no task and no actor {id} is known: it never was, or ended too long ago"
+                        "no task and no actor {task} is known: it never was, or ended too long ago"
                     );
                     Failure::new(NOT_FOUND, "NotFound", words)
                 })
             }
             Err(error) => Err(error.into()),
+        }
+    }
+
+    fn id(&self) -> String {
+        match self {
+            Whose::Task(task, _) => task.to_string(),
+            Whose::Actor(actor) => actor.to_string(),
         }
     }
 

@@ -1,13 +1,13 @@
 //! `marline run -- COMMAND`: runs it somewhere, prints what it prints, ends as it does.
 
 use super::Done;
-use super::logs::{At, Place, print};
+use super::logs::{At, Place, print, unprinted};
 use super::tasks::state_name;
 use super::worker::resources;
 use crate::args::Run;
 use crate::config::Settings;
-use crate::exit::{Failure, INTERRUPTED, NOT_RUN, TOO_LONG, UNREAD};
-use crate::printer::{Printer, Progress};
+use crate::exit::{Failure, INTERRUPTED, NOT_RUN, TOO_LONG};
+use crate::printer::{Printer, Progress, write};
 use marline_runtime::control::{Control, LogOf, LogPart, TaskState};
 use marline_runtime::core::error::{Error, ErrorKind};
 use marline_runtime::core::id::TaskId;
@@ -42,7 +42,11 @@ pub fn run(settings: &Settings, asked: &Run, printer: Printer) -> Done {
     if asked.detach {
         let task = settings.control()?.submit_command(&line, options)?;
         let json = json!({ "task": task.to_string() });
-        printer.answer(&json, || task.to_string());
+        let said = printer.answer(&json, || task.to_string());
+        // It runs, whether this can be said or not: its id must not be lost.
+        said.map_err(|failure| {
+            Failure::failed(format!("task {task} was submitted, but {}", failure.message))
+        })?;
         return Ok(ExitCode::SUCCESS);
     }
     // With a session: if this process dies, the command does not run on.
@@ -284,12 +288,7 @@ fn end(
     };
     let code = match &watched.unread {
         _ if interrupted => INTERRUPTED,
-        Some(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {
-            return Ok(ExitCode::from(UNREAD));
-        }
-        Some(error) => {
-            return Err(Failure::failed(format!("its output cannot be written: {error}")));
-        }
+        Some(error) => return unprinted(error),
         None => code(end.as_ref(), error.as_ref()),
     };
     if printer.json {
@@ -309,11 +308,13 @@ fn end(
             "left_out": end.as_ref().map(|end| end.left_out),
             "error": error.as_ref().map(Error::message),
         });
-        printer.answer(&json, String::new);
+        printer.answer(&json, String::new)?;
         return Ok(ExitCode::from(code));
     }
-    if let (Some(end), Some(printed)) = (&end, watched.printed) {
-        print_rest(end, printed, printer);
+    if let (Some(end), Some(printed)) = (&end, watched.printed)
+        && let Err(error) = print_rest(end, printed, printer)
+    {
+        return unprinted(&error);
     }
     if let Some(error) = error.filter(|_| end.is_none()) {
         // What the command said itself was printed; this is what Marline has to say.
@@ -324,7 +325,7 @@ fn end(
 
 /// What could not be read from the command's log, because its worker has gone since, or cannot be reached
 /// from here: how it ended has the latest of it.
-fn print_rest(end: &CommandEnd, printed: [u64; 2], printer: Printer) {
+fn print_rest(end: &CommandEnd, printed: [u64; 2], printer: Printer) -> std::io::Result<()> {
     let rest = |kept: &'_ [u8], left_out: u64, printed: u64| {
         let unprinted = (kept.len() as u64 + left_out).saturating_sub(printed);
         let known = unprinted.min(kept.len() as u64);
@@ -340,9 +341,8 @@ fn print_rest(end: &CommandEnd, printed: [u64; 2], printer: Printer) {
             missed + missed_errors
         ));
     }
-    let _ = std::io::stdout().write_all(&end.stdout[from..]);
     let _ = std::io::stderr().write_all(&end.stderr[from_error..]);
-    let _ = std::io::stdout().flush();
+    write(&end.stdout[from..])
 }
 
 fn code(end: Option<&CommandEnd>, error: Option<&Error>) -> u8 {

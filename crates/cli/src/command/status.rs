@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 pub fn run(settings: &Settings, printer: Printer) -> Done {
     let status = settings.control()?.cluster()?;
-    printer.answer(&as_json(settings, &status), || words(settings, &status));
+    printer.answer(&as_json(settings, &status), || words(settings, &status))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,27 +1,60 @@
 //! `marline tasks`: those that have not ended, then those that have.
 
-use super::Done;
 use super::workers::{known, more_text, now};
+use super::{Done, PAGE};
 use crate::args::{State, Tasks};
 use crate::config::Settings;
+use crate::exit::Failure;
 use crate::printer::{Printer, table};
 use crate::units::{ago, took};
-use marline_runtime::control::{TaskState, TaskStatus};
+use marline_runtime::control::{Control, TaskState, TaskStatus};
 use serde_json::{Value, json};
+use std::collections::HashMap;
 use std::process::ExitCode;
 
 pub fn run(settings: &Settings, asked: &Tasks, printer: Printer) -> Done {
     let states: Vec<TaskState> = asked.states.iter().copied().map(wire_state).collect();
-    let (tasks, more) = settings.control()?.tasks(asked.limit.limit, &states)?;
+    let control = settings.control()?;
+    let (tasks, more) = control.tasks(asked.limit.limit, &states)?;
+    let has_calls = tasks.iter().any(|task| !task.actor_id.is_empty());
+    let classes = if has_calls && !printer.json { classes(&control)? } else { Classes::new() };
     let json = json!({ "tasks": tasks.iter().map(as_json).collect::<Vec<_>>(), "more": more });
     printer.answer(&json, || {
         if tasks.is_empty() {
-            return "no tasks: `marline run -- COMMAND` makes one".into();
+            return none(&states);
         }
-        let rows: Vec<Vec<String>> = tasks.iter().map(row).collect();
+        let rows: Vec<Vec<String>> = tasks.iter().map(|task| row(task, &classes)).collect();
         table(&["TASK", "NAME", "STATE", "TRIES", "AGE", "TOOK", "WHY"], &rows) + more_text(more)
-    });
+    })?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The classes of actors, by their ids.
+type Classes = HashMap<String, String>;
+
+/// The status of a call has its actor's id alone. Those of the latest actors are known.
+fn classes(control: &Control) -> Result<Classes, Failure> {
+    let (actors, _) = control.actors(PAGE)?;
+    Ok(actors.into_iter().map(|actor| (actor.actor_id, actor.class)).collect())
+}
+
+/// A function, or a method and whose it is.
+fn name(task: &TaskStatus, classes: &Classes) -> String {
+    let TaskStatus { name, actor_id, .. } = task;
+    match classes.get(actor_id) {
+        _ if actor_id.is_empty() => name.clone(),
+        Some(class) => format!("{class}.{name}"),
+        None => format!("actor {actor_id}.{name}"),
+    }
+}
+
+/// What is said of no tasks in these states.
+fn none(states: &[TaskState]) -> String {
+    if states.is_empty() {
+        return "no tasks: `marline run -- COMMAND` makes one".into();
+    }
+    let names: Vec<&str> = states.iter().map(|state| state_name((*state).into())).collect();
+    format!("no {} tasks", names.join(" or "))
 }
 
 fn wire_state(state: State) -> TaskState {
@@ -47,7 +80,7 @@ pub fn state_name(state: i32) -> &'static str {
     }
 }
 
-fn row(task: &TaskStatus) -> Vec<String> {
+fn row(task: &TaskStatus, classes: &Classes) -> Vec<String> {
     let age = task.created_at.map_or(String::new(), |created| ago(now() - created));
     let end = task.finished_at.unwrap_or_else(now);
     let took = task.started_at.map_or(String::new(), |started| took(end - started));
@@ -58,7 +91,7 @@ fn row(task: &TaskStatus) -> Vec<String> {
     };
     vec![
         task.task_id.clone(),
-        task.name.clone(),
+        name(task, classes),
         state_name(task.state).into(),
         task.attempts.to_string(),
         age,
@@ -81,4 +114,21 @@ fn as_json(task: &TaskStatus) -> Value {
         "error": task.error.as_ref().map(|error| &error.message),
         "waits_for": known(&task.waits_for),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_is_named_with_whose_it_is() {
+        let classes = Classes::from([("7".into(), "Counter".into())]);
+        let named = |name: &str, actor: &str| {
+            let (name, actor_id) = (name.into(), actor.into());
+            super::name(&TaskStatus { name, actor_id, ..TaskStatus::default() }, &classes)
+        };
+        assert_eq!(named("add", "7"), "Counter.add");
+        assert_eq!(named("add", "8"), "actor 8.add");
+        assert_eq!(named("double", ""), "double");
+    }
 }

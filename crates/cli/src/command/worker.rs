@@ -1,12 +1,12 @@
 //! `marline worker`: runs commands for a controller elsewhere. Functions and actors of your own are
 //! provided by a program of your own: see `marline::Worker`.
 
-use super::Done;
+use super::{Done, PAGE};
 use crate::args::{Offer, Worker as Asked};
 use crate::config::Settings;
 use crate::exit::Failure;
 use crate::printer::{Printer, Progress};
-use crate::units::{Named, count};
+use crate::units::{Count, Named, count};
 use marline_runtime::control::{Control, WorkerStatus};
 use marline_runtime::core::Error;
 use marline_runtime::core::resources::{Amount, Resources};
@@ -20,8 +20,6 @@ use std::sync::{Arc, Mutex};
 use std::thread::available_parallelism;
 use std::time::Duration;
 
-/// The most workers that one answer lists.
-const PAGE: u32 = 1_000;
 /// How often it is said what a process that is to end waits for.
 const SAY_EVERY: Duration = Duration::from_millis(250);
 
@@ -54,8 +52,9 @@ pub fn serve_if_executor() {
 
 /// What a worker of this program is to be; whom it joins and where it listens is left open.
 pub fn options(offer: &Offer) -> Result<WorkerOptions, Failure> {
-    let cpus =
-        offer.cpus.unwrap_or_else(|| available_parallelism().map_or(1.0, |cpus| cpus.get() as f64));
+    let cpus = offer
+        .cpus
+        .unwrap_or_else(|| Count(available_parallelism().map_or(1.0, |cpus| cpus.get() as f64)));
     let memory = offer.memory.map_or(0, |memory| memory.0);
     Ok(WorkerOptions {
         controller: String::new(),
@@ -76,13 +75,14 @@ pub fn options(offer: &Offer) -> Result<WorkerOptions, Failure> {
 
 /// Amounts of every kind.
 pub fn resources(
-    cpus: f64,
-    gpus: f64,
+    cpus: Count,
+    gpus: Count,
     memory: u64,
     custom: &[Named],
 ) -> Result<Resources, Failure> {
-    let mut resources = Resources { cpu: Amount::from_f64(cpus)?, memory, ..Resources::default() };
-    resources = resources.with_gpus(Amount::from_f64(gpus)?);
+    let mut resources =
+        Resources { cpu: Amount::from_f64(cpus.0)?, memory, ..Resources::default() };
+    resources = resources.with_gpus(Amount::from_f64(gpus.0)?);
     for Named { name, amount } in custom {
         resources = resources.with_custom(name, Amount::from_f64(*amount)?);
     }
@@ -107,8 +107,9 @@ pub fn run(settings: &Settings, asked: &Asked, printer: Printer) -> Done {
         "pid": std::process::id(),
     });
     let farewell = say_farewell(settings, asked.offer.grace.0, printer)?;
+    let mut said = Ok(());
     let announce = || {
-        printer.answer(&json, || {
+        said = printer.answer(&json, || {
         format!(
             "worker {} of the cluster at {}; it offers {offers}\nCtrl-C has it finish and leave.",
             myself.worker_id, settings.address
@@ -120,9 +121,11 @@ pub fn run(settings: &Settings, asked: &Asked, printer: Printer) -> Done {
              this machine: --listen 0.0.0.0:0 lets them",
         );
         }
+        said.is_ok()
     };
     let result = worker.run_with(asked.offer.grace.0, announce);
     farewell.clear();
+    said?;
     result?;
     printer.note("the worker has left");
     Ok(ExitCode::SUCCESS)

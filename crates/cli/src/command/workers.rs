@@ -20,7 +20,7 @@ pub fn run(settings: &Settings, limit: &Limit, printer: Printer) -> Done {
         let rows: Vec<Vec<String>> = workers.iter().map(row).collect();
         let head = ["WORKER", "STATE", "HOST", "PID", "TASKS", "ACTORS", "FREE", "TOTAL", "JOINED"];
         table(&head, &rows) + more_text(more)
-    });
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 

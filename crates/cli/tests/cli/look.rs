@@ -67,6 +67,31 @@ fn everything_is_listed_for_people_and_for_programs() {
 }
 
 #[test]
+fn a_limit_that_makes_no_sense_is_refused() {
+    let home = Home::new();
+    let _up = home.up(&[]);
+    for command in ["tasks", "actors", "workers"] {
+        for limit in ["0", "1001", "-1"] {
+            let refused = home.marline(&[command, "--limit", limit]);
+            assert_eq!(refused.code, Some(2), "{command} {limit}: {refused:?}");
+            assert!(refused.stderr.contains("1..=1000"), "{refused:?}");
+        }
+        home.marline(&[command, "--limit", "1000"]).succeeded();
+    }
+}
+
+#[test]
+fn a_list_of_nothing_says_of_what() {
+    let home = Home::new();
+    let _up = home.up(&[]);
+    home.marline(&["run", "--", "true"]).succeeded();
+    let none = |args: &[&str]| home.marline(args).succeeded().out().to_owned();
+    assert_eq!(none(&["tasks", "--state", "running"]), "no running tasks\n");
+    let two = none(&["tasks", "--state", "pending", "--state", "failed"]);
+    assert_eq!(two, "no pending or failed tasks\n");
+}
+
+#[test]
 fn a_task_is_cancelled() {
     let home = Home::new();
     let _up = home.up(&[]);
@@ -77,6 +102,59 @@ fn a_task_is_cancelled() {
     home.until_task_is(&id, "cancelled");
     let again = home.marline(&["cancel", &id]).succeeded();
     assert_eq!(again.out(), format!("task {id} had ended\n"));
+}
+
+#[test]
+fn the_beginning_of_an_id_stands_for_it_if_no_other_begins_so() {
+    let home = Home::new();
+    let up = home.up(&["--cpus", "1"]);
+    let id = home.detach(&["--", "sh", "-c", "echo mine; exec sleep 600"]);
+    home.until_task_is(&id, "running");
+    let others = [(); 2].map(|()| home.detach(&["--", "true"]));
+    for short in [&id[..id.len() - 1], &id.replace('-', "").to_uppercase()[..31]] {
+        assert_eq!(home.json(&["logs", short])["id"], *id, "{short}");
+    }
+    // The first eight change about once a minute: of three in a row, two that follow each other have them
+    // in common.
+    let ids = [&id, &others[0], &others[1]];
+    let pair = ids.windows(2).find(|pair| pair[0][..8] == pair[1][..8]).unwrap();
+    let several = home.marline(&["cancel", &pair[0][..8]]);
+    assert_eq!(several.code, Some(2), "{several:?}");
+    assert!(pair.iter().all(|id| several.stderr.contains(*id)), "{several:?}");
+    assert_eq!(home.task(&id)["state"], "running");
+    let cancelled = home.json(&["cancel", &id[..id.len() - 1]]);
+    assert_eq!(cancelled["cancelled"][0]["task"], *id);
+    for command in ["cancel", "logs", "drain"] {
+        let none = home.marline(&[command, "00000000-0000-7"]);
+        assert_eq!(none.code, Some(4), "{command}: {none:?}");
+        let short = home.marline(&[command, "0000000"]);
+        assert_eq!(short.code, Some(2), "{command}: {short:?}");
+        assert!(short.stderr.contains("at least its first 8 characters"), "{short:?}");
+    }
+    let workers = home.json(&["workers"]);
+    let worker = workers["workers"][0]["id"].as_str().unwrap();
+    let drained = home.json(&["drain", "--no-wait", &worker[..20]]);
+    assert_eq!(drained["worker"], worker);
+    drop(up);
+}
+
+#[test]
+fn several_logs_come_one_after_the_other() {
+    let home = Home::new();
+    let _up = home.up(&[]);
+    let ids = ["one", "two"].map(|word| {
+        let id = home.detach(&["--", "echo", word]);
+        home.until_task_is(&id, "finished");
+        id
+    });
+    let [one, two] = &ids;
+    let logs = home.marline(&["logs", one, two]).succeeded();
+    assert_eq!(logs.out(), format!("==> {one} <==\none\n\n==> {two} <==\ntwo\n"));
+    let logs = home.json(&["logs", two, one])["logs"].clone();
+    assert_eq!((&logs[0]["id"], &logs[0]["stdout"]), (&json!(two), &json!("two\n")));
+    assert_eq!((&logs[1]["id"], &logs[1]["stdout"]), (&json!(one), &json!("one\n")));
+    let wrong = home.marline(&["logs", one, "nonsense"]);
+    assert_eq!((wrong.code, wrong.out()), (Some(2), ""), "all of them make sense, or none");
 }
 
 #[test]

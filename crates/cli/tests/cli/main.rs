@@ -5,6 +5,7 @@ mod cluster;
 mod harness;
 mod look;
 mod neighbours;
+mod output;
 mod run;
 mod safety;
 mod settings;

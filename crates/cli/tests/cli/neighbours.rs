@@ -25,14 +25,35 @@ fn start(home: &Home, role: &str) -> Running {
 #[test]
 fn a_users_program() {
     let result = match std::env::var(ROLE).as_deref() {
-        Ok("worker") => Worker::of(Program::new().task("double", |x: u64| x * 2)).run_local(),
+        Ok("worker") => Worker::of(program()).run_local(),
         Ok("client") => use_the_cluster(),
+        Ok("caller") => call_an_actor(),
         _ => return, // It is run as a test, and shows nothing.
     };
     if let Err(error) = result {
         eprintln!("{:?}: {error}", error.kind());
         std::process::exit(1);
     }
+}
+
+fn program() -> Program {
+    let add = |total: &mut u64, more: u64| {
+        *total += more;
+        *total
+    };
+    Program::new().task("double", |x: u64| x * 2).actor(
+        "Counter",
+        |from: u64| from,
+        |counter| counter.method("add", add),
+    )
+}
+
+fn call_an_actor() -> Result<(), marline::Error> {
+    let client = Client::local()?;
+    let counter = client.actor("Counter").create((40_u64,))?;
+    let sum: u64 = counter.call("add", (2_u64,))?.wait()?;
+    println!("the sum is {sum}");
+    Ok(())
 }
 
 fn use_the_cluster() -> Result<(), marline::Error> {
@@ -44,18 +65,36 @@ fn use_the_cluster() -> Result<(), marline::Error> {
     Ok(())
 }
 
+fn until_two_workers(home: &Home) {
+    until("the worker has joined", || {
+        home.json(&["workers"])["workers"].as_array().unwrap().len() == 2
+    });
+}
+
 #[test]
 fn a_client_and_a_worker_join_the_cluster_that_runs_here() {
     let home = Home::new();
     let _up = home.up(&[]);
     let worker = start(&home, "worker");
-    until("the worker has joined", || {
-        home.json(&["workers"])["workers"].as_array().unwrap().len() == 2
-    });
+    until_two_workers(&home);
     let client = start(&home, "client").end().succeeded();
     assert!(client.out().contains("hello 42"), "{client:?}");
     worker.signal("TERM");
     worker.end().succeeded();
+}
+
+#[test]
+fn calls_are_listed_with_the_class_of_their_actor() {
+    let home = Home::new();
+    let _up = home.up(&[]);
+    let _worker = start(&home, "worker");
+    until_two_workers(&home);
+    start(&home, "caller").end().succeeded();
+    until("the call is listed", || {
+        home.marline(&["tasks"]).succeeded().out().contains("  Counter.add  finished ")
+    });
+    let call = home.json(&["tasks"])["tasks"][0].clone();
+    assert_eq!((&call["name"], call["actor_id"].is_string()), (&"add".into(), true), "{call}");
 }
 
 #[test]

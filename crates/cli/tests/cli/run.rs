@@ -57,7 +57,43 @@ fn what_cannot_be_run_says_why() {
         args.extend(["--", "true"]);
         assert_eq!(home.marline(&args).code, Some(2), "{args:?}");
     }
-    assert_eq!(home.marline(&["run", "echo", "hi"]).code, Some(2), "the command is after --");
+}
+
+#[test]
+fn a_command_without_dashes_before_it_gets_a_tip() {
+    let home = Home::new();
+    let cases: [(&[&str], &str); 3] = [
+        (&["run", "echo", "hi"], "marline run -- echo hi\n"),
+        (&["run", "--name", "ls", "ls", "-l"], "marline run --name ls -- ls -l\n"),
+        (&["run", "sh", "-c", "echo it's"], "marline run -- sh -c 'echo it'\\''s'\n"),
+    ];
+    for (typed, meant) in cases {
+        let ended = home.marline(typed);
+        assert_eq!(ended.code, Some(2), "the command is after --");
+        let tip = format!("tip: put -- before the command: {meant}");
+        assert!(ended.stderr.contains(&tip), "{tip}: {ended:?}");
+    }
+    let flag = home.marline(&["run", "--cpuz", "2", "ls"]);
+    assert_eq!(flag.code, Some(2));
+    assert!(!flag.stderr.contains("put -- before"), "{flag:?}");
+}
+
+#[test]
+fn an_amount_that_is_none_is_refused_in_plain_words() {
+    let home = Home::new();
+    for (flag, wrong) in [("--cpus", "-1"), ("--cpus", "lots"), ("--gpus", "-0.5")] {
+        for command in ["run", "up", "worker"] {
+            let refused = home.marline(&[command, flag, wrong]);
+            assert_eq!(refused.code, Some(2), "{refused:?}");
+            let words = format!(
+                "invalid value '{wrong}' for '{flag} <COUNT>': expected a number such as 2 or 0.5"
+            );
+            assert!(refused.stderr.contains(&words), "{refused:?}");
+            assert!(!refused.stderr.contains("tip:"), "{refused:?}");
+        }
+    }
+    let refused = home.marline(&["up", "--resource", "licence=-1"]);
+    assert!(refused.stderr.contains("expected a number such as 2 or 0.5"), "{refused:?}");
 }
 
 #[test]

@@ -37,6 +37,22 @@ fn a_token_that_others_can_read_is_refused() {
 }
 
 #[test]
+fn a_token_file_that_is_not_there_or_empty_is_wrong_usage() {
+    let home = Home::new();
+    let up = home.up(&[]);
+    let empty = home.file("empty", "");
+    std::fs::set_permissions(&empty, PermissionsExt::from_mode(0o600)).unwrap();
+    for (name, why) in [("nofile", "No such file"), ("empty", "is empty")] {
+        for at in [&[][..], &["--address", up.address()]] {
+            let refused = home.marline(&[&["status", "--token-file", name], at].concat());
+            assert_eq!(refused.code, Some(2), "{refused:?}");
+            let says = refused.stderr.contains(why) && refused.stderr.contains(name);
+            assert!(says && !refused.stderr.contains("(--address)"), "{refused:?}");
+        }
+    }
+}
+
+#[test]
 fn without_the_token_nothing_is_told() {
     let home = Home::new();
     let up = home.up(&[]);
@@ -54,9 +70,36 @@ fn without_the_token_nothing_is_told() {
     for args in attempts {
         let refused = home.marline(&args);
         assert_eq!(refused.code, Some(5), "{args:?}: {refused:?}");
-        assert!(refused.stderr.contains("token is missing or wrong"), "{refused:?}");
+        let words =
+            "token is missing or wrong: pass the one of `marline up` with --token-file FILE";
+        assert!(refused.stderr.contains(words), "{refused:?}");
     }
     assert_eq!(home.json(&["status"])["counters"]["submitted"], 0);
+}
+
+#[test]
+fn a_cluster_that_runs_here_is_known_by_its_port_on_this_machine() {
+    let home = Home::new();
+    let up = home.up(&[]);
+    let (_, port) = up.address().rsplit_once(':').unwrap();
+    for host in ["localhost", "127.0.0.1", "[::1]"] {
+        let status = home.json(&["status", "--address", &format!("{host}:{port}")]);
+        assert_eq!(status["address"], up.address(), "{host}");
+    }
+    home.marline(&["run", "--address", &format!("localhost:{port}"), "--", "true"]).succeeded();
+}
+
+#[test]
+fn a_token_is_not_told_to_whoever_has_its_clusters_port_on_another_address() {
+    let home = Home::new();
+    let up = home.up(&[]);
+    let (_, port) = up.address().rsplit_once(':').unwrap();
+    let elsewhere = format!("[::1]:{port}");
+    // Where there is no such address, nobody can listen there.
+    let Ok(stranger) = std::net::TcpListener::bind(&elsewhere) else { return };
+    assert_eq!(home.json(&["status", "--address", &elsewhere])["address"], up.address());
+    stranger.set_nonblocking(true).unwrap();
+    assert_eq!(stranger.accept().unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
 }
 
 #[test]

@@ -64,6 +64,45 @@ fn a_file_that_makes_no_sense_is_refused() {
 }
 
 #[test]
+fn an_address_that_makes_no_sense_is_refused_wherever_it_is_said() {
+    let home = Home::new();
+    let refused = |ended: crate::harness::Ended| {
+        assert_eq!(ended.code, Some(2), "{ended:?}");
+        let expected = "expected HOST:PORT or unix:/path, such as 127.0.0.1:7420";
+        assert!(ended.stderr.contains(expected), "{ended:?}");
+    };
+    for address in ["127.0.0.1", "127.0.0.1:99999", "nonsense", "unix:"] {
+        refused(home.marline(&["status", "--address", address]));
+        refused(home.marline(&["run", "--address", address, "--", "true"]));
+        refused(home.marline(&["worker", "--address", address]));
+    }
+    let mut command = home.command(&["status"]);
+    command.env("MARLINE_ADDRESS", "nonsense");
+    refused(crate::harness::Running::new(command).end());
+    home.file(".config/marline/config.toml", "address = 5\n");
+    let ended = home.marline(&["status"]);
+    assert!(ended.stderr.contains("config.toml"), "{ended:?}");
+    refused(ended);
+}
+
+#[test]
+fn what_cannot_be_reached_says_why() {
+    let home = Home::new();
+    let file = home.file("no-folder", "").display().to_string();
+    for (address, why) in [
+        ("127.0.0.1:1", "connection refused"),
+        ("unix:/nope", "no such file"),
+        ("unix:/no/such/folder", "no such folder"),
+        (&format!("unix:{file}/x"), "not a folder"),
+    ] {
+        let ended = home.marline(&["status", "--address", address]);
+        assert_eq!(ended.code, Some(3), "{ended:?}");
+        let said = format!("nobody answers at {address} ({why})");
+        assert!(ended.stderr.contains(&said), "{said}: {ended:?}");
+    }
+}
+
+#[test]
 fn an_address_for_up_is_taken_for_the_mistake_that_it_is() {
     let home = Home::new();
     let ended = home.marline(&["up", "--address", "127.0.0.1:1"]);
@@ -83,4 +122,14 @@ fn it_works_without_a_home_and_without_a_runtime_folder() {
     let ended = crate::harness::Running::new(command).end();
     assert_eq!(ended.code, Some(1));
     assert!(ended.stderr.contains("set XDG_RUNTIME_DIR"), "{ended:?}");
+}
+
+#[test]
+fn a_file_where_the_runtime_folder_is_to_be_is_named() {
+    let home = Home::new();
+    let file = home.file("run/marline", "");
+    let ended = home.marline(&["status"]);
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.stderr.contains(&file.display().to_string()), "{ended:?}");
+    assert!(!ended.stderr.contains("--address"), "{ended:?}");
 }

@@ -263,8 +263,15 @@ impl Controller {
     }
 
     pub(super) fn why_queued(&self, demand: &Demand) -> String {
-        let why = self.schedule.why_infeasible(demand);
-        why.unwrap_or_else(|| format!("{} to be free at a worker", demand.resources))
+        if let Some(why) = self.schedule.why_infeasible(demand) {
+            return why;
+        }
+        let mut why = format!("{} to be free at a worker", demand.resources);
+        // Others may have room: that is of no use to it.
+        if !self.schedule.is_provided_everywhere(&demand.requires) {
+            why += &format!(" that provides {:?}", &*demand.requires);
+        }
+        why
     }
 
     /// How a task ended: `NotReady` if it has not, `NotFound` if its results are not kept.

@@ -72,6 +72,12 @@ impl Schedule {
         })
     }
 
+    /// Whether every worker that takes work provides this.
+    pub fn is_provided_everywhere(&self, requires: &str) -> bool {
+        let mut open = self.workers.iter().flatten().filter(|worker| worker.open);
+        open.all(|worker| self.pools[worker.pool].provides.provides(requires))
+    }
+
     /// What is waited for, and by how many pieces of work; in no order.
     pub fn waiting(&self) -> impl Iterator<Item = (&ShapeKey, usize)> {
         self.waiting.iter().map(|(_, id)| {

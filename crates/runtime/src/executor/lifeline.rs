@@ -147,7 +147,9 @@ pub fn folder() -> io::Result<PathBuf> {
         Some(runtime) if Path::new(&runtime).is_absolute() => Path::new(&runtime).join("marline"),
         _ => std::env::temp_dir().join(format!("marline-{user}")),
     };
-    DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+    DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(|error| {
+        io::Error::new(error.kind(), format!("{} cannot be made: {error}", folder.display()))
+    })?;
     make_private(&folder, user)?;
     Ok(folder)
 }
@@ -159,7 +161,7 @@ fn make_private(folder: &Path, user: u32) -> io::Result<()> {
     if !found.is_dir() || found.uid() != user {
         return Err(io::Error::new(
             io::ErrorKind::PermissionDenied,
-            format!("{} is not this user's own folder: set XDG_RUNTIME_DIR", folder.display()),
+            format!("{} is not this user's own folder", folder.display()),
         ));
     }
     if found.mode() & 0o077 != 0 {

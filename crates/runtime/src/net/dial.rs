@@ -1,6 +1,7 @@
 //! What a node dials: the controller it joins, and the workers its clients call. A broken connection is
 //! made again until its link is gone.
 
+use super::address::{Setback, check_address, nobody_answers};
 use super::outbox::Haste;
 use super::plain::Connection;
 use super::reader::Reader;
@@ -10,12 +11,13 @@ use crate::node::{Membership, Node, Seat, Which, Wish};
 use crate::proof::Process;
 use crate::wire::convert::{decode_joined, encode_join, from_status};
 use crate::wire::frame::Frame;
-use crate::wire::join::Join;
+use crate::wire::join::{Join, Joined};
+use crate::wire::v1;
 use crate::wire::v1::links_client::LinksClient;
-use marline_core::error::{Error, ErrorKind, Ran};
+use marline_core::error::{Error, Ran};
 use marline_core::id::Session;
 use marline_core::time::Time;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint};
@@ -53,18 +55,11 @@ fn client(address: &str, token: Token) -> Result<Client, Error> {
 
 /// A connection that is made when it is needed. To be called where the runtime for input and output is.
 pub(crate) fn channel(address: &str, token: Token) -> Result<Wire, Error> {
-    let uri = if address.contains(':') && (address.starts_with("unix:") || address.contains("://"))
-    {
-        address.to_owned()
-    } else {
-        format!("http://{address}")
-    };
+    check_address(address)?;
+    let is_uri = address.starts_with("unix:") || address.starts_with("http://");
+    let uri = if is_uri { address.to_owned() } else { format!("http://{address}") };
     let endpoint = Endpoint::from_shared(uri)
-        .map_err(|error| {
-            Error::invalid(format!(
-                "{address:?} is no address: {error}; expected host:port or unix:/path"
-            ))
-        })?
+        .map_err(|error| Error::invalid(format!("{address:?} is no address: {error}")))?
         .tcp_nodelay(true)
         .connect_timeout(Duration::from_secs(5))
         .http2_keep_alive_interval(KEEP_ALIVE)
@@ -86,29 +81,40 @@ pub(crate) fn join(
     let client = client(&membership.address, membership.token.clone())?;
     drop(guard);
     node.belongs(&membership);
-    let (tell, told) = marline_channel::oneshot();
+    let (tell, mut told) = marline_channel::oneshot();
     let weak = Arc::downgrade(node);
-    let address = membership.address.clone();
-    io().spawn(stay(weak, membership, client, tell));
-    let mut told = told;
-    match told.recv().timeout(patience).wait() {
-        Ok(result) => result,
-        Err(_) => Err(Error::unavailable(
-            Ran::No,
-            format!(
-                "no controller answers at {address}: start one with `marline up`, or check the address"
-            ),
-        )),
-    }
+    // What is said if patience is over before the first answer.
+    let setback = Arc::new(Mutex::new(nobody_answers(&membership.address, "timed out")));
+    io().spawn(stay(weak, membership, client, First { tell, setback: setback.clone() }));
+    let answer = told.recv().timeout(patience).wait();
+    let answer =
+        answer.unwrap_or_else(|_| Err(setback.lock().expect("nothing panics under it").clone()));
+    // Whoever has not joined has had nothing run.
+    answer.map_err(|error| error.ran(Ran::No))
+}
+
+/// Whoever waits for the first answer.
+struct First {
+    tell: marline_channel::oneshot::Sender<Result<(), Error>>,
+    /// Why there is none yet.
+    setback: Arc<Mutex<Error>>,
+}
+
+/// One try at joining.
+async fn ask_to_join(
+    client: &mut Client,
+    address: &str,
+    join: v1::JoinRequest,
+) -> Result<Joined, Setback> {
+    let reply = client.join(join).await.map_err(|status| {
+        Setback::of_transport(address, &status)
+            .unwrap_or_else(|| Setback::said(from_status(status)))
+    })?;
+    decode_joined(reply.into_inner()).map_err(Setback::said)
 }
 
 /// Joins, stays connected, and joins again when the session is over.
-async fn stay(
-    node: Weak<Node>,
-    membership: Membership,
-    mut client: Client,
-    first: marline_channel::oneshot::Sender<Result<(), Error>>,
-) {
+async fn stay(node: Weak<Node>, membership: Membership, mut client: Client, first: First) {
     let mut first = Some(first);
     let mut pause = FIRST_PAUSE;
     let mut request = 0;
@@ -119,12 +125,7 @@ async fn stay(
             process: membership.process.clone(),
             ..Join::new(membership.session_id, request, membership.role.clone())
         });
-        match client
-            .join(join)
-            .await
-            .map_err(from_status)
-            .and_then(|reply| decode_joined(reply.into_inner()))
-        {
+        match ask_to_join(&mut client, &membership.address, join).await {
             Ok(joined) => {
                 pause = FIRST_PAUSE;
                 let session = joined.session;
@@ -133,18 +134,20 @@ async fn stay(
                 node_.joined(membership.seat, joined, asked);
                 drop(node_);
                 if let Some(first) = first.take() {
-                    let _ = first.send(Ok(()));
+                    let _ = first.tell.send(Ok(()));
                 }
                 let which = Which::Upstream(session);
                 let (address, token) = (&membership.address, &membership.token);
                 keep_connected(&node, which, address, token, controller).await;
             }
-            // Trying again helps only if nobody answered.
-            Err(error) if error.kind() != ErrorKind::Unavailable && first.is_some() => {
-                let _ = first.take().expect("it is there").send(Err(error));
-                return;
-            }
-            Err(_) => {
+            Err(Setback { error, may_pass }) => {
+                if let Some(waits) = first.take_if(|_| !may_pass) {
+                    let _ = waits.tell.send(Err(error));
+                    return;
+                }
+                if let Some(waits) = &first {
+                    *waits.setback.lock().expect("nothing panics under it") = error;
+                }
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }
@@ -214,5 +217,54 @@ async fn keep_connected(
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use marline_core::controller::Role;
+    use marline_core::error::ErrorKind;
+
+    fn try_to_join(address: &str, patience: Duration) -> Error {
+        let node = Node::new();
+        let membership = Membership {
+            seat: Seat::Client(node.seat_client(None)),
+            session_id: crate::new_session_id(),
+            role: Role::Client,
+            address: address.into(),
+            token: None,
+            process: None,
+        };
+        join(&node, membership, patience).unwrap_err()
+    }
+
+    #[test]
+    fn when_patience_is_over_the_last_cause_is_said() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = format!("unix:{}", folder.path().join("socket").display());
+        // One that takes connections, and says nothing.
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let silent = silent.local_addr().unwrap().to_string();
+        let cases = [
+            ("127.0.0.1:1", "connection refused"),
+            (&socket, "no such file"),
+            (&silent, "timed out"),
+        ];
+        for (address, why) in cases {
+            let error = try_to_join(address, Duration::from_millis(300));
+            assert_eq!((error.kind(), error.may_have_run()), (ErrorKind::Unavailable, false));
+            let said = format!("nobody answers at {address} ({why})");
+            assert!(error.message().contains(&said), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_get_better_is_not_waited_for() {
+        let long = Duration::from_secs(3600);
+        let error = try_to_join("127.0.0.1", long);
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        let error = try_to_join("unix:/no/such/folder", long);
+        assert!(error.message().contains("(no such folder)"), "{error}");
     }
 }

@@ -87,3 +87,24 @@ fn reasons_to_wait_are_counted_once_per_kind() {
     let actors = rig.controller.list_actors(9).iter().filter(|a| a.waits_for.is_some()).count();
     assert_eq!(counted, rig.controller.pending_tasks() - with_worker + actors, "each once");
 }
+
+#[test]
+fn room_at_a_worker_that_does_not_provide_it_is_not_what_it_waits_for() {
+    let mut rig = Rig::new();
+    let worker = rig.worker(2, 1);
+    for number in 1..=4 {
+        rig.submit_ownerless(task(number)).unwrap();
+    }
+    rig.effects.clear();
+    assert_eq!(rig.why_waits(4), "cpu 1 to be free at a worker");
+    let names = ["sleep"].map(Arc::from).into();
+    let provides = Arc::new(Provided { names, preemptible: false });
+    let info = WorkerInfo { resources: Resources::cpus(9), provides, ..WorkerInfo::default() };
+    rig.happens(joins(SessionId::from_u128(3), 1, Role::Worker(info)));
+    let Effect::Opened(other) = rig.next() else { panic!("it may join") };
+    assert_eq!(rig.why_waits(4), "cpu 1 to be free at a worker", "nobody waits for one that joins");
+    rig.worker_says(other, FromWorker::Joined);
+    assert_eq!(rig.why_waits(4), "cpu 1 to be free at a worker that provides \"add\"");
+    rig.dies(worker);
+    assert_eq!(rig.why_waits(4), "no worker provides \"add\"");
+}

@@ -1,0 +1,79 @@
+//! Output that cannot be written is noticed; output that nobody wants is not.
+
+use crate::harness::{Ended, Home, Running};
+use std::fs::File;
+use std::process::Stdio;
+
+/// Runs it with its standard output there.
+fn into(home: &Home, args: &[&str], stdout: impl Into<Stdio>) -> Ended {
+    let mut command = home.command(args);
+    command.stdout(stdout);
+    Running::new(command).end()
+}
+
+fn full() -> File {
+    File::options().write(true).open("/dev/full").unwrap()
+}
+
+/// A pipe whose reader has gone.
+fn unread() -> std::io::PipeWriter {
+    std::io::pipe().unwrap().1
+}
+
+#[test]
+fn an_answer_that_cannot_be_written_is_an_error() {
+    let home = Home::new();
+    let up = home.up(&["--cpus", "1"]);
+    let id = home.detach(&["--", "echo", "hello"]);
+    home.until_task_is(&id, "finished");
+    let commands = [
+        vec!["status"],
+        vec!["--json", "status"],
+        vec!["tasks"],
+        vec!["actors"],
+        vec!["workers"],
+        vec!["cancel", &id],
+        vec!["logs", &id],
+        vec!["--json", "logs", &id],
+        vec!["run", "--", "echo", "hello"],
+        vec!["run", "--json", "--", "echo", "hello"],
+        vec!["worker", "--quiet"],
+        vec!["up", "--quiet", "--listen", "127.0.0.1:0"],
+        vec!["completions", "bash"],
+        vec!["--help"],
+        vec!["--version"],
+    ];
+    for args in commands {
+        let lost = into(&home, &args, full());
+        assert_eq!(lost.code, Some(1), "{args:?}: {lost:?}");
+        assert!(lost.stderr.contains("cannot be written: No space left"), "{args:?}: {lost:?}");
+    }
+    drop(up);
+}
+
+#[test]
+fn the_id_of_a_detached_task_is_said_even_if_it_cannot_be_printed() {
+    let home = Home::new();
+    let _up = home.up(&[]);
+    let lost = into(&home, &["run", "--detach", "--", "true"], full());
+    assert_eq!(lost.code, Some(1), "{lost:?}");
+    let tasks = home.json(&["tasks"]);
+    let id = tasks["tasks"][0]["id"].as_str().unwrap();
+    assert!(lost.stderr.contains(&format!("task {id} was submitted")), "{lost:?}");
+}
+
+#[test]
+fn an_answer_that_nobody_reads_is_no_error() {
+    let home = Home::new();
+    let _up = home.up(&[]);
+    let id = home.detach(&["--", "echo", "hello"]);
+    home.until_task_is(&id, "finished");
+    for args in [vec!["status"], vec!["run", "--detach", "--", "true"], vec!["--help"]] {
+        let ended = into(&home, &args, unread());
+        assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{args:?}");
+    }
+    for args in [vec!["logs", &id], vec!["run", "--", "echo", "hello"]] {
+        let ended = into(&home, &args, unread());
+        assert_eq!((ended.code, ended.stderr.as_str()), (Some(141), ""), "{args:?}");
+    }
+}

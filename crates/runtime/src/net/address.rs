@@ -1,0 +1,149 @@
+//! Where others are: which addresses make sense, and why nobody answers at one, in words.
+
+use marline_core::error::{Error, ErrorKind, Ran};
+use std::io;
+use std::net::Ipv6Addr;
+use std::path::Path;
+use tonic::{Code, Status};
+
+/// What to do where nobody answers.
+const NEXT: &str = "start a cluster with `marline up`, or check the address";
+
+/// Whether somebody could be at this address: `HOST:PORT` or `unix:/path`.
+pub fn check_address(address: &str) -> Result<(), Error> {
+    let makes_sense = match address.strip_prefix("unix:") {
+        Some(path) => !path.trim_start_matches('/').is_empty(),
+        None => is_host_and_port(address.strip_prefix("http://").unwrap_or(address)),
+    };
+    if makes_sense {
+        return Ok(());
+    }
+    let expected = "expected HOST:PORT or unix:/path, such as 127.0.0.1:7420";
+    Err(Error::invalid(format!("{address:?} is no address: {expected}")))
+}
+
+fn is_host_and_port(text: &str) -> bool {
+    let Some((host, port)) = text.rsplit_once(':') else { return false };
+    let is_port = port.parse::<u16>().is_ok_and(|port| port > 0);
+    is_port && is_host(host)
+}
+
+fn is_host(text: &str) -> bool {
+    if let Some(text) = text.strip_prefix('[') {
+        let text = text.strip_suffix(']');
+        return text.is_some_and(|text| text.parse::<Ipv6Addr>().is_ok());
+    }
+    let of_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
+    !text.is_empty() && text.chars().all(of_name)
+}
+
+/// Why something did not work, and what helps.
+pub(crate) struct Setback {
+    pub error: Error,
+    /// Waiting helps: a controller may be about to start.
+    pub may_pass: bool,
+}
+
+impl Setback {
+    /// What the transport says by itself means that nobody of a cluster was reached. Nothing if somebody
+    /// was, and said this.
+    pub fn of_transport(address: &str, status: &Status) -> Option<Setback> {
+        if !status.details().is_empty() {
+            return None;
+        }
+        if status.message().contains("grpc-status header missing") {
+            let words =
+                format!("what answers at {address} is no part of a cluster: check the address");
+            return Some(Setback { error: Error::unavailable(Ran::No, words), may_pass: false });
+        }
+        if status.code() != Code::Unavailable {
+            return None;
+        }
+        let (why, may_pass) = match deepest(status) {
+            Some(cause) => why(address, cause),
+            None => (status.message().to_owned(), true),
+        };
+        Some(Setback { error: nobody_answers(address, &why), may_pass })
+    }
+
+    /// Somebody answered with an error: trying again helps only if that says that it may.
+    pub fn said(error: Error) -> Setback {
+        let may_pass = error.kind() == ErrorKind::Unavailable;
+        Setback { error, may_pass }
+    }
+}
+
+/// The error of somebody who is alone.
+pub(crate) fn nobody_answers(address: &str, why: &str) -> Error {
+    // Whether anything was done before the connection broke is not known here.
+    Error::unavailable(Ran::Maybe, format!("nobody answers at {address} ({why}): {NEXT}"))
+}
+
+/// What the system said, below all that others made of it.
+fn deepest(status: &Status) -> Option<&io::Error> {
+    let mut found = None;
+    let mut next = std::error::Error::source(status);
+    while let Some(error) = next {
+        found = error.downcast_ref::<io::Error>().or(found);
+        next = error.source();
+    }
+    found
+}
+
+/// In words, and whether waiting helps.
+fn why(address: &str, cause: &io::Error) -> (String, bool) {
+    let text = cause.to_string();
+    match cause.kind() {
+        io::ErrorKind::ConnectionRefused => ("connection refused".into(), true),
+        io::ErrorKind::TimedOut => ("timed out".into(), true),
+        io::ErrorKind::NotFound if !has_folder(address) => ("no such folder".into(), false),
+        io::ErrorKind::NotFound => ("no such file".into(), true),
+        io::ErrorKind::NotADirectory => ("not a folder".into(), false),
+        io::ErrorKind::PermissionDenied => ("permission denied".into(), false),
+        // A name may become known when whoever has it starts.
+        _ if text.contains("failed to lookup address") => ("the name is not known".into(), true),
+        _ => (text, true),
+    }
+}
+
+/// Whether a socket could be made where this one is looked for.
+fn has_folder(address: &str) -> bool {
+    let path = address.strip_prefix("unix:").map(|path| Path::new(path.trim_start_matches("//")));
+    let folder = path.and_then(Path::parent);
+    folder.is_none_or(|folder| folder.as_os_str().is_empty() || folder.is_dir())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_a_host_and_a_port_or_a_socket() {
+        let right = ["127.0.0.1:7420", "localhost:1", "a-b.c_d:65535", "[::1]:7420", "unix:/run/x"];
+        for address in right {
+            check_address(address).unwrap();
+        }
+        let wrong = [
+            "",
+            "5",
+            "nonsense",
+            "127.0.0.1",
+            "127.0.0.1:",
+            "127.0.0.1:0",
+            "127.0.0.1:99999",
+            ":7420",
+            "::1:7420",
+            "[::1:7420",
+            "a b:7420",
+            "https://a:7420",
+            "unix:",
+            "unix:/",
+        ];
+        for address in wrong {
+            let error = check_address(address).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{address}");
+            let expected = "expected HOST:PORT or unix:/path, such as 127.0.0.1:7420";
+            assert!(error.message().ends_with(expected), "{error}");
+        }
+    }
+}

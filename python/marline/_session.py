@@ -10,6 +10,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, overload
 
 from marline import _native
@@ -75,7 +76,11 @@ def init(
     ignore_reinit_error: bool = False,
     **others: Any,
 ) -> Running:
-    """Starts a cluster in this process, or joins the one at ``address``."""
+    """Starts a cluster in this process, or joins the one at ``address`` (``MARLINE_ADDRESS``).
+
+    ``"auto"`` is the one that ``marline up`` runs on this machine. A cluster elsewhere asks for its
+    ``token`` (or ``MARLINE_TOKEN_FILE``).
+    """
     global _session, _folder
     unknown = [name for name in others if not name.startswith("_")]
     if unknown:
@@ -89,7 +94,7 @@ def init(
             raise RuntimeError("marline.init() was called already: call marline.shutdown() first")
         address = address or os.environ.get("MARLINE_ADDRESS")
         if address is not None:
-            _session = _native.Session.join(address, token)
+            _session = _native.Session.join(*_found(address, token))
             return Running(address)
         _folder = tempfile.mkdtemp(prefix="marline-")
         amounts = {
@@ -111,6 +116,20 @@ def init(
         command = [sys.executable, "-m", "marline._forkserver"]
         _session = _native.Session.embed(here, amounts, command, setup)
         return Running(here)
+
+
+def _found(address: str, token: str | None) -> tuple[str, str | None]:
+    """Where a cluster is, and its token."""
+    file = os.environ.get("MARLINE_TOKEN_FILE")
+    if token is None and file:
+        token = Path(file).read_text().strip()
+    if address == "auto":
+        found = _native.Session.here(None)
+        assert found is not None
+        return found[0], token or found[1]
+    if token is None and (found := _native.Session.here(address)) is not None:
+        return found
+    return address, token
 
 
 def shutdown() -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import marline
 import pytest
@@ -49,10 +53,50 @@ def descendants(pid: int) -> set[int]:
     return found
 
 
-@pytest.fixture
-def cluster() -> Iterator[None]:
-    """A cluster with two CPUs in this process."""
+class Separate:
+    """A controller and workers as processes of their own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.environment = {**os.environ, "XDG_RUNTIME_DIR": str(folder)}
+        self.processes: list[subprocess.Popen[str]] = []
+        announced = self.start("controller", "--listen", "127.0.0.1:0")
+        self.address: str = announced["address"]
+        self.token = Path(announced["token_file"]).read_text().strip()
+
+    def start(self, *words: str) -> dict[str, Any]:
+        """Starts a process, and waits until it says that it has begun."""
+        binary = os.environ.get("MARLINE_BINARY", "marline")
+        process = subprocess.Popen(
+            [binary, "--json", *words], stdout=subprocess.PIPE, text=True, env=self.environment
+        )
+        self.processes.append(process)
+        assert process.stdout is not None
+        announced: dict[str, Any] = json.loads(process.stdout.readline())
+        return announced
+
+    def worker(self, *words: str) -> dict[str, Any]:
+        return self.start("worker", "--quiet", "--python", sys.executable, *words)
+
+    def end(self) -> None:
+        for process in reversed(self.processes):
+            process.terminate()
+        for process in self.processes:
+            process.wait(PATIENCE)
+
+
+@pytest.fixture(params=["embedded", "separate"])
+def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A cluster with two CPUs: in this process, or in processes of its own."""
     before = descendants(os.getpid())
-    with marline.init(num_cpus=2):
-        yield
+    if request.param == "embedded":
+        with marline.init(num_cpus=2):
+            yield request.param
+    else:
+        separate = Separate(tmp_path_factory.mktemp("run"))
+        try:
+            separate.worker("--cpus", "2")
+            with marline.init(separate.address, token=separate.token):
+                yield request.param
+        finally:
+            separate.end()
     until("nothing is left", lambda: not (descendants(os.getpid()) - before))

@@ -123,8 +123,8 @@ def test_ctrl_c_ends_a_wait(driver) -> None:  # type: ignore[no-untyped-def]
         marline.init(num_cpus=1)
         marline.get(nap.remote(0))
         for wait in (lambda: marline.get(nap.remote(600)), lambda: marline.wait([nap.remote(600)])):
-            say("waiting")
             try:
+                say("waiting")
                 wait()
             except KeyboardInterrupt:
                 say("interrupted")
@@ -132,7 +132,7 @@ def test_ctrl_c_ends_a_wait(driver) -> None:  # type: ignore[no-untyped-def]
     )
     for _ in range(2):
         assert script.line() == "waiting"
-        # It may not have begun to wait: then the interrupt comes before, and counts all the same.
+        # It may not have begun to wait: the interrupt counts all the same.
         script.process.send_signal(signal.SIGINT)
         assert script.line() == "interrupted"
     code, _, err = script.end()

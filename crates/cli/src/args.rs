@@ -32,8 +32,11 @@ pub struct Args {
     pub command: Command,
 }
 
-/// An address that makes sense.
+/// An address that makes sense, or none: a variable that is empty says nothing.
 fn address(text: &str) -> Result<String, String> {
+    if text.is_empty() {
+        return Ok(String::new());
+    }
     match check_address(text) {
         Ok(()) => Ok(text.into()),
         Err(error) => Err(error.message().into()),
@@ -214,6 +217,11 @@ pub struct Offer {
     /// What tasks print goes to their logs only
     #[arg(long)]
     pub quiet: bool,
+
+    /// The Python that runs Python tasks, which has the package marline; the one that this program was
+    /// installed with, unless said otherwise
+    #[arg(long, env = "MARLINE_PYTHON", value_name = "PROGRAM")]
+    pub python: Option<PathBuf>,
 }
 
 #[derive(Arguments, Debug)]

@@ -279,7 +279,7 @@ impl Settings {
         if let (Some(address), Some(file)) = (args.address.clone(), &args.token_file) {
             return Ok(Settings { address, token: Some(read_token(file)?.into()) });
         }
-        if let Some(address) = args.address.clone() {
+        if let Some(address) = args.address.clone().filter(|address| !address.is_empty()) {
             return match running_at(&address) {
                 // Its token is for it alone: somebody else may have the port on another of this
                 // machine's addresses, so it is spoken to where it said that it is.

@@ -9,6 +9,7 @@ mod command;
 mod config;
 mod exit;
 mod printer;
+mod python;
 mod units;
 
 use std::ffi::OsString;

@@ -14,7 +14,7 @@ use marline_runtime::core::spec::{self, ActorSpec, Budget, Target, TaskSpec};
 use marline_runtime::core::worker;
 use marline_runtime::{
     Client, Controller, ExecutorOptions, ForkServer, Invocation, Program, Reply, WorkerOptions,
-    new_actor_id, new_task_id,
+    new_actor_id, new_task_id, record,
 };
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -171,6 +171,23 @@ impl Session {
         Ok(Session::new(client, None))
     }
 
+    /// Where the cluster is that runs on this machine for this user, and its token; with an address, only
+    /// if it is that one.
+    #[staticmethod]
+    fn here(py: Python<'_>, address: Option<&str>) -> PyResult<Option<(String, String)>> {
+        let here = || {
+            let cluster = match address {
+                None => Some(record::only()?),
+                Some(address) => {
+                    record::look()?.running.into_iter().find(|one| one.address == address)
+                }
+            };
+            let cluster = cluster.map(|one| Ok((one.nearest().to_owned(), one.token()?)));
+            cluster.transpose()
+        };
+        here().map_err(|error: Error| to_python(py, &error))
+    }
+
     /// Ends the cluster, if it lives in this process.
     fn shutdown(&self, py: Python<'_>) {
         if self.inner.client().is_err() {
@@ -279,7 +296,7 @@ impl Session {
 /// Takes away what workers of this user left that were killed.
 #[pyfunction]
 pub fn sweep() {
-    marline_runtime::record::sweep();
+    record::sweep();
 }
 
 /// A function or a class: its name, its code, and how it runs.

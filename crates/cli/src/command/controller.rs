@@ -35,7 +35,7 @@ pub fn config(listen: &Listen) -> Config {
 /// A controller that listens, and that others on this machine can find.
 pub struct Started {
     pub controller: Controller,
-    token: Token,
+    pub token: Token,
     socket: Option<String>,
     /// Its files go last.
     _record: Record,

@@ -5,11 +5,15 @@ use super::controller::{Started, config};
 use super::worker::options;
 use crate::args::{Args, Up};
 use crate::printer::Printer;
+use crate::python::Home;
 use std::process::ExitCode;
 
 pub fn run(args: &Args, up: &Up, printer: Printer) -> Done {
     let mut started = Started::new(args, &up.listen.listen, config(&up.listen))?;
-    started.controller.host_worker(options(&up.offer)?)?;
+    let address = started.controller.address().to_owned();
+    let home = Home { address: &address, token: Some(&started.token.secret) };
+    let options = options(&up.offer, &home)?;
+    started.controller.host_worker(options)?;
     let offers = &started.controller.workers()[0].info.resources;
     let what = format!("a cluster with one worker that offers {offers}");
     started.run(up.offer.grace.0, &what, printer)?;

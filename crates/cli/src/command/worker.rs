@@ -6,6 +6,7 @@ use crate::args::{Offer, Worker as Asked};
 use crate::config::Settings;
 use crate::exit::Failure;
 use crate::printer::{Printer, Progress};
+use crate::python::{Home, fork_server};
 use crate::units::{Count, Named, count};
 use marline_runtime::control::{Control, WorkerStatus};
 use marline_runtime::core::Error;
@@ -50,8 +51,9 @@ pub fn serve_if_executor() {
     marline_runtime::serve_if_executor(&program);
 }
 
-/// What a worker of this program is to be; whom it joins and where it listens is left open.
-pub fn options(offer: &Offer) -> Result<WorkerOptions, Failure> {
+/// What a worker of this program is to be; whom it joins and where it listens is left open. Its executors
+/// are told of `home`.
+pub fn options(offer: &Offer, home: &Home<'_>) -> Result<WorkerOptions, Failure> {
     let cpus = offer
         .cpus
         .unwrap_or_else(|| Count(available_parallelism().map_or(1.0, |cpus| cpus.get() as f64)));
@@ -67,7 +69,7 @@ pub fn options(offer: &Offer) -> Result<WorkerOptions, Failure> {
             commands: true,
             memory: offer.executor_memory.map(|memory| memory.0),
             pass_on: !offer.quiet,
-            forks: None,
+            forks: fork_server(offer.python.as_deref(), home),
         },
         config: Default::default(),
     })
@@ -91,11 +93,12 @@ pub fn resources(
 }
 
 pub fn run(settings: &Settings, asked: &Asked, printer: Printer) -> Done {
+    let home = Home { address: &settings.address, token: settings.token.as_deref() };
     let options = WorkerOptions {
         controller: settings.address.clone(),
         token: settings.token.clone(),
         listen: Some(asked.listen.clone()),
-        ..options(&asked.offer)?
+        ..options(&asked.offer, &home)?
     };
     let offers = options.resources.to_string();
     let worker = Worker::join(options)?;

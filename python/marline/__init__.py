@@ -10,6 +10,16 @@
 """
 
 from marline._actor import ActorClass, ActorHandle, get_actor, kill
+from marline._cluster import (
+    RuntimeContext,
+    available_resources,
+    cluster_resources,
+    exit_actor,
+    get_runtime_context,
+    list_named_actors,
+    method,
+    nodes,
+)
 from marline._errors import (
     ActorDiedError,
     ActorUnavailableError,
@@ -52,17 +62,25 @@ __all__ = [
     "ObjectRef",
     "OutOfMemoryError",
     "RemoteFunction",
+    "RuntimeContext",
     "TaskCancelledError",
     "TaskError",
     "TooLargeError",
     "UnsupportedError",
     "WorkerLostError",
+    "available_resources",
     "cancel",
+    "cluster_resources",
+    "exit_actor",
     "get",
     "get_actor",
+    "get_runtime_context",
     "init",
     "is_initialized",
     "kill",
+    "list_named_actors",
+    "method",
+    "nodes",
     "put",
     "remote",
     "shutdown",

@@ -28,6 +28,10 @@ Running = tuple[str, int, str | None, int | None, list[int]]
 current: contextvars.ContextVar[Running | None] = contextvars.ContextVar("marline", default=None)
 
 
+class ExitActor(BaseException):
+    """The actor is to end."""
+
+
 def prepare() -> None:
     """Before anything runs here."""
     signal.signal(signal.SIGURG, _cancel_main)
@@ -62,10 +66,12 @@ def run(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, A
     if threading.current_thread() is not threading.main_thread():
         return _run_aside(function, args, kwargs)
     _show_gpus()
-    result = function(*args, **kwargs)
-    if inspect.iscoroutine(result):
-        return asyncio.run(result)
-    return result
+    try:
+        result = function(*args, **kwargs)
+        return asyncio.run(result) if inspect.iscoroutine(result) else result
+    except ExitActor:
+        _exit_actor()
+        return None
 
 
 def _run_aside(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -75,9 +81,21 @@ def _run_aside(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict
     _threads[task] = threading.get_ident()
     try:
         result = function(*args, **kwargs)
+        return asyncio.run(result) if inspect.iscoroutine(result) else result
+    except ExitActor:
+        _exit_actor()
+        return None
     finally:
         _threads.pop(task, None)
-    return asyncio.run(result) if inspect.iscoroutine(result) else result
+
+
+def _exit_actor() -> None:
+    """Has the controller end the actor that this executor is."""
+    from marline import _session
+
+    running = current.get() or _native.running()
+    if running is not None and running[2] is not None:
+        _session.current().delete_actor(running[2])
 
 
 def _show_gpus() -> None:
@@ -138,6 +156,9 @@ async def _await(
         result = method(*args, **kwargs)
         if inspect.isawaitable(result):
             result = await result
+    except ExitActor:
+        _exit_actor()
+        end.finish(None)
     except asyncio.CancelledError:
         end.fail(TaskCancelledError("the call was cancelled"))
         raise

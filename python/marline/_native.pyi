@@ -18,6 +18,7 @@ __all__ = [
     "Function",
     "ObjectRef",
     "Session",
+    "Status",
     "TaskOptions",
     "forked",
     "is_cancelled",
@@ -70,6 +71,16 @@ class Session:
         self, class_: Function, options: ActorOptions, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Actor: ...
     def find_actor(self, namespace: str, name: str) -> Actor: ...
+    def delete_actor(self, id: str) -> None: ...
+
+@final
+class Status:
+    """Whom to ask about the cluster."""
+
+    def __new__(cls, address: str, token: str | None) -> Status: ...
+    def resources(self) -> tuple[dict[str, float], dict[str, float]]: ...
+    def workers(self) -> list[dict[str, Any]]: ...
+    def named_actors(self) -> list[tuple[str, str]]: ...
 
 @final
 class Function:

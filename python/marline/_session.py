@@ -19,8 +19,9 @@ from marline._native import ObjectRef
 _lock = threading.Lock()
 _session: _native.Session | None = None
 _folder: str | None = None
-# In an executor: the cluster that it works for, and its token.
+# Where the cluster is, and its token. In an executor: the one that it works for, joined when it is needed.
 home: tuple[str, str | None] | None = None
+_at: tuple[str, str | None] | None = None
 
 
 class Running:
@@ -59,10 +60,11 @@ def current() -> _native.Session:
 
 def _join_home(address: str, token: str | None) -> None:
     """User code of an executor submits work of its own."""
-    global _session
+    global _session, _at
     with _lock:
         if _session is None:
             _session = _native.Session.join(address, token)
+            _at = address, token
 
 
 def init(
@@ -81,7 +83,7 @@ def init(
     ``"auto"`` is the one that ``marline up`` runs on this machine. A cluster elsewhere asks for its
     ``token`` (or ``MARLINE_TOKEN_FILE``).
     """
-    global _session, _folder
+    global _session, _folder, _at
     unknown = [name for name in others if not name.startswith("_")]
     if unknown:
         raise TypeError(f"init() got an unexpected keyword argument {unknown[0]!r}")
@@ -94,7 +96,8 @@ def init(
             raise RuntimeError("marline.init() was called already: call marline.shutdown() first")
         address = address or os.environ.get("MARLINE_ADDRESS")
         if address is not None:
-            _session = _native.Session.join(*_found(address, token))
+            _at = _found(address, token)
+            _session = _native.Session.join(*_at)
             return Running(address)
         _folder = tempfile.mkdtemp(prefix="marline-")
         amounts = {
@@ -115,6 +118,7 @@ def init(
         )
         command = [sys.executable, "-m", "marline._forkserver"]
         _session = _native.Session.embed(here, amounts, command, setup)
+        _at = here, None
         return Running(here)
 
 
@@ -156,6 +160,13 @@ def _forked() -> None:
 
 
 os.register_at_fork(after_in_child=_forked)
+
+
+def status() -> _native.Status:
+    """Whom to ask about the cluster."""
+    current()
+    assert _at is not None
+    return _native.Status(*_at)
 
 
 def put(value: Any) -> ObjectRef:

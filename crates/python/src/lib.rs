@@ -16,6 +16,7 @@ mod pickle;
 mod reference;
 mod session;
 mod signal;
+mod status;
 mod wait;
 
 use pyo3::prelude::*;
@@ -34,4 +35,6 @@ mod _native {
     use crate::reference::ObjectRef;
     #[pymodule_export]
     use crate::session::{Actor, Function, Session, sweep};
+    #[pymodule_export]
+    use crate::status::Status;
 }

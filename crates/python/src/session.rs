@@ -188,6 +188,12 @@ impl Session {
         here().map_err(|error: Error| to_python(py, &error))
     }
 
+    /// Ends an actor for good, by its id.
+    fn delete_actor(&self, py: Python<'_>, id: &str) -> PyResult<()> {
+        let delete = || self.inner.client()?.delete_actor(id.parse()?);
+        delete().map_err(|error: Error| to_python(py, &error))
+    }
+
     /// Ends the cluster, if it lives in this process.
     fn shutdown(&self, py: Python<'_>) {
         if self.inner.client().is_err() {
@@ -466,8 +472,12 @@ impl Actor {
 
     /// Ends the actor for good.
     fn delete(&self, py: Python<'_>) -> PyResult<()> {
-        let deleted = self.held.session.client().and_then(|client| client.delete_actor(self.id));
-        deleted.map_err(|error| to_python(py, &error))
+        let delete = || {
+            let client = self.held.session.client()?;
+            client.delete_actor(self.id)?;
+            client.sync() // Calls that are made next go elsewhere, and must not overtake it.
+        };
+        py.detach(delete).map_err(|error| to_python(py, &error))
     }
 }
 

@@ -1,0 +1,97 @@
+"""What there is in the cluster, and what user code can know of itself."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NoReturn, TypeVar
+
+from marline import _executor, _native, _session
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def cluster_resources() -> dict[str, float]:
+    """What all workers offer together.
+
+    >>> import marline
+    >>> with marline.init(num_cpus=2):
+    ...     marline.cluster_resources()
+    {'CPU': 2.0}
+    """
+    total: dict[str, float] = _session.status().resources()[0]
+    return total
+
+
+def available_resources() -> dict[str, float]:
+    """What is free now."""
+    free: dict[str, float] = _session.status().resources()[1]
+    return free
+
+
+def nodes() -> list[dict[str, Any]]:
+    """The workers."""
+    return _session.status().workers()
+
+
+def list_named_actors(all_namespaces: bool = False) -> list[Any]:
+    """The names of actors that live: of the default namespace, or of all of them."""
+    named = _session.status().named_actors()
+    if all_namespaces:
+        return [{"namespace": namespace, "name": name} for namespace, name in named]
+    return [name for namespace, name in named if namespace == "default"]
+
+
+@dataclasses.dataclass(frozen=True)
+class RuntimeContext:
+    """What user code can know of itself while it runs. Everything is None outside of tasks and actors."""
+
+    #: The task or call.
+    task_id: str | None = None
+    #: Which try at it: a fencing token for effects outside Marline.
+    attempt: int | None = None
+    #: The actor it runs in.
+    actor_id: str | None = None
+    #: The epoch of that actor: a fencing token too.
+    actor_epoch: int | None = None
+    #: The GPUs it was given.
+    gpu_ids: tuple[int, ...] = ()
+
+    def get_task_id(self) -> str | None:
+        """The task or call."""
+        return self.task_id
+
+    def get_actor_id(self) -> str | None:
+        """The actor it runs in."""
+        return self.actor_id
+
+    @property
+    def was_current_actor_reconstructed(self) -> bool:
+        """Whether the actor lives for the second time, or later."""
+        return (self.actor_epoch or 1) > 1
+
+
+def get_runtime_context() -> RuntimeContext:
+    """What is known of the task or call that runs here."""
+    running = _executor.current.get() or _native.running()
+    if running is None:
+        return RuntimeContext()
+    task, attempt, actor, epoch, gpus = running
+    return RuntimeContext(task, attempt, actor, epoch, tuple(gpus))
+
+
+def exit_actor() -> NoReturn:
+    """Ends the actor whose method calls this, for good; the call that does so has ended well."""
+    if get_runtime_context().actor_id is None:
+        raise TypeError("exit_actor() is for methods of actors")
+    raise _executor.ExitActor
+
+
+def method(*, num_returns: int = 1) -> Callable[[F], F]:
+    """Options of a method of an actor: how many values it returns."""
+
+    def mark(function: F) -> F:
+        function.__marline_num_returns__ = num_returns  # type: ignore[attr-defined]
+        return function
+
+    return mark

@@ -1,0 +1,59 @@
+"""What there is, and what user code knows of itself."""
+
+from __future__ import annotations
+
+import marline
+import pytest
+
+pytestmark = pytest.mark.usefixtures("cluster")
+
+
+def test_resources_are_told() -> None:
+    assert marline.cluster_resources() == {"CPU": 2.0}
+    assert marline.available_resources() == {"CPU": 2.0}
+    (node,) = marline.nodes()
+    assert node["Alive"] and node["Resources"] == {"CPU": 2.0}
+
+
+def test_named_actors_are_listed() -> None:
+    @marline.remote
+    class Sitter: ...
+
+    handles = [
+        Sitter.options(name="one").remote(),
+        Sitter.options(name="two", namespace="other").remote(),
+    ]
+    assert marline.list_named_actors() == ["one"]
+    everywhere = marline.list_named_actors(all_namespaces=True)
+    assert {(one["namespace"], one["name"]) for one in everywhere} == {("default", "one"), ("other", "two")}
+    del handles
+
+
+def test_a_task_knows_itself() -> None:
+    @marline.remote
+    def who() -> marline.RuntimeContext:
+        return marline.get_runtime_context()
+
+    ref = who.remote()
+    context = marline.get(ref)
+    assert (context.task_id, context.attempt, context.actor_id) == (ref.task_id(), 1, None)
+    assert marline.get_runtime_context() == marline.RuntimeContext()
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_an_actor_knows_itself(is_async: bool) -> None:
+    @marline.remote
+    class Plain:
+        def who(self) -> marline.RuntimeContext:
+            return marline.get_runtime_context()
+
+    @marline.remote
+    class Async:
+        async def who(self) -> marline.RuntimeContext:
+            return marline.get_runtime_context()
+
+    actor = (Async if is_async else Plain).remote()
+    ref = actor.who.remote()
+    context = marline.get(ref)
+    assert (context.task_id, context.actor_epoch) == (ref.task_id(), 1)
+    assert context.actor_id is not None and not context.was_current_actor_reconstructed

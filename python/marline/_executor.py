@@ -18,10 +18,12 @@ from marline._errors import TaskCancelledError
 from marline._pickle import Need
 
 _codes: dict[str, Any] = {}
+_pickled: dict[str, bytes] = {}
 # What runs on threads other than the main one, and on the event loop, by the id of its task.
 _threads: dict[str, int] = {}
 _awaits: dict[str, asyncio.Task[Any]] = {}
 _loop: asyncio.AbstractEventLoop | None = None
+_main = 0
 
 # What is known of the task or call that runs, where the thread does not tell.
 Running = tuple[str, int, str | None, int | None, list[int]]
@@ -34,6 +36,8 @@ class ExitActor(BaseException):
 
 def prepare() -> None:
     """Before anything runs here."""
+    global _main
+    _main = threading.get_ident()
     signal.signal(signal.SIGURG, _cancel_main)
 
 
@@ -44,11 +48,14 @@ def _cancel_main(_number: int, _frame: object) -> None:
 
 
 def code(name: str, pickled: bytes) -> Any:
-    """The function or class of this name. Its code is read once."""
+    """The function or class of this name. Its code comes once, and is read until that succeeds."""
     try:
         return _codes[name]
     except KeyError:
-        return _codes.setdefault(name, pickle.loads(pickled))
+        pickled = _pickled.setdefault(name, pickled)
+        _codes[name] = pickle.loads(pickled)
+        del _pickled[name]
+        return _codes[name]
 
 
 def fill(
@@ -63,9 +70,8 @@ def fill(
 
 def run(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Calls a function or method of the user's."""
-    if threading.current_thread() is not threading.main_thread():
+    if threading.get_ident() != _main:
         return _run_aside(function, args, kwargs)
-    _show_gpus()
     try:
         result = function(*args, **kwargs)
         return asyncio.run(result) if inspect.iscoroutine(result) else result
@@ -98,10 +104,9 @@ def _exit_actor() -> None:
         _session.current().delete_actor(running[2])
 
 
-def _show_gpus() -> None:
-    running = _native.running()
-    if running and running[4]:
-        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, running[4]))
+def show_gpus(gpus: list[int]) -> None:
+    """What runs next was given these."""
+    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, gpus))
 
 
 def construct(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, bool]:

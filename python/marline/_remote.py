@@ -27,10 +27,8 @@ class RemoteFunction:
         return {**self.__dict__, "_native": None}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        raise TypeError(
-            f"{self._function.__qualname__}() is remote: call {self._function.__name__}.remote(), "
-            f"or {self._function.__name__}._function() to run it here"
-        )
+        name = _label(self._function).rpartition(".")[2]
+        raise TypeError(f"{name}() is remote: call {name}.remote(), or {name}._function() to run it here")
 
     def options(self, **options: Any) -> RemoteFunction:
         """The same function with other options."""
@@ -51,9 +49,15 @@ class RemoteFunction:
         if self._code is None:
             self._code = dumps_code(self._function)
         code, key = self._code
-        label = self._options.label or f"{self._function.__module__}.{self._function.__qualname__}"
+        label = self._options.label or _label(self._function)
         options = self._options.for_task()
         return _native.Function(label, key, session.put_code(code), options, self._options.num_returns)
+
+
+def _label(function: Any) -> str:
+    """What a function is called; a callable object has the name of its class."""
+    named = function if hasattr(function, "__qualname__") else type(function)
+    return f"{named.__module__}.{named.__qualname__}"
 
 
 def remote(*args: Any, **options: Any) -> Any:

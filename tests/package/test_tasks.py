@@ -267,3 +267,16 @@ def test_unknown_options_are_refused() -> None:
 def test_calling_it_directly_says_what_to_do() -> None:
     with pytest.raises(TypeError, match=r"add\.remote\(\)"):
         add(1, 2)
+
+
+def test_code_that_cannot_be_read_says_why_each_time() -> None:
+    class Unreadable:
+        def __call__(self) -> None: ...
+
+        def __reduce__(self) -> tuple[object, tuple[str]]:
+            return __import__, ("no_such_module",)
+
+    unreadable = marline.remote(Unreadable())
+    for _ in range(3):
+        with pytest.raises(ModuleNotFoundError, match="no_such_module"):
+            marline.get(unreadable.remote())

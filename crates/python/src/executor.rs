@@ -2,7 +2,7 @@
 //! thread waits for work without its lock, and runs it.
 
 use crate::failure::{of_user_code, to_python};
-use crate::pickle;
+use crate::pickle::{self, function};
 use crate::session::joined;
 use crate::signal::interrupt_main_thread;
 use marline_runtime::core::error::Error;
@@ -10,6 +10,7 @@ use marline_runtime::core::id::TaskId;
 use marline_runtime::core::payload::Value;
 use marline_runtime::{End, Instance, Invocation, Program, Reply, context, serve_as};
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -52,7 +53,8 @@ impl Program for Interpreter {
         let run = |py: Python<'_>| {
             let (function, values) = code(py, invocation)?;
             let (args, kwargs) = arguments(py, invocation, values)?;
-            let result = helper(py, "run")?.call1((function, args, kwargs))?;
+            show_gpus(py)?;
+            let result = helper(py, Helper::Run)?.call1((function, args, kwargs))?;
             reply(&result, invocation.returns)
         };
         Python::attach(|py| run(py).map_err(|error| of_user_code(py, error)))
@@ -63,7 +65,7 @@ impl Program for Interpreter {
             let (class, values) = code(py, invocation)?;
             let (args, kwargs) = arguments(py, invocation, values)?;
             let (object, is_async): (Py<PyAny>, bool) =
-                helper(py, "construct")?.call1((class, args, kwargs))?.extract()?;
+                helper(py, Helper::Construct)?.call1((class, args, kwargs))?.extract()?;
             Ok(Arc::new(Actor { object, is_async }) as Arc<dyn Instance>)
         };
         Python::attach(|py| construct(py).map_err(|error| of_user_code(py, error)))
@@ -76,7 +78,8 @@ impl Program for Interpreter {
         let _ = thread::Builder::new().name("marline-cancel".into()).spawn(move || {
             Python::attach(|py| {
                 // What has ended meanwhile cannot be stopped any more.
-                let _ = helper(py, "interrupt").and_then(|stop| stop.call1((task.to_string(),)));
+                let _ =
+                    helper(py, Helper::Interrupt).and_then(|stop| stop.call1((task.to_string(),)));
             });
         });
     }
@@ -93,7 +96,7 @@ impl Instance for Actor {
         let call = |py: Python<'_>| {
             let method = self.object.bind(py).getattr(&*invocation.name)?;
             let (args, kwargs) = arguments(py, invocation, &invocation.values)?;
-            let result = helper(py, "run")?.call1((method, args, kwargs))?;
+            let result = helper(py, Helper::Run)?.call1((method, args, kwargs))?;
             reply(&result, invocation.returns)
         };
         Python::attach(|py| call(py).map_err(|error| of_user_code(py, error)))
@@ -107,7 +110,7 @@ impl Instance for Actor {
         let begin = |py: Python<'_>, end: &Bound<'_, CallEnd>| {
             let method = self.object.bind(py).getattr(&*invocation.name)?;
             let (args, kwargs) = arguments(py, invocation, &invocation.values)?;
-            helper(py, "begin")?.call1((method, args, kwargs, end))?;
+            helper(py, Helper::Begin)?.call1((method, args, kwargs, end))?;
             Ok::<_, PyErr>(())
         };
         Python::attach(|py| {
@@ -151,11 +154,45 @@ impl CallEnd {
     }
 }
 
-fn helper<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
-    py.import("marline._executor")?.getattr(name)
+/// What is done in Python.
+#[derive(Clone, Copy)]
+enum Helper {
+    Begin,
+    Code,
+    Construct,
+    Fill,
+    Interrupt,
+    Run,
+    ShowGpus,
 }
 
-/// The function or class that is meant, and the values that are arguments: the last value is its code.
+/// A function of `marline._executor`, looked up once.
+fn helper<'py>(py: Python<'py>, helper: Helper) -> PyResult<&'py Bound<'py, PyAny>> {
+    static FUNCTIONS: [PyOnceLock<Py<PyAny>>; 7] = [const { PyOnceLock::new() }; 7];
+    let name = match helper {
+        Helper::Begin => "begin",
+        Helper::Code => "code",
+        Helper::Construct => "construct",
+        Helper::Fill => "fill",
+        Helper::Interrupt => "interrupt",
+        Helper::Run => "run",
+        Helper::ShowGpus => "show_gpus",
+    };
+    function(py, &FUNCTIONS[helper as usize], "marline._executor", name)
+}
+
+/// User code finds the GPUs it was given where it looks for them.
+fn show_gpus(py: Python<'_>) -> PyResult<()> {
+    match context() {
+        Some(context) if !context.gpus.is_empty() => {
+            helper(py, Helper::ShowGpus)?.call1((context.gpus.to_vec(),)).map(drop)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The function or class that is meant, and the values that are arguments: the last value is its code, or
+/// empty if this executor has had it.
 fn code<'py, 'a>(
     py: Python<'py>,
     invocation: &'a Invocation,
@@ -164,7 +201,7 @@ fn code<'py, 'a>(
         Some((code, values)) => (PyBytes::new(py, &code.payload.inline), values),
         None => (PyBytes::new(py, b""), &[][..]),
     };
-    Ok((helper(py, "code")?.call1((&*invocation.name, code))?, values))
+    Ok((helper(py, Helper::Code)?.call1((&*invocation.name, code))?, values))
 }
 
 /// The arguments of a call, complete.
@@ -177,7 +214,7 @@ fn arguments<'py>(
     if !values.is_empty() {
         let values = values.iter().map(|value| pickle::decode(py, &value.payload));
         let values = PyList::new(py, values.collect::<PyResult<Vec<_>>>()?)?;
-        all = helper(py, "fill")?.call1((all, values))?;
+        all = helper(py, Helper::Fill)?.call1((all, values))?;
     }
     all.extract()
 }

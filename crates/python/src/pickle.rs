@@ -32,7 +32,8 @@ pub fn met(thing: Thing) -> PyResult<()> {
     })
 }
 
-fn function<'py>(
+/// A function of a Python module, looked up once.
+pub fn function<'py>(
     py: Python<'py>,
     cell: &'static PyOnceLock<Py<PyAny>>,
     module: &str,

@@ -29,7 +29,9 @@ use death::{end, how};
 use ears::{Ears, Prints};
 use marline_core::error::{Error, Ran};
 use marline_core::id::TaskId;
+use marline_core::map::Set;
 use marline_core::message::{Instance, Try};
+use marline_core::payload::Value;
 use marline_core::worker::{Event, ExecutorId};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -76,6 +78,9 @@ struct Shared {
     source: Mutex<Option<Source>>,
     /// It has said that it is up.
     ready: AtomicBool,
+    /// Whether it is a fork, and the functions whose code it has had.
+    is_fork: bool,
+    codes: Mutex<Set<Arc<str>>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -110,6 +115,8 @@ impl Handle {
             life: Mutex::new(Life::Starting),
             source: Mutex::default(),
             ready: AtomicBool::new(false),
+            is_fork: launch.forks.as_ref().is_some_and(|forks| forks.runtime() == runtime),
+            codes: Mutex::default(),
         });
         drop(guard);
         launch.alive.fetch_add(1, Ordering::Relaxed);
@@ -119,7 +126,8 @@ impl Handle {
     }
 
     /// Tells it to do something. Does not block: what has no room goes when there is.
-    pub fn send(&self, command: Command) {
+    pub fn send(&self, mut command: Command) {
+        self.shared.leave_out_code(&mut command);
         let source = match &command {
             Command::Run { spec, attempt, .. } => {
                 Some(Source::Task(Try { task: spec.id, attempt: *attempt }))
@@ -188,6 +196,22 @@ impl Shared {
                     break;
                 }
             }
+        }
+    }
+
+    /// The code of a function comes with it as the last of its values, in runtimes whose executors are
+    /// forks: once to each executor.
+    fn leave_out_code(&self, command: &mut Command) {
+        let Command::Run { spec, values, .. } = command else { return };
+        if self.is_fork
+            && let Some(code) = values.last_mut()
+            && !self
+                .codes
+                .lock()
+                .expect("nothing panics under it")
+                .insert(spec.target.name().clone())
+        {
+            *code = Value::default();
         }
     }
 

@@ -220,21 +220,27 @@ pub struct Settings {
 impl Settings {
     /// Which cluster is meant.
     pub fn of(args: &Args) -> Result<Settings, Failure> {
-        if let Some(address) = args.address.clone() {
+        Settings::named(args.address.as_deref(), args.token_file.as_deref())
+    }
+
+    /// The cluster at this address, with the token in this file; what is not said is looked up among
+    /// those that run here.
+    pub fn named(address: Option<&str>, token_file: Option<&Path>) -> Result<Settings, Failure> {
+        if let Some(address) = address {
             // A cluster that runs here is known with its token.
             let known = record::look().unwrap_or_default().running.into_iter();
             let known = known.filter(|cluster| cluster.address == address);
-            let token_file = args.token_file.clone();
+            let token_file = token_file.map(Path::to_owned);
             let token_file = token_file.or(known.map(|cluster| cluster.token_file).next());
             let token = token_file.as_deref().map(read_token).transpose()?.map(Arc::from);
-            return Ok(Settings { address, token });
+            return Ok(Settings { address: address.into(), token });
         }
         let only = record::only().map_err(|error| {
             let mut failure = Failure::from(error);
             failure.message += " (--address)";
             failure
         })?;
-        let token = read_token(args.token_file.as_ref().unwrap_or(&only.token_file))?;
+        let token = read_token(token_file.unwrap_or(&only.token_file))?;
         Ok(Settings { address: only.address, token: Some(token.into()) })
     }
 

@@ -1,10 +1,12 @@
 //! What a program that submits work holds: tasks, values, actors, and waiting for them.
 
 use crate::control::{Control, TaskStatus};
+use crate::net::server::Secret;
 use crate::net::{MAX_MESSAGE_BYTES, dial};
 use crate::node::{Membership, Node, Seat};
 use crate::process::JOIN_PATIENCE;
 use crate::proof::Process;
+use crate::upstream::Upstream;
 use marline_channel::oneshot;
 use marline_core::controller::Role;
 use marline_core::error::{Error, ErrorKind, Ran};
@@ -164,8 +166,8 @@ impl Client {
             seat: Seat::Client(index),
             session_id: crate::new_session_id(),
             role: Role::Client,
-            address: address.into(),
-            token,
+            upstream: Upstream::At { address: address.into(), token },
+            secret: Secret::default(),
             process: Process::this(),
         };
         dial::join(&client.shared.node, membership, JOIN_PATIENCE)?;

@@ -20,6 +20,7 @@ mod waits;
 pub(crate) use control::Health;
 pub(crate) use links::Which;
 pub(crate) use remote::{Attached, Membership, Wish};
+pub(crate) use seats::Warn;
 
 use crate::client::Tell;
 use crate::clock::Clock;
@@ -123,7 +124,7 @@ enum Outside {
     /// An executor's thread is to be started.
     Start(thread::Start),
     /// A user is to be warned.
-    Warn(seats::Warn, String),
+    Warn(Warn, String),
     /// A worker has left.
     Left(oneshot::Sender<()>),
     /// Enough of what somebody waits for has ended.

@@ -6,10 +6,11 @@ use crate::executor::process::{ForkServer, Forks, Launch};
 use crate::executor::{Executors, Program, command};
 use crate::net::dial;
 use crate::net::plain::MAX_TOKEN_BYTES;
-use crate::net::server::{Server, Token, listen, listen_unix};
+use crate::net::server::{Secret, Server, Token, listen, listen_unix};
 use crate::node::{Membership, Node, Seat};
 use crate::proof::Process;
 use crate::signal::run_until_left;
+use crate::upstream::Upstream;
 use marline_core::controller::{self, Role, WorkerInfo};
 use marline_core::error::Error;
 use marline_core::resources::Resources;
@@ -52,9 +53,10 @@ impl Drop for Listening {
 fn serve(
     node: &Arc<Node>,
     at: &str,
-    token: Token,
+    secret: &Secret,
     towards: &str,
 ) -> Result<(Listening, String), Error> {
+    let token = secret.get();
     if let Some(token) = token.as_deref()
         && !(1..=MAX_TOKEN_BYTES).contains(&token.len())
     {
@@ -66,7 +68,7 @@ fn serve(
     if let Some(path) = at.strip_prefix("unix:") {
         let path = Path::new(path.trim_start_matches("//"));
         take_away_if_dead(path);
-        let server = listen_unix(node, path, token)?;
+        let server = listen_unix(node, path, secret.clone())?;
         // Only its user can connect, whatever the folder and the file mask are.
         let private = std::fs::set_permissions(path, PermissionsExt::from_mode(0o600));
         let listening = Listening { _server: server, socket: Some(path.into()) };
@@ -83,7 +85,7 @@ fn serve(
             "{address} can be reached from other machines: give a token, or listen on 127.0.0.1"
         )));
     }
-    let (server, bound) = listen(node, address, token)?;
+    let (server, bound) = listen(node, address, secret.clone())?;
     Ok((Listening { _server: server, socket: None }, reachable(bound, towards).to_string()))
 }
 
@@ -130,7 +132,7 @@ pub struct Controller {
     node: Arc<Node>,
     servers: Vec<Listening>,
     address: String,
-    token: Token,
+    secret: Secret,
     /// Workers in this process, and their executors.
     hosted: Vec<Seat>,
     launches: Vec<Arc<Launch>>,
@@ -141,14 +143,15 @@ impl Controller {
     pub fn start(at: &str, token: Token, config: controller::Config) -> Result<Controller, Error> {
         let node = Node::new();
         node.host_controller(config);
-        let (server, address) = serve(&node, at, token.clone(), ELSEWHERE)?;
+        let secret = Secret::new(token);
+        let (server, address) = serve(&node, at, &secret, ELSEWHERE)?;
         let (hosted, launches) = (Vec::new(), Vec::new());
-        Ok(Controller { node, servers: vec![server], address, token, hosted, launches })
+        Ok(Controller { node, servers: vec![server], address, secret, hosted, launches })
     }
 
     /// Listens somewhere else too; says where.
     pub fn also_listen(&mut self, at: &str) -> Result<String, Error> {
-        let (server, address) = serve(&self.node, at, self.token.clone(), ELSEWHERE)?;
+        let (server, address) = serve(&self.node, at, &self.secret, ELSEWHERE)?;
         self.servers.push(server);
         Ok(address)
     }
@@ -349,11 +352,25 @@ pub struct Worker {
 impl Worker {
     /// Joins a controller. When the session is lost, everything is stopped and it joins again.
     pub fn join(options: WorkerOptions) -> Result<Worker, Error> {
+        let (address, token) = (options.controller.clone(), options.token.clone());
+        Worker::join_upstream(Upstream::At { address, token }, options)
+    }
+
+    /// Joins the cluster that runs on this machine for this user; `controller` and `token` of the options
+    /// are not looked at. When that cluster has ended, it joins the next one that runs here. The token
+    /// is that of the cluster's record, unless a file is named.
+    pub fn join_here(options: WorkerOptions, token_file: Option<&Path>) -> Result<Worker, Error> {
+        let token_file = token_file.map(Path::to_owned);
+        Worker::join_upstream(Upstream::Here { token_file }, options)
+    }
+
+    fn join_upstream(upstream: Upstream, options: WorkerOptions) -> Result<Worker, Error> {
+        let found = upstream.find(None)?;
         let node = Node::new();
+        let secret = Secret::new(found.token);
         let (server, address) = match &options.listen {
             Some(at) => {
-                let towards = &options.controller;
-                let (server, address) = serve(&node, at, options.token.clone(), towards)?;
+                let (server, address) = serve(&node, at, &secret, &found.address)?;
                 (Some(server), Some(address.into()))
             }
             None => (None, None),
@@ -365,13 +382,19 @@ impl Worker {
             seat,
             session_id: crate::new_session_id(),
             role: Role::Worker(info),
-            address: options.controller,
-            token: options.token,
+            upstream,
+            secret,
             process,
         };
         let worker = Worker { node, seat, launch, _server: server };
         dial::join(&worker.node, membership, JOIN_PATIENCE)?;
         Ok(worker)
+    }
+
+    /// What is done with words for whoever started it: that the cluster was lost, and that it is back.
+    /// They are printed to standard error, unless said otherwise.
+    pub fn on_note(&self, note: impl Fn(&str) + Send + Sync + 'static) {
+        self.node.on_note(self.seat, Arc::new(note));
     }
 
     /// Works until it is drained by its controller, or the process is asked to end (SIGTERM, SIGINT):

@@ -99,7 +99,7 @@ impl Started {
         let token: Arc<str> = self.token.secret.as_str().into();
         let settings = Settings { address: self.controller.address().into(), token: Some(token) };
         let (json, words) = self.announcement(what);
-        let farewell = say_farewell(&settings, grace, printer)?;
+        let farewell = say_farewell(move || settings.control(), grace, printer)?;
         let Started { controller, token: _, socket: _, _record } = self;
         let result = controller.run_with(grace, || printer.answer(&json, || words));
         farewell.clear();

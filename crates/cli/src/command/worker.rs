@@ -2,7 +2,7 @@
 //! provided by a program of your own: see `marline::Worker`.
 
 use super::Done;
-use crate::args::{Offer, Worker as Asked};
+use crate::args::{Args, Offer, Worker as Asked};
 use crate::config::Settings;
 use crate::exit::Failure;
 use crate::printer::{Printer, Progress};
@@ -90,7 +90,8 @@ pub fn resources(
     Ok(resources)
 }
 
-pub fn run(settings: &Settings, asked: &Asked, printer: Printer) -> Done {
+pub fn run(args: &Args, asked: &Asked, printer: Printer) -> Done {
+    let settings = Settings::of(args)?;
     let options = WorkerOptions {
         controller: settings.address.clone(),
         token: settings.token.clone(),
@@ -98,7 +99,12 @@ pub fn run(settings: &Settings, asked: &Asked, printer: Printer) -> Done {
         ..options(&asked.offer)?
     };
     let offers = options.resources.to_string();
-    let worker = Worker::join(options)?;
+    let worker = match args.address {
+        Some(_) => Worker::join(options)?,
+        // Whichever runs here, also when this one has ended.
+        None => Worker::join_here(options, args.token_file.as_deref())?,
+    };
+    worker.on_note(move |words| printer.note(&format!("marline: {words}")));
     let myself = myself(&settings.control()?).unwrap_or_default();
     let json = json!({
         "id": myself.worker_id,
@@ -106,7 +112,10 @@ pub fn run(settings: &Settings, asked: &Asked, printer: Printer) -> Done {
         "address": myself.address,
         "pid": std::process::id(),
     });
-    let farewell = say_farewell(settings, asked.offer.grace.0, printer)?;
+    let (address, token_file) = (args.address.clone(), args.token_file.clone());
+    // It may be in another cluster by then.
+    let control = move || Settings::named(address.as_deref(), token_file.as_deref())?.control();
+    let farewell = say_farewell(control, asked.offer.grace.0, printer)?;
     let announce = || {
         printer.answer(&json, || {
         format!(
@@ -156,11 +165,11 @@ impl Farewell {
 
 /// From the first signal on, says what is waited for.
 pub fn say_farewell(
-    settings: &Settings,
+    control: impl Fn() -> Result<Control, Failure> + Send + Sync + 'static,
     grace: Duration,
     printer: Printer,
 ) -> Result<Farewell, Failure> {
-    let control = settings.control()?;
+    let control = Arc::new(control);
     let shown = Arc::new(Mutex::new(Some(printer.progress())));
     let farewell = Farewell(shown.clone());
     let mut asked = false;
@@ -171,6 +180,7 @@ pub fn say_farewell(
         let (control, shown) = (control.clone(), shown.clone());
         // Not on the thread that signals are heard on: it blocks.
         std::thread::spawn(move || {
+            let Ok(control) = control() else { return };
             while let Some(worker) = myself(&control) {
                 let words = format!(
                     "finishing {} and {}, for {grace:?} at most; Ctrl-C again ends it at once",

@@ -8,9 +8,10 @@ use super::server::Token;
 use super::{CONNECTION_WINDOW_BYTES, KEEP_ALIVE, MAX_MESSAGE_BYTES, STREAM_WINDOW_BYTES, io};
 use crate::node::{Membership, Node, Seat, Which, Wish};
 use crate::proof::Process;
+use crate::upstream::Found;
 use crate::wire::convert::{decode_joined, encode_join, from_status};
 use crate::wire::frame::Frame;
-use crate::wire::join::Join;
+use crate::wire::join::{Join, Joined};
 use crate::wire::v1::links_client::LinksClient;
 use marline_core::error::{Error, ErrorKind, Ran};
 use marline_core::id::Session;
@@ -45,8 +46,8 @@ impl tonic::service::Interceptor for Credentials {
     }
 }
 
-fn client(address: &str, token: Token) -> Result<Client, Error> {
-    Ok(LinksClient::new(channel(address, token)?)
+fn client(found: &Found) -> Result<Client, Error> {
+    Ok(LinksClient::new(channel(&found.nearest, found.token.clone())?)
         .max_decoding_message_size(MAX_MESSAGE_BYTES)
         .max_encoding_message_size(MAX_MESSAGE_BYTES))
 }
@@ -82,14 +83,15 @@ pub(crate) fn join(
     membership: Membership,
     patience: Duration,
 ) -> Result<(), Error> {
+    let found = membership.upstream.find(None)?;
     let guard = io().enter();
-    let client = client(&membership.address, membership.token.clone())?;
+    let client = client(&found)?;
     drop(guard);
-    node.belongs(&membership);
+    node.belongs(&membership, &found.address);
     let (tell, told) = marline_channel::oneshot();
     let weak = Arc::downgrade(node);
-    let address = membership.address.clone();
-    io().spawn(stay(weak, membership, client, tell));
+    let address = found.address.clone();
+    io().spawn(stay(weak, membership, found, client, tell));
     let mut told = told;
     match told.recv().timeout(patience).wait() {
         Ok(result) => result,
@@ -102,29 +104,32 @@ pub(crate) fn join(
     }
 }
 
-/// Joins, stays connected, and joins again when the session is over.
+/// Joins, stays connected, and joins again when the session is over: where the controller is by then.
 async fn stay(
     node: Weak<Node>,
     membership: Membership,
+    mut found: Found,
     mut client: Client,
     first: marline_channel::oneshot::Sender<Result<(), Error>>,
 ) {
     let mut first = Some(first);
     let mut pause = FIRST_PAUSE;
     let mut request = 0;
+    let mut lost = false;
     loop {
         request += 1;
         let Some(asked) = ask_when_still(&node, membership.seat).await else { return };
-        let join = encode_join(Join {
-            process: membership.process.clone(),
-            ..Join::new(membership.session_id, request, membership.role.clone())
-        });
-        match client
-            .join(join)
-            .await
-            .map_err(from_status)
-            .and_then(|reply| decode_joined(reply.into_inner()))
-        {
+        if first.is_none() && !lost {
+            lost = true;
+            let words = format!("lost the cluster at {}, trying again", found.address);
+            note(&node, &membership, words);
+        }
+        let there = look_again(&node, &membership, &mut found, &mut client).await;
+        let joined = match there {
+            Ok(()) => ask(&mut client, &membership, request).await,
+            Err(error) => Err(error),
+        };
+        match joined {
             Ok(joined) => {
                 pause = FIRST_PAUSE;
                 let session = joined.session;
@@ -135,9 +140,12 @@ async fn stay(
                 if let Some(first) = first.take() {
                     let _ = first.send(Ok(()));
                 }
+                if std::mem::take(&mut lost) {
+                    let words = format!("joined the cluster at {} again", found.address);
+                    note(&node, &membership, words);
+                }
                 let which = Which::Upstream(session);
-                let (address, token) = (&membership.address, &membership.token);
-                keep_connected(&node, which, address, token, controller).await;
+                keep_connected(&node, which, &found.nearest, &found.token, controller).await;
             }
             // Trying again helps only if nobody answered.
             Err(error) if error.kind() != ErrorKind::Unavailable && first.is_some() => {
@@ -149,6 +157,41 @@ async fn stay(
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }
         }
+    }
+}
+
+/// Looks where the controller is now: it may be another process than before.
+async fn look_again(
+    node: &Weak<Node>,
+    membership: &Membership,
+    found: &mut Found,
+    client: &mut Client,
+) -> Result<(), Error> {
+    let now = membership.upstream.find_again(found).await?;
+    if now != *found {
+        *client = self::client(&now)?;
+        *found = now;
+        membership.secret.set(found.token.clone());
+        if let Some(node) = node.upgrade() {
+            node.belongs(membership, &found.address);
+        }
+    }
+    Ok(())
+}
+
+/// Asks to be let in.
+async fn ask(client: &mut Client, membership: &Membership, request: u64) -> Result<Joined, Error> {
+    let join = encode_join(Join {
+        process: membership.process.clone(),
+        ..Join::new(membership.session_id, request, membership.role.clone())
+    });
+    let reply = client.join(join).await.map_err(from_status)?;
+    decode_joined(reply.into_inner())
+}
+
+fn note(node: &Weak<Node>, membership: &Membership, words: String) {
+    if let Some(node) = node.upgrade() {
+        node.note(membership.seat, words);
     }
 }
 

@@ -2,11 +2,12 @@
 //! workers and clients join.
 
 use super::links::{End, Which};
-use super::{Node, Outside, Seat, State, Todo};
+use super::{Node, Outside, Seat, State, Todo, Warn};
 use crate::executor::Executors;
 use crate::net::outbox::Outbox;
-use crate::net::server::Token;
+use crate::net::server::{Secret, Token};
 use crate::proof::Process;
+use crate::upstream::Upstream;
 use crate::wire::frame::{Direction, Frame};
 use crate::wire::join::{Join, Joined, check_protocol};
 use crate::wire::message::Message;
@@ -48,8 +49,9 @@ pub(crate) struct Membership {
     pub seat: Seat,
     pub session_id: SessionId,
     pub role: Role,
-    pub address: String,
-    pub token: Token,
+    pub upstream: Upstream,
+    /// What those who connect to this process must say: the token of the cluster it belongs to.
+    pub secret: Secret,
     /// Which process it is, so that its death can be seen.
     pub process: Option<Process>,
 }
@@ -106,6 +108,25 @@ impl Node {
             Seat::Worker(_) | Seat::Client(_) | Seat::RemoteWorker | Seat::RemoteClient => {}
         });
         left
+    }
+
+    /// Tells whoever started a worker of this node something.
+    pub fn note(&self, seat: Seat, words: String) {
+        self.enter(|state, _| {
+            if let Seat::Worker(index) = seat {
+                let note = state.workers[index].note.clone();
+                state.outside.push(Outside::Warn(note, words));
+            }
+        });
+    }
+
+    /// What is done with what a worker of this node has to say.
+    pub fn on_note(&self, seat: Seat, note: Warn) {
+        self.enter(|state, _| {
+            if let Seat::Worker(index) = seat {
+                state.workers[index].note = note;
+            }
+        });
     }
 
     /// A seat of this node has a session.

@@ -30,6 +30,8 @@ pub(super) struct WorkerSeat {
     pub drained: bool,
     /// Who waits for it to have left.
     pub leaving: Vec<oneshot::Sender<()>>,
+    /// What is done with what whoever started it should know.
+    pub note: Warn,
 }
 
 /// A client of this process, and who waits for what.
@@ -48,6 +50,11 @@ pub(crate) struct ClientSeat {
 
 /// What is done with warnings.
 pub(crate) type Warn = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// What is done unless said otherwise.
+fn on_standard_error() -> Warn {
+    Arc::new(|words| eprintln!("marline: {words}"))
+}
 
 impl State {
     pub(super) fn join_worker(
@@ -78,6 +85,7 @@ impl State {
             handles: Map::default(),
             drained: false,
             leaving: Vec::new(),
+            note: on_standard_error(),
         });
         Seat::Worker(self.workers.len() - 1)
     }
@@ -92,7 +100,7 @@ impl State {
             finding: Map::default(),
             room,
             next_request: 0,
-            warn: Arc::new(|words| eprintln!("marline: {words}")),
+            warn: on_standard_error(),
         };
         let index = self.clients.iter().position(Option::is_none).unwrap_or_else(|| {
             self.clients.push(None);

@@ -91,6 +91,8 @@ pub(crate) struct State {
     token: Token,
     /// Who waits for ends of tasks of this node's controller.
     waits: Waits,
+    /// Who waits for this node's controller to have wound up.
+    ending: Vec<oneshot::Sender<()>>,
     todo: VecDeque<Todo>,
     /// Done when the lock is released.
     outside: Vec<Outside>,
@@ -125,7 +127,7 @@ enum Outside {
     Start(thread::Start),
     /// A user is to be warned.
     Warn(Warn, String),
-    /// A worker has left.
+    /// A worker has left, or a controller has wound up.
     Left(oneshot::Sender<()>),
     /// Enough of what somebody waits for has ended.
     Wake(Arc<Notify>),

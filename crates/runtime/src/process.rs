@@ -133,8 +133,7 @@ pub struct Controller {
     servers: Vec<Listening>,
     address: String,
     secret: Secret,
-    /// Workers in this process, and their executors.
-    hosted: Vec<Seat>,
+    /// The executors of workers in this process.
     launches: Vec<Arc<Launch>>,
 }
 
@@ -145,8 +144,7 @@ impl Controller {
         node.host_controller(config);
         let secret = Secret::new(token);
         let (server, address) = serve(&node, at, &secret, ELSEWHERE)?;
-        let (hosted, launches) = (Vec::new(), Vec::new());
-        Ok(Controller { node, servers: vec![server], address, secret, hosted, launches })
+        Ok(Controller { node, servers: vec![server], address, secret, launches: Vec::new() })
     }
 
     /// Listens somewhere else too; says where.
@@ -162,12 +160,13 @@ impl Controller {
         let (info, executors, _) =
             options.prepare(&self.node, Some(self.address.as_str().into()))?;
         self.launches.extend(launch_of(&executors));
-        self.hosted.push(self.node.host_worker(executors, info, options.config));
+        self.node.host_worker(executors, info, options.config);
         Ok(())
     }
 
-    /// Goes on until the process is asked to end (SIGTERM, SIGINT). Then workers in this process finish
-    /// what they have, until `grace` is over. A second signal ends it at once.
+    /// Goes on until the process is asked to end (SIGTERM, SIGINT). Then it takes no new work, and every
+    /// worker, wherever it is, finishes what it has, until `grace` is over. A second signal ends it at
+    /// once.
     pub fn run(self, grace: Duration) -> Result<(), Error> {
         self.run_with(grace, || {})
     }
@@ -176,10 +175,7 @@ impl Controller {
     pub fn run_with(self, grace: Duration, ready: impl FnOnce()) -> Result<(), Error> {
         // Nobody says that a controller has left: `never` is dropped with it.
         let (never, left) = marline_channel::oneshot();
-        let result = run_until_left(ready, left, || match self.hosted.first() {
-            Some(seat) => self.node.drain(*seat, grace),
-            None => marline_channel::oneshot().1,
-        });
+        let result = run_until_left(ready, left, || self.node.wind_up(grace));
         drop(never);
         result
     }

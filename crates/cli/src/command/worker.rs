@@ -112,10 +112,11 @@ pub fn run(args: &Args, asked: &Asked, printer: Printer) -> Done {
         "address": myself.address,
         "pid": std::process::id(),
     });
+    let grace = asked.offer.grace.0;
     let (address, token_file) = (args.address.clone(), args.token_file.clone());
     // It may be in another cluster by then.
     let control = move || Settings::named(address.as_deref(), token_file.as_deref())?.control();
-    let farewell = say_farewell(control, asked.offer.grace.0, printer)?;
+    let farewell = say_farewell(control, only_myself, grace, printer)?;
     let announce = || {
         printer.answer(&json, || {
         format!(
@@ -130,7 +131,7 @@ pub fn run(args: &Args, asked: &Asked, printer: Printer) -> Done {
         );
         }
     };
-    let result = worker.run_with(asked.offer.grace.0, announce);
+    let result = worker.run_with(grace, announce);
     farewell.clear();
     result?;
     printer.note("the worker has left");
@@ -140,8 +141,16 @@ pub fn run(args: &Args, asked: &Asked, printer: Printer) -> Done {
 /// What the cluster knows of the worker in this process.
 fn myself(control: &Control) -> Option<WorkerStatus> {
     let (pid, host) = (std::process::id(), marline_runtime::hostname());
-    let workers = control.workers(PAGE).ok()?.0;
-    workers.into_iter().find(|worker| worker.pid == pid && worker.hostname == host)
+    workers(control).into_iter().find(|worker| worker.pid == pid && worker.hostname == host)
+}
+
+fn only_myself(control: &Control) -> Vec<WorkerStatus> {
+    myself(control).into_iter().collect()
+}
+
+/// The workers of a cluster, as far as they are known.
+pub fn workers(control: &Control) -> Vec<WorkerStatus> {
+    control.workers(PAGE).unwrap_or_default().0
 }
 
 /// Whether an address means nothing on other machines.
@@ -163,9 +172,10 @@ impl Farewell {
     }
 }
 
-/// From the first signal on, says what is waited for.
+/// From the first signal on, says what is waited for: what `these` workers have.
 pub fn say_farewell(
     control: impl Fn() -> Result<Control, Failure> + Send + Sync + 'static,
+    these: fn(&Control) -> Vec<WorkerStatus>,
     grace: Duration,
     printer: Printer,
 ) -> Result<Farewell, Failure> {
@@ -181,11 +191,15 @@ pub fn say_farewell(
         // Not on the thread that signals are heard on: it blocks.
         std::thread::spawn(move || {
             let Ok(control) = control() else { return };
-            while let Some(worker) = myself(&control) {
+            loop {
+                let workers = these(&control);
+                if workers.is_empty() {
+                    return;
+                }
                 let words = format!(
                     "finishing {} and {}, for {grace:?} at most; Ctrl-C again ends it at once",
-                    count(worker.tasks, "task"),
-                    count(worker.actors, "actor")
+                    count(workers.iter().map(|worker| worker.tasks).sum(), "task"),
+                    count(workers.iter().map(|worker| worker.actors).sum(), "actor")
                 );
                 let mut shown = shown.lock().expect("nothing panics under it");
                 let Some(progress) = shown.as_mut() else { return };

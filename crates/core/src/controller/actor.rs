@@ -176,8 +176,10 @@ impl Controller {
                 }
                 return Ok(existing);
             }
+            self.check_takes_work()?;
             self.names.insert(key, id);
         }
+        self.check_takes_work()?;
         self.found_actor(now, owner, spec, effects);
         self.dispatch(now, effects);
         Ok(id)

@@ -79,6 +79,9 @@ impl Controller {
             }
             self.end_session(now, id, EndCause::Replaced, effects);
         }
+        if !self.lets_in(&role) {
+            return;
+        }
         let session = self.add_member(now, id, request, matches!(role, Role::Worker(_)), true);
         if !local {
             let first_ping = self.sessions[&id].next_ping;

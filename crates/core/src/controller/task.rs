@@ -100,6 +100,7 @@ impl Controller {
         if self.was_submitted(&spec) {
             return Ok(());
         }
+        self.check_takes_work()?;
         spec.validate()?;
         self.check_size("the arguments", spec.args.len())?;
         if owner == Owner::Cluster {

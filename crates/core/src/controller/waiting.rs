@@ -62,7 +62,7 @@ impl Controller {
 
     /// Something waits for a worker: it is looked at again when it has waited for long.
     pub(super) fn plan_to_warn(&mut self, now: Time) {
-        if self.schedule.queued() > 0 && !self.will_warn {
+        if self.schedule.queued() > 0 && !self.will_warn && !self.winding_up {
             self.will_warn = true;
             self.timers.insert((now + self.config.warn_after, Timer::Warn));
         }
@@ -71,6 +71,9 @@ impl Controller {
     /// Tells whoever asked for something that no worker could run, and has waited for long.
     pub(super) fn warn(&mut self, now: Time, effects: &mut Vec<Effect>) {
         self.will_warn = false;
+        if self.winding_up {
+            return; // Nothing that anybody could do about it.
+        }
         let mut warnings: Vec<(Session, String)> = Vec::new();
         for (demand, work) in self.schedule.waiting_work().take(MAX_REASONS) {
             let Some(why) = self.schedule.why_infeasible(demand) else { continue };

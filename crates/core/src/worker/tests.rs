@@ -124,6 +124,10 @@ const fn session(number: u128) -> Session {
     Session { id: SessionId::from_u128(number), epoch: SessionEpoch(1) }
 }
 
+fn say(message: ToWorker) -> Event {
+    Event::ControllerSaid { session: SESSION, message }
+}
+
 fn task_id(number: u128) -> TaskId {
     TaskId::from_u128(number)
 }
@@ -617,6 +621,55 @@ fn a_worker_whose_session_ends_while_it_drains_does_not_come_back() {
     rig.take();
     rig.happens(Event::Fenced { session: SESSION });
     assert_eq!(rig.take(), [Effect::Kill { executor }, Effect::Drained, Effect::Stopped(SESSION)]);
+}
+
+#[test]
+fn a_worker_whose_controller_winds_up_finishes_and_joins_the_next() {
+    let mut rig = Rig::new();
+    let executor = rig.start(task(1));
+    rig.controller_says(ToWorker::WindUp { grace: 20 * SECOND });
+    assert_eq!(rig.take(), [tell(FromWorker::Draining)]);
+    rig.ends(executor, 1, Ok(vec![value()]));
+    let over = ended(1, End::Finished(vec![value()]), Duration::ZERO);
+    assert_eq!(rig.take(), [Effect::Kill { executor }, over, tell(FromWorker::Leaving)]);
+    rig.happens(Event::ExecutorDied { executor, error: crashed() });
+    rig.happens(Event::Fenced { session: SESSION });
+    assert_eq!(rig.take(), [Effect::Stopped(SESSION)]);
+    assert!(!rig.worker.is_draining());
+}
+
+#[test]
+fn a_worker_whose_controller_winds_up_before_it_has_finished_joins_the_next() {
+    let mut rig = Rig::new();
+    let executor = rig.start(task(1));
+    rig.controller_says(ToWorker::WindUp { grace: 20 * SECOND });
+    rig.take();
+    rig.happens(Event::Fenced { session: SESSION });
+    assert_eq!(rig.take(), [Effect::Kill { executor }, Effect::Stopped(SESSION)]);
+}
+
+#[test]
+fn a_worker_that_is_to_go_while_its_controller_winds_up_goes() {
+    let grace = 20 * SECOND;
+    let asked = [Event::DrainAsked { grace }, say(ToWorker::Drain { grace })];
+    for asked in asked {
+        for after in [false, true] {
+            let mut rig = Rig::new();
+            let executor = rig.start(task(1));
+            rig.controller_says(ToWorker::WindUp { grace });
+            if after {
+                rig.ends(executor, 1, Ok(vec![value()]));
+            }
+            rig.take();
+            rig.happens(asked.clone());
+            if !after {
+                rig.ends(executor, 1, Ok(vec![value()]));
+            }
+            assert_eq!(rig.take().last(), Some(&Effect::Drained), "{after}");
+            rig.controller_says(ToWorker::WindUp { grace });
+            assert_eq!(rig.take(), []);
+        }
+    }
 }
 
 #[test]

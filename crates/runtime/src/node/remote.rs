@@ -15,7 +15,7 @@ use crate::wire::v1;
 use marline_channel::oneshot;
 use marline_core::client;
 use marline_core::controller::{Event, Role};
-use marline_core::error::{Error, Ran};
+use marline_core::error::Error;
 use marline_core::id::{Session, SessionId};
 use marline_core::message::ToHost;
 use marline_core::time::Time;
@@ -96,6 +96,21 @@ impl Node {
             }
         });
         left
+    }
+
+    /// Has the controller of this node take no new work, and every worker finish what it has until `grace`
+    /// is over; what is given says when that is done.
+    pub fn wind_up(&self, grace: Duration) -> oneshot::Receiver<()> {
+        let (waiter, done) = oneshot::oneshot();
+        self.enter(|state, now| {
+            state.ending.push(waiter);
+            let mut effects = Vec::new();
+            if let Some(controller) = &mut state.controller {
+                controller.wind_up(now, grace, &mut effects);
+            }
+            state.controller_effects(now, effects);
+        });
+        done
     }
 
     /// Says when a worker of this node has left, because it drained or because the node was closed.
@@ -221,6 +236,7 @@ impl State {
         if let Role::Worker(info) = &join.role {
             info.validate()?;
         }
+        let role = join.role.clone();
         let (terms, controller_epoch) = (controller.config().terms, controller.config().epoch);
         self.joining = Some(match join.role {
             Role::Client => Seat::RemoteClient,
@@ -234,9 +250,8 @@ impl State {
         };
         self.controller_event(now, event);
         self.joining = None;
-        let session = self.opened.take().ok_or_else(|| {
-            Error::unavailable(Ran::No, "a later request of the same process was answered already")
-        })?;
+        let controller = self.controller.as_ref().expect("it was asked");
+        let session = self.opened.take().ok_or_else(|| controller.why_refused(&role))?;
         if let Some(process) = join.process.filter(Process::can_be_seen) {
             self.processes.insert(session, process);
         }

@@ -154,6 +154,7 @@ impl State {
             }
             worker.leaving.clear();
         }
+        self.ending.clear();
     }
 
     pub(super) fn worker_event(

@@ -693,3 +693,45 @@ fn what_is_here_can_be_asked() {
     rig.happens(Event::Blocked { executor });
     assert_eq!(rig.worker.free(&Resources::cpus(4)), Resources::cpus(4), "it lends its CPU");
 }
+
+#[test]
+fn a_call_that_runs_when_its_actor_is_deleted_is_told_so() {
+    let mut rig = Rig::new();
+    let executor = rig.host(ActorOptions::default());
+    rig.call(method(1), 0);
+    rig.trust_caller();
+    rig.call(method(2), 1);
+    rig.take();
+    rig.controller_says(ToWorker::Destroy(ACTOR));
+    assert_eq!(rig.take(), [Effect::Kill { executor }]);
+    rig.dies(executor);
+    let effects = rig.take();
+    let [Effect::ToCaller { message: ran, .. }, Effect::ToCaller { message: waited, .. }, _] =
+        &effects[..]
+    else {
+        panic!("both are answered: {effects:?}")
+    };
+    let FromHost::CallEnded { outcome: Err(error), .. } = ran else { panic!("{ran:?}") };
+    assert_eq!((error.kind(), error.may_have_run()), (ErrorKind::Gone, true));
+    let expected = format!("actor {} was deleted while this call ran", ACTOR.actor);
+    assert_eq!(error.message(), expected);
+    assert!(matches!(waited, FromHost::CallRefused { .. }), "{waited:?}");
+}
+
+#[test]
+fn a_call_that_runs_when_the_grace_of_its_worker_is_over_is_lost_by_the_move() {
+    let mut rig = Rig::new();
+    let executor = rig.host(ActorOptions::default());
+    rig.call(method(1), 0);
+    rig.trust_caller();
+    rig.controller_says(ToWorker::Drain { grace: SECOND });
+    rig.pass(SECOND);
+    rig.take();
+    rig.dies(executor);
+    let effects = rig.take();
+    let Effect::ToCaller { message: FromHost::CallLost { error, .. }, .. } = &effects[0] else {
+        panic!("it is answered: {effects:?}")
+    };
+    assert_eq!((error.kind(), error.may_have_run()), (ErrorKind::Unavailable, true));
+    assert!(error.message().contains("its worker leaves"), "{error}");
+}

@@ -216,9 +216,7 @@ impl Controller {
         self.actors.insert(id, actor);
         let unknown = !self.workers.is_empty() && !self.schedule.knows(&required(&spec.class));
         let failed = if let Some(thing) = missing_thing {
-            Some(Error::gone(format!(
-                "{thing:?}, which the constructor needs, is gone or never was"
-            )))
+            Some(Error::gone(format!("{thing}, which the constructor needs, is gone or never was")))
         } else if unknown {
             let class = &spec.class;
             Some(Error::not_found(format!(

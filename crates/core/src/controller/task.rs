@@ -204,8 +204,7 @@ impl Controller {
         self.lacking += 1;
         self.hold_all(Holder::Task(id), spec.held());
         if let Some(thing) = missing_thing {
-            let error =
-                Error::gone(format!("{thing:?}, which the task needs, is gone or never was"));
+            let error = Error::gone(format!("{thing}, which the task needs, is gone or never was"));
             self.end_task(now, id, Err(error), effects);
         } else if let Err(cause) = waits {
             self.end_task(now, id, Err(cause.passed_on()), effects);

@@ -507,3 +507,14 @@ fn what_was_warned_of_is_not_looked_at_each_time_that_more_of_it_comes() {
     }
     assert!(looks.len() <= 12, "every 10 s of 100 s, and once for the warning: {looks:?}");
 }
+
+#[test]
+fn what_a_task_needs_and_is_gone_is_named_for_people() {
+    let mut rig = Rig::new();
+    let client = rig.client(1);
+    let gone = crate::id::ObjectId::of(task_id(9), 0);
+    rig.submit(client, TaskSpec { needs: vec![gone], ..task(1) });
+    let error = rig.ends(client, 1).unwrap_err();
+    let expected = format!("value {}#0, which the task needs, is gone or never was", task_id(9));
+    assert_eq!((error.kind(), error.message()), (ErrorKind::Gone, expected.as_str()));
+}

@@ -229,7 +229,7 @@ pub struct ActorOptions {
     pub max_pending_calls: u32,
     /// How long it lives.
     pub lifetime: Lifetime,
-    /// Whether an actor that has the name already is what was asked for.
+    /// Whether an actor of the same class that has the name already is what was asked for.
     pub get_if_exists: bool,
     /// Whether it may live on a worker that may be taken away at any time.
     pub preemptible: bool,
@@ -285,8 +285,14 @@ impl ActorSpec {
     /// Says what is wrong with it.
     pub fn validate(&self) -> Result<(), Error> {
         check_name("class", &self.class)?;
-        if let Some(name) = &self.name {
-            check_name("actor", name)?;
+        match &self.name {
+            Some(name) => check_name("actor", name)?,
+            None if self.options.get_if_exists => {
+                return Err(Error::invalid(
+                    "get_if_exists is about the actor that has a name: give one",
+                ));
+            }
+            None => {}
         }
         if self.namespace.len() > MAX_NAME_BYTES {
             return Err(too_long("namespace", self.namespace.len()));

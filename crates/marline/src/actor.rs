@@ -44,7 +44,8 @@ impl<'a> ActorBuilder<'a> {
         self
     }
 
-    /// If an actor has the name already, that is the one that is meant.
+    /// If an actor of this class has the name already, that is the one that is meant; one of another
+    /// class is `AlreadyExists`. It needs a name.
     pub fn get_if_exists(mut self) -> Self {
         self.options.get_if_exists = true;
         self

@@ -171,6 +171,14 @@ impl Controller {
                         &*spec.namespace
                     )));
                 }
+                let (class, wanted) = (&self.actors[&existing].spec.class, &spec.class);
+                if class != wanted {
+                    return Err(Error::already_exists(format!(
+                        "the actor named {name:?} in namespace {:?} is a {class}, not a {wanted}: pick \
+                         another name",
+                        &*spec.namespace
+                    )));
+                }
                 if let Owner::Session(session) = owner {
                     self.holds.hold(Holder::Session(session.id), Thing::Actor(existing));
                 }

@@ -239,3 +239,28 @@ fn a_call_that_runs_when_its_actor_is_deleted_says_so() {
     rig.is_dead(client, instance.actor);
     rig.nothing_left();
 }
+
+#[test]
+fn get_if_exists_finds_only_an_actor_of_the_same_class_and_by_name() {
+    let mut rig = Rig::new();
+    let (client, worker) = (rig.client(1), rig.worker(2, 1));
+    let options = ActorOptions { get_if_exists: true, ..ActorOptions::default() };
+    let named = |number, class: &str, name: Option<&str>| ActorSpec {
+        class: class.into(),
+        name: name.map(Into::into),
+        ..actor_with(number, options.clone())
+    };
+    rig.create(client, worker, named(7, "Counter", Some("only")));
+    let mut asks = |spec: ActorSpec| {
+        rig.client_says(client, FromClient::CreateActor(Arc::new(spec)));
+        let ToClient::ActorCreated { actor, .. } = rig.tells(client) else { panic!("an answer") };
+        rig.effects.clear();
+        actor
+    };
+    assert_eq!(asks(named(8, "Counter", Some("only"))), Ok(ActorId::from_u128(7)));
+    let error = asks(named(9, "Diary", Some("only"))).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::AlreadyExists);
+    assert!(error.message().contains("is a Counter, not a Diary"), "{error}");
+    let error = asks(named(10, "Counter", None)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+}

@@ -160,7 +160,7 @@ impl Client {
     pub fn connect(address: &str, token: Option<Arc<str>>) -> Result<Client, Error> {
         let elsewhere = Some(Control::at(address, token.clone())?);
         let node = Node::new();
-        let index = node.seat_client(token.clone());
+        let index = node.seat_client(address, token.clone());
         let client = Client { shared: Arc::new(Shared { node, index, elsewhere }) };
         let membership = Membership {
             seat: Seat::Client(index),

@@ -460,3 +460,37 @@ fn the_end_of_the_session_ends_everything() {
     let submit = rig.wants(|client, effects| client.submit(Arc::new(task(4)), effects));
     assert_eq!(submit.unwrap_err().kind(), ErrorKind::Unavailable);
 }
+
+#[test]
+fn whoever_waits_is_told_what_became_of_the_cluster() {
+    let fenced = Event::Fenced { session: SESSION };
+    for (event, later, expected) in [
+        (
+            fenced,
+            Duration::ZERO,
+            "the cluster at 127.0.0.1:7420 has ended, or has ended the session",
+        ),
+        (
+            Event::TimePassed,
+            60 * SECOND,
+            "the cluster at 127.0.0.1:7420 cannot be reached any more",
+        ),
+    ] {
+        let mut client = Client::of("127.0.0.1:7420".into());
+        let (terms, asked_at, mut effects) = (Terms::default(), Time::ZERO, Vec::new());
+        client.handle(
+            Time::ZERO,
+            Event::Joined { session: SESSION, terms, asked_at },
+            &mut effects,
+        );
+        client.find_actor(1, "default".into(), "clerk".into(), &mut effects).unwrap();
+        effects.clear();
+        client.handle(Time::ZERO + later, event, &mut effects);
+        let Effect::ActorFound { actor: Err(error), .. } = &effects[0] else {
+            panic!("{effects:?}")
+        };
+        assert!(error.message().starts_with(expected), "{error}");
+        let error = client.find_actor(2, "".into(), "clerk".into(), &mut effects).unwrap_err();
+        assert!(error.message().contains("127.0.0.1:7420"), "it is still known: {error}");
+    }
+}

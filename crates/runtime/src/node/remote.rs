@@ -68,10 +68,10 @@ impl Node {
     }
 
     /// Makes a seat for a client of a controller elsewhere.
-    pub fn seat_client(&self, token: Token) -> usize {
+    pub fn seat_client(&self, address: &str, token: Token) -> usize {
         self.enter(|state, _| {
             state.token = token;
-            state.seat_client()
+            state.seat_client(client::Client::of(address.into()))
         })
     }
 

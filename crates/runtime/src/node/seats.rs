@@ -72,7 +72,7 @@ impl State {
     }
 
     pub(super) fn join_client(&mut self, now: Time) -> usize {
-        let index = self.seat_client();
+        let index = self.seat_client(Client::new());
         self.joining = Some(Seat::Client(index));
         self.open(now, Role::Client);
         index
@@ -90,10 +90,10 @@ impl State {
         Seat::Worker(self.workers.len() - 1)
     }
 
-    pub(super) fn seat_client(&mut self) -> usize {
+    pub(super) fn seat_client(&mut self, machine: Client) -> usize {
         let (room, _) = watch::watch(0);
         let seat = ClientSeat {
-            machine: Client::new(),
+            machine,
             tasks: Map::default(),
             objects: Map::default(),
             creating: Map::default(),

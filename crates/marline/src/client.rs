@@ -269,7 +269,8 @@ impl<T: DeserializeOwned> TaskHandle<T> {
         decode_outcome(self.pending.wait()?)
     }
 
-    /// Blocks this thread until it has ended, or the time is over: then it can be waited for again.
+    /// Blocks this thread until it has ended, or the time is over: then it can be waited for again. Its
+    /// result is given once; asking again after that is `Invalid`.
     pub fn wait_timeout(&mut self, timeout: Duration) -> Result<T, Error> {
         decode_outcome(self.pending.wait_timeout(timeout)?)
     }

@@ -18,6 +18,11 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 /// A client of a cluster. Cheap to clone.
+///
+/// It ends with its process, or with its last clone and the last handle that came from it. What it
+/// submitted and has not ended is then stopped, actors that only it had handles to end, and its values go:
+/// nobody is left who could ask for them. What is to outlive it is a [detached](ActorBuilder::detached)
+/// actor, or a command of `marline run --detach`.
 #[derive(Clone)]
 pub struct Client {
     pub(crate) inner: marline_runtime::Client,

@@ -158,10 +158,10 @@ impl Controller {
             let ran = task.state.seen() == TaskState::Running;
             task.state = State::AwaitingActor { number };
             self.counters.lost += 1;
-            if !dead && !task.cancelled && budget.allows(task.spent) {
+            if !dead && task.cancelled.is_none() && budget.allows(task.spent) {
                 task.spent += 1;
                 self.actors.get_mut(&id).expect("it lives").calls.insert(number, call);
-            } else if task.cancelled {
+            } else if task.cancelled.is_some() {
                 self.settle_attempt(now, call, End::Cancelled, effects);
             } else if deleted && ran {
                 self.end_task(now, call, Err(deleted_under(id)), effects);

@@ -215,7 +215,7 @@ pub enum Lifetime {
 /// How an actor lives.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ActorOptions {
-    /// What must be free where it is placed.
+    /// What must be free where it is placed, besides what it takes. It is not taken.
     pub placement: Resources,
     /// What it takes while it lives.
     pub resources: Resources,

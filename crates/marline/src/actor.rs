@@ -69,9 +69,30 @@ impl<'a> ActorBuilder<'a> {
         self
     }
 
-    /// What it takes while it lives (nothing, unless said otherwise).
+    /// What it takes while it lives (nothing, unless said otherwise). To be placed it also needs what
+    /// [`placement`](Self::placement) says.
     pub fn resources(mut self, resources: Resources) -> Self {
         self.options.resources = resources;
+        self
+    }
+
+    /// What must be free at a worker for it to be placed there (one CPU, unless said otherwise). It is
+    /// not taken: once the actor is placed, others can have it, all but what
+    /// [`resources`](Self::resources) says.
+    ///
+    /// ```
+    /// use marline::{Cluster, Program, Resources};
+    ///
+    /// struct Clerk;
+    /// let program = Program::new().actor("Clerk", || Clerk, |clerk| clerk.method("work", |_: &mut Clerk| 1));
+    /// let no_cpu = Resources { memory: 1 << 30, ..Resources::default() };
+    /// let cluster = Cluster::builder().resources(no_cpu).start(program)?;
+    /// let clerk = cluster.client().actor("Clerk").placement(Resources::default()).create(())?;
+    /// assert_eq!(clerk.call::<i32>("work", ())?.wait()?, 1); // It would wait for a CPU for ever.
+    /// # Ok::<(), marline::Error>(())
+    /// ```
+    pub fn placement(mut self, resources: Resources) -> Self {
+        self.options.placement = resources;
         self
     }
 

@@ -82,7 +82,8 @@ pub struct TaskOptions {
     pub retry_on: RetryOn,
     /// The wait before the first retry; each further one is twice as long, up to [`MAX_RETRY_DELAY`].
     pub retry_delay: Duration,
-    /// How long one attempt may take.
+    /// How long one attempt may take. A call that takes longer is answered at once and asked to stop, and
+    /// takes its place at its actor until it does.
     pub timeout: Option<Duration>,
     /// Whether it may run on a worker that may be taken away at any time.
     pub preemptible: bool,

@@ -174,7 +174,9 @@ impl TaskBuilder<'_> {
         self
     }
 
-    /// How long one attempt may take.
+    /// How long one attempt may take, from when it starts to run. One that takes longer is asked to stop
+    /// and, after the worker's `cancel_grace`, ended, as [`cancel`](TaskHandle::cancel) says; then it has
+    /// failed as `Timeout`.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.options.timeout = Some(timeout);
         self
@@ -297,7 +299,16 @@ impl<T: DeserializeOwned> TaskHandle<T> {
         self.object.client.inner.status(self.id)
     }
 
-    /// Asks it to stop; whoever waits for it gets `Cancelled`.
+    /// Stops it; whoever waits for it gets `Cancelled`, unless it was faster.
+    ///
+    /// - What has not started ends at once.
+    /// - A task that runs is asked to: code that looks at [`context`](crate::context)`().cancel` stops by
+    ///   itself, a command gets SIGTERM. What has not stopped after the worker's
+    ///   [`cancel_grace`](crate::WorkerBuilder::cancel_grace) (5 s) is ended with its executor. (An executor
+    ///   that is a thread cannot be ended: it is left alone, and what it returns goes nowhere.)
+    /// - A call that runs is only asked, since ending it by force would end its actor. After
+    ///   `cancel_grace` nobody waits for it any more, but it goes on taking its place at the actor until it
+    ///   returns.
     pub fn cancel(&self) {
         self.object.client.inner.cancel(self.id, false);
     }

@@ -10,6 +10,7 @@ use marline_runtime::core::spec::{
 };
 use marline_runtime::{new_actor_id, new_task_id};
 use serde::de::DeserializeOwned;
+use std::fmt;
 use std::sync::Arc;
 
 /// An actor to be created.
@@ -165,6 +166,12 @@ impl ActorHandle {
     /// Ends the actor for good.
     pub fn delete(&self) -> Result<(), Error> {
         self.client.inner.delete_actor(self.id)
+    }
+}
+
+impl fmt::Debug for ActorHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ActorHandle({})", self.id)
     }
 }
 

@@ -11,6 +11,7 @@ use marline_runtime::core::spec::{Budget, RetryOn, Target, TaskOptions, TaskSpec
 use marline_runtime::{CommandEnd, CommandLine, Pending, new_task_id, wait_for_some};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::fmt;
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -145,6 +146,12 @@ impl Client {
     /// Gets the value of a reference, blocking this thread until there is one.
     pub fn get<T: DeserializeOwned>(&self, object: &ObjectRef<T>) -> Result<T, Error> {
         decode(&self.inner.get(object.id)?.wait()??.payload)
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Client({})", self.inner.address().unwrap_or("of this process"))
     }
 }
 
@@ -319,6 +326,12 @@ impl<T: DeserializeOwned> TaskHandle<T> {
     }
 }
 
+impl<T> fmt::Debug for TaskHandle<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TaskHandle({})", self.id)
+    }
+}
+
 impl<T: DeserializeOwned> Future for TaskHandle<T> {
     type Output = Result<T, Error>;
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -347,6 +360,12 @@ impl<T> ObjectRef<T> {
     }
 }
 
+impl<T> fmt::Debug for ObjectRef<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ObjectRef({})", self.id)
+    }
+}
+
 impl<T> Clone for ObjectRef<T> {
     fn clone(&self) -> Self {
         self.client.inner.retain(Thing::Object(self.id));
@@ -357,5 +376,25 @@ impl<T> Clone for ObjectRef<T> {
 impl<T> Drop for ObjectRef<T> {
     fn drop(&mut self) {
         self.client.inner.release(Thing::Object(self.id));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{ActorId, Cluster, ObjectId, Program, TaskHandle, TaskId};
+
+    #[test]
+    fn handles_can_be_printed_and_their_ids_named() {
+        let program = Program::new().task("one", || 1).actor("Clerk", || 0_u8, |clerk| clerk);
+        let cluster = Cluster::local(program).unwrap();
+        let client = cluster.client();
+        let task: TaskHandle<i32> = client.task("one").submit(()).unwrap();
+        let (id, value): (TaskId, ObjectId) = (task.id(), task.result().id());
+        assert_eq!(format!("{task:?}"), format!("TaskHandle({id})"));
+        assert_eq!(format!("{:?}", task.result()), format!("ObjectRef({value})"));
+        let clerk = client.actor("Clerk").create(()).unwrap();
+        let id: ActorId = clerk.id();
+        assert_eq!(format!("{clerk:?}"), format!("ActorHandle({id})"));
+        assert_eq!(format!("{client:?}"), "Client(of this process)");
     }
 }

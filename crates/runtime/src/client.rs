@@ -193,6 +193,11 @@ impl Client {
         Ok(client)
     }
 
+    /// Where its controller is, if that is elsewhere.
+    pub fn address(&self) -> Option<&str> {
+        self.shared.elsewhere.as_ref().map(Control::address)
+    }
+
     /// Submits a task, if there is room; `Exhausted`, naming the limit, if there is none.
     pub fn try_submit(&self, spec: Arc<TaskSpec>) -> Result<Pending<Outcome>, Error> {
         let (tell, pending) = Pending::told();

@@ -405,6 +405,22 @@ fn a_cancelled_call_is_stopped_where_it_was_sent_wherever_its_actor_is_now() {
 }
 
 #[test]
+fn a_cancelled_call_that_was_refused_lets_the_others_go_on() {
+    let mut rig = Rig::new();
+    rig.actor_is_ready(1, HOST, 0);
+    rig.call(1);
+    rig.call(2);
+    rig.wants(|client, effects| client.cancel(task_id(2), false, effects));
+    rig.host_says(call_refused(1, 1));
+    rig.actor_is_ready(2, NEXT_HOST, 0);
+    rig.take(); // The first waits until it is known what became of the second.
+    rig.host_says(call_refused(2, 1));
+    let effects = rig.take();
+    assert!(matches!(effects[0], Effect::Ended { .. }), "{effects:?}");
+    assert_eq!(effects[1..], [watch(NEXT_HOST), sends(1, 2, NEXT_HOST, 2, 0)]);
+}
+
+#[test]
 fn calls_to_a_host_that_listens_nowhere_go_through_the_controller() {
     let mut rig = Rig::new();
     rig.call(1);

@@ -254,6 +254,9 @@ class Work:
             self.go_on(actor)
         self.leave_if_done()
 
+    # The controller is about to end. This worker ends with it; others would join the next one.
+    on_wind_up_grace_ms = on_drain_grace_ms
+
     def grace_is_over(self) -> None:
         for _, run in self.running.values():
             run.stop("draining")

@@ -236,6 +236,10 @@ pub struct Up {
 pub struct Controller {
     #[command(flatten)]
     pub listen: Listen,
+
+    /// How long work may run on when the process is asked to end
+    #[arg(long, env = "MARLINE_GRACE", default_value = "30s", value_name = "TIME")]
+    pub grace: Time,
 }
 
 #[derive(Arguments, Debug)]

@@ -32,7 +32,7 @@ pub fn run(args: Args, printer: Printer) -> Done {
     match &args.command {
         Command::Up(up) => up::run(&args, up, printer),
         Command::Controller(controller) => controller::run(&args, controller, printer),
-        Command::Worker(worker) => worker::run(&settings()?, worker, printer),
+        Command::Worker(worker) => worker::run(&args, worker, printer),
         Command::Run(run) => run::run(&settings()?, run, printer),
         Command::Status => status::run(&settings()?, printer),
         Command::Tasks(tasks) => tasks::run(&settings()?, tasks, printer),

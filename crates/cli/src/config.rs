@@ -276,17 +276,24 @@ pub struct Settings {
 impl Settings {
     /// Which cluster is meant.
     pub fn of(args: &Args) -> Result<Settings, Failure> {
-        if let (Some(address), Some(file)) = (args.address.clone(), &args.token_file) {
-            return Ok(Settings { address, token: Some(read_token(file)?.into()) });
-        }
-        if let Some(address) = args.address.clone().filter(|address| !address.is_empty()) {
-            return match running_at(&address) {
+        Settings::named(args.address.as_deref(), args.token_file.as_deref())
+    }
+
+    /// The cluster at this address, with the token in this file; what is not said is looked up among
+    /// those that run here.
+    pub fn named(address: Option<&str>, token_file: Option<&Path>) -> Result<Settings, Failure> {
+        if let Some(address) = address.filter(|address| !address.is_empty()) {
+            if let Some(file) = token_file {
+                let token = Some(read_token(file)?.into());
+                return Ok(Settings { address: address.into(), token });
+            }
+            return match running_at(address) {
                 // Its token is for it alone: somebody else may have the port on another of this
                 // machine's addresses, so it is spoken to where it said that it is.
                 Some(Cluster { address, token_file, .. }) => {
                     Ok(Settings { address, token: Some(read_token(&token_file)?.into()) })
                 }
-                None => Ok(Settings { address, token: None }),
+                None => Ok(Settings { address: address.into(), token: None }),
             };
         }
         let only = record::only().map_err(|error| {
@@ -296,7 +303,7 @@ impl Settings {
             failure.message += if helps { " (--address)" } else { "" };
             failure
         })?;
-        let token = read_token(args.token_file.as_ref().unwrap_or(&only.token_file))?;
+        let token = read_token(token_file.unwrap_or(&only.token_file))?;
         Ok(Settings { address: only.address, token: Some(token.into()) })
     }
 

@@ -43,6 +43,8 @@ enum Timer {
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub struct Client {
+    /// Where its cluster is, if that is elsewhere: for what its user is told.
+    address: Option<Arc<str>>,
     session: Option<Session>,
     lease: Option<Held>,
     /// How many submissions were promised room, and how many were made.
@@ -76,10 +78,15 @@ impl Client {
         Client::default()
     }
 
+    /// The same; its user is told of the cluster by this address.
+    pub fn of(address: Arc<str>) -> Client {
+        Client { address: Some(address), ..Client::default() }
+    }
+
     /// Something happened.
     pub fn handle(&mut self, now: Time, event: Event, effects: &mut Vec<Effect>) {
         if self.lease.as_ref().is_some_and(|lease| lease.is_over(now)) {
-            self.stop("its lease ran out: the controller was not heard", effects);
+            self.stop("cannot be reached any more: it was not heard for too long", effects);
         }
         match event {
             Event::Joined { session, terms, asked_at } => {
@@ -88,7 +95,7 @@ impl Client {
             Event::PingReceived { session, ping } => self.pinged(now, session, ping, effects),
             Event::Fenced { session } => {
                 if self.session == Some(session) {
-                    self.stop("the controller ended it", effects);
+                    self.stop("has ended, or has ended the session of this client", effects);
                 }
             }
             Event::ControllerSaid { session, message } => {

@@ -9,8 +9,8 @@
 //!
 //! Where things are decided: membership in `session.rs`, workers in `worker.rs`, tasks in `task.rs`,
 //! calls and actors in `actor.rs`, values and holds in `object.rs`, placement in
-//! [`schedule`](crate::schedule), callers without a link in `control.rs`. `query.rs`, `list.rs` and
-//! `waiting.rs` only read.
+//! [`schedule`](crate::schedule), callers without a link in `control.rs`, the end of it all in
+//! `wind_up.rs`. `query.rs`, `list.rs` and `waiting.rs` only read.
 
 mod actor;
 mod attempt;
@@ -29,6 +29,7 @@ mod task;
 #[cfg(test)]
 mod tests;
 mod waiting;
+mod wind_up;
 mod worker;
 
 pub use actor::{ActorState, DeathCause};
@@ -151,6 +152,8 @@ enum Timer {
     Forget,
     /// Warn of what cannot be placed.
     Warn,
+    /// Wait for workers no longer.
+    WoundUp,
 }
 
 /// See the [module](self).
@@ -188,6 +191,9 @@ pub struct Controller {
     starved: VecDeque<SessionId>,
     /// Whether it is planned to look for what cannot be placed.
     will_warn: bool,
+    /// Whether it is about to end, and whether it said that it may.
+    winding_up: bool,
+    wound_up: bool,
     counters: Counters,
 }
 
@@ -219,6 +225,8 @@ impl Controller {
             promised: 0,
             starved: VecDeque::new(),
             will_warn: false,
+            winding_up: false,
+            wound_up: false,
             counters: Counters::default(),
         }
     }
@@ -262,6 +270,7 @@ impl Controller {
         }
         self.dispatch(now, effects);
         self.plan_to_warn(now);
+        self.end_if_alone(effects);
     }
 
     /// When [`Event::TimePassed`] is due.
@@ -292,6 +301,7 @@ impl Controller {
                 Timer::Reopen(id, epoch) => self.reopen(now, id, epoch),
                 Timer::Forget => self.forget_results(now),
                 Timer::Warn => self.warn(now, effects),
+                Timer::WoundUp => self.may_end(effects),
             }
         }
     }

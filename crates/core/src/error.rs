@@ -97,7 +97,10 @@ pub struct Failure {
 }
 
 /// An error of Marline: kind, whether the work may have run, words, and what lies behind it.
-#[derive(Clone, PartialEq, Eq, Debug)]
+///
+/// `{}` has the words alone; `{:?}`, which is what a `main` that returns it prints, also the kind, what
+/// lies behind it, and a traceback if there is one; `{:#?}` has every field.
+#[derive(Clone, PartialEq, Eq)]
 pub struct Error {
     details: Arc<Details>,
 }
@@ -282,8 +285,67 @@ impl fmt::Display for Error {
     }
 }
 
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if f.alternate() {
+            return self.details.fmt(f);
+        }
+        write!(f, "{:?}: {}", self.kind(), self.message())?;
+        // Of user code that failed, everybody knows that it ran.
+        if self.may_have_run() && self.kind() != ErrorKind::Failed {
+            f.write_str(" (it may have run)")?;
+        }
+        let (mut shown, mut last) = (self.message(), self);
+        while let Some(cause) = last.cause() {
+            // Whoever passes an error on often says its words again.
+            if !shown.contains(cause.message()) {
+                write!(f, "\n  because of {:?}: {}", cause.kind(), cause.message())?;
+                shown = cause.message();
+            }
+            last = cause;
+        }
+        let traceback = last.failure().map_or("", |failure| failure.traceback.trim_end());
+        if !traceback.is_empty() {
+            write!(f, "\n{traceback}")?;
+        }
+        Ok(())
+    }
+}
+
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.cause().map(|cause| cause as _)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_main_prints_is_for_people() {
+        let error = Error::unavailable(Ran::No, "no cluster runs here: start one");
+        assert_eq!(format!("{error:?}"), "Unavailable: no cluster runs here: start one");
+        let error = Error::unavailable(Ran::Maybe, "worker 7 is gone");
+        assert_eq!(format!("{error:?}"), "Unavailable: worker 7 is gone (it may have run)");
+        assert_eq!(error.to_string(), "worker 7 is gone");
+    }
+
+    #[test]
+    fn what_lies_behind_an_error_is_printed_once() {
+        let failure = Failure { traceback: "line 1\nline 2\n".into(), ..Failure::default() };
+        let error = Error::failed("division by zero", failure);
+        assert_eq!(format!("{error:?}"), "Failed: division by zero\nline 1\nline 2");
+        let words = "Failed: a task that this one depends on failed: division by zero";
+        assert_eq!(format!("{:?}", error.passed_on()), format!("{words}\nline 1\nline 2"));
+        let error = Error::gone("actor 7 is gone").caused_by(Error::timeout("too late"));
+        assert_eq!(format!("{error:?}"), "Gone: actor 7 is gone\n  because of Timeout: too late");
+    }
+
+    #[test]
+    fn every_field_can_be_seen() {
+        let failure = Failure { class: "ValueError".into(), ..Failure::default() };
+        let all = format!("{:#?}", Error::failed("no", failure));
+        assert!(all.contains("ran: Maybe") && all.contains("ValueError"), "{all}");
     }
 }

@@ -168,6 +168,15 @@ pub enum Thing {
     Actor(ActorId),
 }
 
+impl fmt::Display for Thing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Thing::Object(id) => write!(f, "value {id}"),
+            Thing::Actor(id) => write!(f, "actor {id}"),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -133,8 +133,10 @@ pub enum ToWorker {
     SessionEnded { session: Session },
     /// What `Entrust` asked for is done.
     Entrusted { call: Try },
-    /// Take no new work; when `grace` is over, give up what still runs.
+    /// Take no new work; when `grace` is over, give up what still runs. Then go for good.
     Drain { grace: Duration },
+    /// The controller is about to end: the same, but afterwards join the next one.
+    WindUp { grace: Duration },
 }
 
 /// Why a worker gives work back. None of these costs the task anything.

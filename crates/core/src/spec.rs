@@ -82,7 +82,8 @@ pub struct TaskOptions {
     pub retry_on: RetryOn,
     /// The wait before the first retry; each further one is twice as long, up to [`MAX_RETRY_DELAY`].
     pub retry_delay: Duration,
-    /// How long one attempt may take.
+    /// How long one attempt may take. A call that takes longer is answered at once and asked to stop, and
+    /// takes its place at its actor until it does.
     pub timeout: Option<Duration>,
     /// Whether it may run on a worker that may be taken away at any time.
     pub preemptible: bool,
@@ -215,7 +216,7 @@ pub enum Lifetime {
 /// How an actor lives.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ActorOptions {
-    /// What must be free where it is placed.
+    /// What must be free where it is placed, besides what it takes. It is not taken.
     pub placement: Resources,
     /// What it takes while it lives.
     pub resources: Resources,
@@ -229,7 +230,7 @@ pub struct ActorOptions {
     pub max_pending_calls: u32,
     /// How long it lives.
     pub lifetime: Lifetime,
-    /// Whether an actor that has the name already is what was asked for.
+    /// Whether an actor of the same class that has the name already is what was asked for.
     pub get_if_exists: bool,
     /// Whether it may live on a worker that may be taken away at any time.
     pub preemptible: bool,
@@ -285,8 +286,14 @@ impl ActorSpec {
     /// Says what is wrong with it.
     pub fn validate(&self) -> Result<(), Error> {
         check_name("class", &self.class)?;
-        if let Some(name) = &self.name {
-            check_name("actor", name)?;
+        match &self.name {
+            Some(name) => check_name("actor", name)?,
+            None if self.options.get_if_exists => {
+                return Err(Error::invalid(
+                    "get_if_exists is about the actor that has a name: give one",
+                ));
+            }
+            None => {}
         }
         if self.namespace.len() > MAX_NAME_BYTES {
             return Err(too_long("namespace", self.namespace.len()));

@@ -113,6 +113,8 @@ pub struct Worker {
     session: Option<Session>,
     lease: Option<Held>,
     draining: bool,
+    /// It drains because its controller is about to end: it joins the next one.
+    returns: bool,
     /// It has drained, and said so.
     left: bool,
     attempts: Map<TaskId, Local>,
@@ -140,6 +142,7 @@ impl Worker {
             session: None,
             lease: None,
             draining: false,
+            returns: false,
             left: false,
             attempts: Map::default(),
             slots: Map::default(),
@@ -199,7 +202,7 @@ impl Worker {
             Event::Blocked { executor } => self.run_blocked(executor, true, effects),
             Event::Resumed { executor } => self.run_blocked(executor, false, effects),
             Event::Dropped { executor, things } => self.dropped(executor, things, effects),
-            Event::DrainAsked { grace } => self.drain(now, grace, effects),
+            Event::DrainAsked { grace } => self.drain(now, grace, false, effects),
             Event::TimePassed => self.time_passed(now, effects),
         }
         self.leave_if_drained(effects);

@@ -10,6 +10,7 @@ use marline_runtime::core::spec::{
 };
 use marline_runtime::{new_actor_id, new_task_id};
 use serde::de::DeserializeOwned;
+use std::fmt;
 use std::sync::Arc;
 
 /// An actor to be created.
@@ -44,7 +45,8 @@ impl<'a> ActorBuilder<'a> {
         self
     }
 
-    /// If an actor has the name already, that is the one that is meant.
+    /// If an actor of this class has the name already, that is the one that is meant; one of another
+    /// class is `AlreadyExists`. It needs a name.
     pub fn get_if_exists(mut self) -> Self {
         self.options.get_if_exists = true;
         self
@@ -68,9 +70,30 @@ impl<'a> ActorBuilder<'a> {
         self
     }
 
-    /// What it takes while it lives (nothing, unless said otherwise).
+    /// What it takes while it lives (nothing, unless said otherwise). To be placed it also needs what
+    /// [`placement`](Self::placement) says.
     pub fn resources(mut self, resources: Resources) -> Self {
         self.options.resources = resources;
+        self
+    }
+
+    /// What must be free at a worker for it to be placed there (one CPU, unless said otherwise). It is
+    /// not taken: once the actor is placed, others can have it, all but what
+    /// [`resources`](Self::resources) says.
+    ///
+    /// ```
+    /// use marline::{Cluster, Program, Resources};
+    ///
+    /// struct Clerk;
+    /// let program = Program::new().actor("Clerk", || Clerk, |clerk| clerk.method("work", |_: &mut Clerk| 1));
+    /// let no_cpu = Resources { memory: 1 << 30, ..Resources::default() };
+    /// let cluster = Cluster::builder().resources(no_cpu).start(program)?;
+    /// let clerk = cluster.client().actor("Clerk").placement(Resources::default()).create(())?;
+    /// assert_eq!(clerk.call::<i32>("work", ())?.wait()?, 1); // It would wait for a CPU for ever.
+    /// # Ok::<(), marline::Error>(())
+    /// ```
+    pub fn placement(mut self, resources: Resources) -> Self {
+        self.options.placement = resources;
         self
     }
 
@@ -143,6 +166,12 @@ impl ActorHandle {
     /// Ends the actor for good.
     pub fn delete(&self) -> Result<(), Error> {
         self.client.inner.delete_actor(self.id)
+    }
+}
+
+impl fmt::Debug for ActorHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ActorHandle({})", self.id)
     }
 }
 

@@ -11,6 +11,7 @@ use marline_runtime::core::spec::{Budget, RetryOn, Target, TaskOptions, TaskSpec
 use marline_runtime::{CommandEnd, CommandLine, Pending, new_task_id, wait_for_some};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::fmt;
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -18,6 +19,11 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 /// A client of a cluster. Cheap to clone.
+///
+/// It ends with its process, or with its last clone and the last handle that came from it. What it
+/// submitted and has not ended is then stopped, actors that only it had handles to end, and its values go:
+/// nobody is left who could ask for them. What is to outlive it is a [detached](ActorBuilder::detached)
+/// actor, or a command of `marline run --detach`.
 #[derive(Clone)]
 pub struct Client {
     pub(crate) inner: marline_runtime::Client,
@@ -143,6 +149,12 @@ impl Client {
     }
 }
 
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Client({})", self.inner.address().unwrap_or("of this process"))
+    }
+}
+
 /// A task to be submitted.
 pub struct TaskBuilder<'a> {
     client: &'a Client,
@@ -169,7 +181,9 @@ impl TaskBuilder<'_> {
         self
     }
 
-    /// How long one attempt may take.
+    /// How long one attempt may take, from when it starts to run. One that takes longer is asked to stop
+    /// and, after the worker's `cancel_grace`, ended, as [`cancel`](TaskHandle::cancel) says; then it has
+    /// failed as `Timeout`.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.options.timeout = Some(timeout);
         self
@@ -269,7 +283,8 @@ impl<T: DeserializeOwned> TaskHandle<T> {
         decode_outcome(self.pending.wait()?)
     }
 
-    /// Blocks this thread until it has ended, or the time is over: then it can be waited for again.
+    /// Blocks this thread until it has ended, or the time is over: then it can be waited for again. Its
+    /// result is given once; asking again after that is `Invalid`.
     pub fn wait_timeout(&mut self, timeout: Duration) -> Result<T, Error> {
         decode_outcome(self.pending.wait_timeout(timeout)?)
     }
@@ -291,7 +306,16 @@ impl<T: DeserializeOwned> TaskHandle<T> {
         self.object.client.inner.status(self.id)
     }
 
-    /// Asks it to stop; whoever waits for it gets `Cancelled`.
+    /// Stops it; whoever waits for it gets `Cancelled`, unless it was faster.
+    ///
+    /// - What has not started ends at once.
+    /// - A task that runs is asked to: code that looks at [`context`](crate::context)`().cancel` stops by
+    ///   itself, a command gets SIGTERM. What has not stopped after the worker's
+    ///   [`cancel_grace`](crate::WorkerBuilder::cancel_grace) (5 s) is ended with its executor. (An executor
+    ///   that is a thread cannot be ended: it is left alone, and what it returns goes nowhere.)
+    /// - A call that runs is only asked, since ending it by force would end its actor. After
+    ///   `cancel_grace` nobody waits for it any more, but it goes on taking its place at the actor until it
+    ///   returns.
     pub fn cancel(&self) {
         self.object.client.inner.cancel(self.id, false);
     }
@@ -299,6 +323,12 @@ impl<T: DeserializeOwned> TaskHandle<T> {
     /// Its result as an argument for other tasks, which then wait for it.
     pub fn result(&self) -> ObjectRef<T> {
         self.object.clone()
+    }
+}
+
+impl<T> fmt::Debug for TaskHandle<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TaskHandle({})", self.id)
     }
 }
 
@@ -330,6 +360,12 @@ impl<T> ObjectRef<T> {
     }
 }
 
+impl<T> fmt::Debug for ObjectRef<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ObjectRef({})", self.id)
+    }
+}
+
 impl<T> Clone for ObjectRef<T> {
     fn clone(&self) -> Self {
         self.client.inner.retain(Thing::Object(self.id));
@@ -340,5 +376,25 @@ impl<T> Clone for ObjectRef<T> {
 impl<T> Drop for ObjectRef<T> {
     fn drop(&mut self) {
         self.client.inner.release(Thing::Object(self.id));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{ActorId, Cluster, ObjectId, Program, TaskHandle, TaskId};
+
+    #[test]
+    fn handles_can_be_printed_and_their_ids_named() {
+        let program = Program::new().task("one", || 1).actor("Clerk", || 0_u8, |clerk| clerk);
+        let cluster = Cluster::local(program).unwrap();
+        let client = cluster.client();
+        let task: TaskHandle<i32> = client.task("one").submit(()).unwrap();
+        let (id, value): (TaskId, ObjectId) = (task.id(), task.result().id());
+        assert_eq!(format!("{task:?}"), format!("TaskHandle({id})"));
+        assert_eq!(format!("{:?}", task.result()), format!("ObjectRef({value})"));
+        let clerk = client.actor("Clerk").create(()).unwrap();
+        let id: ActorId = clerk.id();
+        assert_eq!(format!("{clerk:?}"), format!("ActorHandle({id})"));
+        assert_eq!(format!("{client:?}"), "Client(of this process)");
     }
 }

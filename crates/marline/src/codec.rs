@@ -2,9 +2,11 @@
 //! as maps with names. A reference as an argument is an extension that stands for its value.
 
 use crate::client::ObjectRef;
+use marline_runtime::Invocation;
 use marline_runtime::core::Error;
 use marline_runtime::core::id::ObjectId;
 use marline_runtime::core::payload::{Encoding, Payload, Value};
+use rmp::Marker;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -59,9 +61,48 @@ pub(crate) fn encode<T: Serialize>(value: &T) -> Result<Payload, Error> {
 /// A result, decoded.
 pub(crate) fn decode<T: DeserializeOwned>(payload: &Payload) -> Result<T, Error> {
     check_encoding(payload)?;
-    rmp_serde::from_slice(&payload.inline).map_err(|error| {
-        Error::invalid(format!("the value is not a {}: {error}", std::any::type_name::<T>()))
-    })
+    rmp_serde::from_slice(&payload.inline).map_err(|error| misread::<T>("the value", &error))
+}
+
+/// Why something is not what was expected, in words.
+fn misread<T>(what: &str, error: &rmp_serde::decode::Error) -> Error {
+    let found = match error {
+        rmp_serde::decode::Error::TypeMismatch(marker) => format!("found {}", in_words(*marker)),
+        other => other.to_string(),
+    };
+    let expected = without_paths(std::any::type_name::<T>());
+    Error::invalid(format!("{what} cannot be read as {expected}: {found}"))
+}
+
+/// What a value is that begins with this.
+fn in_words(marker: Marker) -> &'static str {
+    use Marker::*;
+    match marker {
+        FixPos(_) | FixNeg(_) | U8 | U16 | U32 | U64 | I8 | I16 | I32 | I64 => "an integer",
+        F32 | F64 => "a number with a fraction",
+        FixStr(_) | Str8 | Str16 | Str32 => "text",
+        Bin8 | Bin16 | Bin32 => "bytes",
+        FixArray(_) | Array16 | Array32 => "a list",
+        FixMap(_) | Map16 | Map32 => "a map",
+        True | False => "true or false",
+        Null => "nothing",
+        _ => "something of another language",
+    }
+}
+
+/// The name of a type as it is written in programs: `Vec<String>`.
+fn without_paths(name: &str) -> String {
+    let is_path = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
+    let mut short = String::new();
+    let mut rest = name;
+    while !rest.is_empty() {
+        let end = rest.find(|c| !is_path(c)).unwrap_or(rest.len());
+        short += rest[..end].rsplit("::").next().unwrap_or_default();
+        let next = rest[end..].find(is_path).map_or(rest.len(), |next| end + next);
+        short += &rest[end..next];
+        rest = &rest[next..];
+    }
+    short
 }
 
 fn check_encoding(payload: &Payload) -> Result<(), Error> {
@@ -75,34 +116,37 @@ fn check_encoding(payload: &Payload) -> Result<(), Error> {
     }
 }
 
-/// Arguments, decoded one by one.
+/// The arguments of a function, decoded one by one.
 pub(crate) struct Decoder<'a> {
+    /// The function's name.
+    name: &'a str,
     bytes: &'a [u8],
     values: &'a [Value],
-    left: u32,
-    given: u32,
+    /// How many were decoded.
+    count: u32,
 }
 
 impl<'a> Decoder<'a> {
-    pub fn new(payload: &'a Payload, values: &'a [Value]) -> Result<Decoder<'a>, Error> {
+    /// Arguments of a function that takes so many.
+    pub fn new(invocation: &'a Invocation, takes: usize) -> Result<Decoder<'a>, Error> {
+        let (name, payload) = (&*invocation.name, &invocation.args);
         check_encoding(payload)?;
         let mut bytes = &payload.inline[..];
         let given = rmp::decode::read_array_len(&mut bytes)
-            .map_err(|_| Error::invalid("the arguments are not an array"))?;
-        Ok(Decoder { bytes, values, left: given, given })
+            .map_err(|_| Error::invalid(format!("the arguments of {name:?} are not a list")))?;
+        if given as usize != takes {
+            let s = if takes == 1 { "" } else { "s" };
+            return Err(Error::invalid(format!(
+                "{name:?} takes {takes} argument{s}, and was given {given}"
+            )));
+        }
+        Ok(Decoder { name, bytes, values: &invocation.values, count: 0 })
     }
 
     pub fn next<T: DeserializeOwned>(&mut self) -> Result<T, Error> {
-        let number = self.given - self.left + 1;
-        self.left = self.left.checked_sub(1).ok_or_else(|| {
-            Error::invalid(format!("{} arguments were given, more are needed", self.given))
-        })?;
-        let wrong = |error: rmp_serde::decode::Error| {
-            Error::invalid(format!(
-                "argument {number} is not a {}: {error}",
-                std::any::type_name::<T>()
-            ))
-        };
+        self.count += 1;
+        let what = format!("argument {} of {:?}", self.count, self.name);
+        let wrong = |error: rmp_serde::decode::Error| misread::<T>(&what, &error);
         if let Some(index) = self.reference() {
             let value = self.values.get(index as usize);
             let value = value.ok_or_else(|| Error::invalid("a reference without its value"))?;
@@ -122,14 +166,6 @@ impl<'a> Decoder<'a> {
         let (index, rest) = rest.split_at(4);
         self.bytes = rest;
         Some(u32::from_be_bytes(index.try_into().expect("four bytes")))
-    }
-
-    pub fn finish(self) -> Result<(), Error> {
-        if self.left == 0 {
-            return Ok(());
-        }
-        let wanted = self.given - self.left;
-        Err(Error::invalid(format!("{} arguments were given, {wanted} are taken", self.given)))
     }
 }
 

@@ -37,10 +37,10 @@ macro_rules! functions {
             type Output = Output;
             #[allow(non_snake_case)]
             fn invoke(&self, invocation: &Invocation) -> Result<Output, Error> {
-                #[allow(unused_mut)]
-                let mut decoder = Decoder::new(&invocation.args, &invocation.values)?;
+                let takes = <[&str]>::len(&[$(stringify!($name)),*]);
+                #[allow(unused_mut, unused_variables)]
+                let mut decoder = Decoder::new(invocation, takes)?;
                 $(let $name = decoder.next::<$name>()?;)*
-                decoder.finish()?;
                 Ok(self($($name),*))
             }
         }
@@ -52,10 +52,10 @@ macro_rules! functions {
             type Output = Output;
             #[allow(non_snake_case)]
             fn invoke(&self, actor: &mut Actor, invocation: &Invocation) -> Result<Output, Error> {
-                #[allow(unused_mut)]
-                let mut decoder = Decoder::new(&invocation.args, &invocation.values)?;
+                let takes = <[&str]>::len(&[$(stringify!($name)),*]);
+                #[allow(unused_mut, unused_variables)]
+                let mut decoder = Decoder::new(invocation, takes)?;
                 $(let $name = decoder.next::<$name>()?;)*
-                decoder.finish()?;
                 Ok(self(actor, $($name),*))
             }
         }
@@ -89,4 +89,41 @@ pub(crate) fn fallible<T: Serialize, E: Display>(value: Result<T, E>) -> Result<
 pub(crate) fn own_error<E: Display>(error: &E) -> Error {
     let class = std::any::type_name::<E>().to_owned();
     Error::failed(error.to_string(), Failure { class, ..Failure::default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Cluster, ErrorKind, Program};
+
+    #[test]
+    fn wrong_arguments_are_named_with_their_function() {
+        let program = Program::new()
+            .task("square", |x: i64| x * x)
+            .task("sum", |all: Vec<Option<String>>, _: u8| all.len());
+        let cluster = Cluster::local(program).unwrap();
+        let client = cluster.client();
+        let says = |error: crate::Error, expected: &str| {
+            assert_eq!((error.kind(), error.message()), (ErrorKind::Invalid, expected));
+        };
+        let square = || client.task("square");
+        says(
+            square().submit::<i64>(("seven",)).unwrap().wait().unwrap_err(),
+            "argument 1 of \"square\" cannot be read as i64: found text",
+        );
+        says(
+            square().submit::<i64>(()).unwrap().wait().unwrap_err(),
+            "\"square\" takes 1 argument, and was given 0",
+        );
+        says(
+            client.task("sum").submit::<usize>((1, 2, 3)).unwrap().wait().unwrap_err(),
+            "\"sum\" takes 2 arguments, and was given 3",
+        );
+        let error = client.task("sum").submit::<usize>((true, 2)).unwrap().wait().unwrap_err();
+        let expected = "argument 1 of \"sum\" cannot be read as Vec<Option<String>>: ";
+        assert!(error.message().starts_with(expected), "{error}");
+        says(
+            square().submit::<String>((3_i64,)).unwrap().wait().unwrap_err(),
+            "the value cannot be read as String: invalid type: integer `9`, expected a string",
+        );
+    }
 }

@@ -219,7 +219,8 @@ impl WorkerBuilder {
         self
     }
 
-    /// Joins the controller at this address. When the session is lost, it stops what runs and joins again.
+    /// Joins the controller at this address. When the session is lost, it stops what runs, says so on
+    /// standard error, and joins again.
     pub fn join(mut self, controller: &str) -> Result<Worker, Error> {
         self.serve_if_executor();
         self.options.resources.validate()?;
@@ -228,11 +229,12 @@ impl WorkerBuilder {
     }
 
     /// Joins the cluster that `marline up` (or `marline controller`) runs on this machine for this user.
-    pub fn join_local(mut self) -> Result<Worker, Error> {
+    /// When that has ended, the worker stops what runs, says so on standard error, and joins the next one
+    /// that is started here.
+    pub fn join_local(self) -> Result<Worker, Error> {
         self.serve_if_executor();
-        let cluster = marline_runtime::record::only()?;
-        self.options.token = Some(cluster.token()?.into());
-        self.join(cluster.nearest())
+        self.options.resources.validate()?;
+        Ok(Worker { inner: marline_runtime::Worker::join_here(self.options, None)? })
     }
 
     /// Its executors come here too, and go no further.

@@ -25,14 +25,21 @@ impl Program {
         Program::default()
     }
 
-    /// Provides a function under a name.
+    /// Provides a function under a name. Panics if the name is taken: whoever uses one twice would lose
+    /// what was there, and find out late.
+    ///
+    /// ```should_panic
+    /// use marline::Program;
+    ///
+    /// Program::new().task("square", |x: i64| x * x).task("square", |x: f64| x * x);
+    /// ```
     pub fn task<Args, F>(mut self, name: &str, function: F) -> Program
     where
         F: Function<Args>,
         F::Output: Serialize,
     {
         let code = move |invocation: &Invocation| function.invoke(invocation).and_then(plain);
-        self.tasks.insert(name.into(), Box::new(code));
+        add(&mut self.tasks, "a task", name, Box::new(code));
         self
     }
 
@@ -54,11 +61,11 @@ impl Program {
         E: Display,
     {
         let code = move |invocation: &Invocation| function.invoke(invocation).and_then(fallible);
-        self.tasks.insert(name.into(), Box::new(code));
+        add(&mut self.tasks, "a task", name, Box::new(code));
         self
     }
 
-    /// Provides an actor under a name: how it is made, and its methods.
+    /// Provides an actor under a name: how it is made, and its methods. Panics if the name is taken.
     pub fn actor<T, Args, C>(
         mut self,
         name: &str,
@@ -71,7 +78,7 @@ impl Program {
     {
         let make = made_by(methods(Class { methods: BTreeMap::new() }));
         let make = move |invocation: &Invocation| Ok(make(constructor.invoke(invocation)?));
-        self.actors.insert(name.into(), Box::new(make));
+        add(&mut self.actors, "an actor", name, Box::new(make));
         self
     }
 
@@ -92,9 +99,15 @@ impl Program {
         let make = move |invocation: &Invocation| {
             constructor.invoke(invocation)?.map(&make).map_err(|error| own_error(&error))
         };
-        self.actors.insert(name.into(), Box::new(make));
+        add(&mut self.actors, "an actor", name, Box::new(make));
         self
     }
+}
+
+/// Puts something under a name that must be free.
+fn add<V>(to: &mut BTreeMap<String, V>, what: &str, name: &str, value: V) {
+    let before = to.insert(name.into(), value);
+    assert!(before.is_none(), "there is {what} {name:?} already: a name is used once");
 }
 
 /// How an actor with these methods becomes an instance.
@@ -111,7 +124,7 @@ pub struct Class<T> {
 }
 
 impl<T: 'static> Class<T> {
-    /// Provides a method under a name.
+    /// Provides a method under a name. Panics if the name is taken.
     pub fn method<Args, M>(mut self, name: &str, method: M) -> Class<T>
     where
         M: Method<T, Args>,
@@ -120,7 +133,7 @@ impl<T: 'static> Class<T> {
         let call = move |actor: &mut T, invocation: &Invocation| {
             method.invoke(actor, invocation).and_then(plain)
         };
-        self.methods.insert(name.into(), Box::new(call));
+        add(&mut self.methods, "a method", name, Box::new(call));
         self
     }
 
@@ -134,7 +147,7 @@ impl<T: 'static> Class<T> {
         let call = move |actor: &mut T, invocation: &Invocation| {
             method.invoke(actor, invocation).and_then(fallible)
         };
-        self.methods.insert(name.into(), Box::new(call));
+        add(&mut self.methods, "a method", name, Box::new(call));
         self
     }
 }
@@ -178,5 +191,40 @@ impl marline_runtime::Program for Program {
             Error::not_found(format!("no actor {:?} in this program", &*invocation.name))
         })?;
         make(invocation)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Clerk;
+
+    fn works(class: Class<Clerk>) -> Class<Clerk> {
+        class.method("work", |_: &mut Clerk| 1)
+    }
+
+    #[test]
+    fn a_task_and_an_actor_may_have_the_same_name() {
+        let program = Program::new().task("clerk", || 1).actor("clerk", || Clerk, works);
+        assert_eq!(marline_runtime::Program::provides(&program), ["clerk", "actor:clerk"]);
+    }
+
+    #[test]
+    #[should_panic(expected = "there is a task \"one\" already")]
+    fn a_task_with_the_name_of_another_is_a_bug() {
+        let _ = Program::new().task("one", || 1).try_task("one", || "1".parse::<i32>());
+    }
+
+    #[test]
+    #[should_panic(expected = "there is an actor \"clerk\" already")]
+    fn an_actor_with_the_name_of_another_is_a_bug() {
+        let _ = Program::new().actor("clerk", || Clerk, works).actor("clerk", || Clerk, works);
+    }
+
+    #[test]
+    #[should_panic(expected = "there is a method \"work\" already")]
+    fn a_method_with_the_name_of_another_is_a_bug() {
+        let _ = Program::new().actor("clerk", || Clerk, |class| works(works(class)));
     }
 }

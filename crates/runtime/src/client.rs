@@ -1,10 +1,12 @@
 //! What a program that submits work holds: tasks, values, actors, and waiting for them.
 
 use crate::control::{Control, TaskStatus};
+use crate::net::server::Secret;
 use crate::net::{MAX_MESSAGE_BYTES, dial};
 use crate::node::{Membership, Node, Seat};
 use crate::process::JOIN_PATIENCE;
 use crate::proof::Process;
+use crate::upstream::Upstream;
 use marline_channel::oneshot;
 use marline_core::controller::Role;
 use marline_core::error::{Error, ErrorKind, Ran};
@@ -48,6 +50,8 @@ pub struct Pending<T> {
     receiver: oneshot::Receiver<T>,
     /// It came while several were waited for.
     came: Option<Result<T, Error>>,
+    /// It came, and was given away.
+    taken: bool,
 }
 
 /// Who is told of something, once, by whichever thread hears of it. It is dropped if it never comes: the
@@ -63,7 +67,7 @@ impl<T: Send + 'static> Pending<T> {
 
 impl<T> Pending<T> {
     fn new(receiver: oneshot::Receiver<T>) -> Pending<T> {
-        Pending { receiver, came: None }
+        Pending { receiver, came: None, taken: false }
     }
 
     /// Blocks this thread until it comes.
@@ -71,15 +75,24 @@ impl<T> Pending<T> {
         if let Some(came) = self.came {
             return came;
         }
+        if self.taken {
+            return Err(taken());
+        }
         self.receiver.recv().wait().map_err(|_| gone())
     }
 
     /// Blocks this thread until it comes, or the time is over; then it can be waited for again.
     pub fn wait_timeout(&mut self, timeout: Duration) -> Result<T, Error> {
         if let Some(came) = self.came.take() {
+            self.taken = true;
             return came;
         }
-        self.receiver.recv().timeout(timeout).wait().map_err(|error| match error.kind() {
+        if self.taken {
+            return Err(taken());
+        }
+        let came = self.receiver.recv().timeout(timeout).wait();
+        self.taken = came.is_ok();
+        came.map_err(|error| match error.kind() {
             marline_channel::ErrorKind::Timeout => {
                 Error::timeout(format!("nothing came within {timeout:?}; it may still come"))
             }
@@ -87,13 +100,16 @@ impl<T> Pending<T> {
         })
     }
 
-    /// Whether it has come.
+    /// Whether it has come; also when it was taken since.
     pub fn is_ready(&self) -> bool {
-        self.came.is_some() || self.receiver.is_settled()
+        self.came.is_some() || self.taken || self.receiver.is_settled()
     }
 
     /// Whether it has come; if not, whoever polls is told when it does.
     pub fn poll_ready(&mut self, cx: &mut task::Context<'_>) -> Poll<()> {
+        if self.came.is_none() && self.taken {
+            self.came = Some(Err(taken()));
+        }
         if self.came.is_none() {
             let receiver = Pin::new(&mut self.receiver);
             self.came = Some(ready!(receiver.poll(cx)).map_err(|_| gone()));
@@ -139,8 +155,13 @@ impl<T: Unpin> Future for Pending<T> {
     type Output = Result<T, Error>;
     fn poll(mut self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<Self::Output> {
         ready!(self.poll_ready(cx));
+        self.taken = true;
         Poll::Ready(self.came.take().expect("it has come"))
     }
+}
+
+fn taken() -> Error {
+    Error::invalid("its result was taken already: it is given once").ran(Ran::Maybe)
 }
 
 fn gone() -> Error {
@@ -158,18 +179,23 @@ impl Client {
     pub fn connect(address: &str, token: Option<Arc<str>>) -> Result<Client, Error> {
         let elsewhere = Some(Control::at(address, token.clone())?);
         let node = Node::new();
-        let index = node.seat_client(token.clone());
+        let index = node.seat_client(address, token.clone());
         let client = Client { shared: Arc::new(Shared { node, index, elsewhere }) };
         let membership = Membership {
             seat: Seat::Client(index),
             session_id: crate::new_session_id(),
             role: Role::Client,
-            address: address.into(),
-            token,
+            upstream: Upstream::At { address: address.into(), token },
+            secret: Secret::default(),
             process: Process::this(),
         };
         dial::join(&client.shared.node, membership, JOIN_PATIENCE)?;
         Ok(client)
+    }
+
+    /// Where its controller is, if that is elsewhere.
+    pub fn address(&self) -> Option<&str> {
+        self.shared.elsewhere.as_ref().map(Control::address)
     }
 
     /// Submits a task, if there is room; `Exhausted`, naming the limit, if there is none.
@@ -422,5 +448,33 @@ impl Client {
             state.client_effects(self.shared.index, effects);
             result
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOON: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn what_came_is_given_once() {
+        let (tell, mut pending) = Pending::<u32>::told();
+        assert_eq!(pending.wait_timeout(SOON).unwrap_err().kind(), ErrorKind::Timeout);
+        tell(7);
+        assert_eq!(pending.wait_timeout(SOON).unwrap(), 7);
+        assert!(pending.is_ready());
+        for again in [pending.wait_timeout(SOON), pending.wait()] {
+            let error = again.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Invalid);
+            assert!(error.message().contains("its result was taken already"), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_never_comes_is_not_taken_for_what_was_taken() {
+        let (tell, mut pending) = Pending::<u32>::told();
+        drop(tell);
+        assert_eq!(pending.wait_timeout(SOON).unwrap_err().kind(), ErrorKind::Unavailable);
     }
 }

@@ -21,6 +21,7 @@ mod process;
 mod proof;
 pub mod record;
 mod signal;
+mod upstream;
 mod wire;
 
 pub use client::{Client, Pending, Tell, wait_for_some};

@@ -20,6 +20,7 @@ mod waits;
 pub(crate) use control::Health;
 pub(crate) use links::Which;
 pub(crate) use remote::{Attached, Membership, Wish};
+pub(crate) use seats::Warn;
 
 use crate::client::Tell;
 use crate::clock::Clock;
@@ -90,6 +91,8 @@ pub(crate) struct State {
     token: Token,
     /// Who waits for ends of tasks of this node's controller.
     waits: Waits,
+    /// Who waits for this node's controller to have wound up.
+    ending: Vec<oneshot::Sender<()>>,
     todo: VecDeque<Todo>,
     /// Done when the lock is released.
     outside: Vec<Outside>,
@@ -123,8 +126,8 @@ enum Outside {
     /// An executor's thread is to be started.
     Start(thread::Start),
     /// A user is to be warned.
-    Warn(seats::Warn, String),
-    /// A worker has left, or a client's words are done.
+    Warn(Warn, String),
+    /// A worker has left, a controller has wound up, or a client's words are done.
     Left(oneshot::Sender<()>),
     /// Enough of what somebody waits for has ended.
     Wake(Arc<Notify>),

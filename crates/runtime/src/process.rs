@@ -6,10 +6,11 @@ use crate::executor::process::{ForkServer, Forks, Launch};
 use crate::executor::{Executors, Program, command};
 use crate::net::dial;
 use crate::net::plain::MAX_TOKEN_BYTES;
-use crate::net::server::{Server, Token, listen, listen_unix};
+use crate::net::server::{Secret, Server, Token, listen, listen_unix};
 use crate::node::{Membership, Node, Seat};
 use crate::proof::Process;
 use crate::signal::run_until_left;
+use crate::upstream::Upstream;
 use marline_core::controller::{self, Role, WorkerInfo};
 use marline_core::error::Error;
 use marline_core::resources::Resources;
@@ -52,9 +53,10 @@ impl Drop for Listening {
 fn serve(
     node: &Arc<Node>,
     at: &str,
-    token: Token,
+    secret: &Secret,
     towards: &str,
 ) -> Result<(Listening, String), Error> {
+    let token = secret.get();
     if let Some(token) = token.as_deref()
         && !(1..=MAX_TOKEN_BYTES).contains(&token.len())
     {
@@ -66,7 +68,7 @@ fn serve(
     if let Some(path) = at.strip_prefix("unix:") {
         let path = Path::new(path.trim_start_matches("//"));
         take_away_if_dead(path);
-        let server = listen_unix(node, path, token)?;
+        let server = listen_unix(node, path, secret.clone())?;
         // Only its user can connect, whatever the folder and the file mask are.
         let private = std::fs::set_permissions(path, PermissionsExt::from_mode(0o600));
         let listening = Listening { _server: server, socket: Some(path.into()) };
@@ -83,7 +85,7 @@ fn serve(
             "{address} can be reached from other machines: give a token, or listen on 127.0.0.1"
         )));
     }
-    let (server, bound) = listen(node, address, token)?;
+    let (server, bound) = listen(node, address, secret.clone())?;
     Ok((Listening { _server: server, socket: None }, reachable(bound, towards).to_string()))
 }
 
@@ -133,9 +135,8 @@ pub struct Controller {
     node: Arc<Node>,
     servers: Vec<Listening>,
     address: String,
-    token: Token,
-    /// Workers in this process, and their executors.
-    hosted: Vec<Seat>,
+    secret: Secret,
+    /// The executors of workers in this process.
     launches: Vec<Arc<Launch>>,
 }
 
@@ -144,14 +145,14 @@ impl Controller {
     pub fn start(at: &str, token: Token, config: controller::Config) -> Result<Controller, Error> {
         let node = Node::new();
         node.host_controller(config);
-        let (server, address) = serve(&node, at, token.clone(), ELSEWHERE)?;
-        let (hosted, launches) = (Vec::new(), Vec::new());
-        Ok(Controller { node, servers: vec![server], address, token, hosted, launches })
+        let secret = Secret::new(token);
+        let (server, address) = serve(&node, at, &secret, ELSEWHERE)?;
+        Ok(Controller { node, servers: vec![server], address, secret, launches: Vec::new() })
     }
 
     /// Listens somewhere else too; says where.
     pub fn also_listen(&mut self, at: &str) -> Result<String, Error> {
-        let (server, address) = serve(&self.node, at, self.token.clone(), ELSEWHERE)?;
+        let (server, address) = serve(&self.node, at, &self.secret, ELSEWHERE)?;
         self.servers.push(server);
         Ok(address)
     }
@@ -162,12 +163,13 @@ impl Controller {
         let (info, executors, _) =
             options.prepare(&self.node, Some(self.address.as_str().into()))?;
         self.launches.extend(launch_of(&executors));
-        self.hosted.push(self.node.host_worker(executors, info, options.config));
+        self.node.host_worker(executors, info, options.config);
         Ok(())
     }
 
-    /// Goes on until the process is asked to end (SIGTERM, SIGINT). Then workers in this process finish
-    /// what they have, until `grace` is over. A second signal ends it at once.
+    /// Goes on until the process is asked to end (SIGTERM, SIGINT). Then it takes no new work, and every
+    /// worker, wherever it is, finishes what it has, until `grace` is over. A second signal ends it at
+    /// once.
     pub fn run(self, grace: Duration) -> Result<(), Error> {
         self.run_with(grace, || true)
     }
@@ -176,10 +178,7 @@ impl Controller {
     pub fn run_with(self, grace: Duration, ready: impl FnOnce() -> bool) -> Result<(), Error> {
         // Nobody says that a controller has left: `never` is dropped with it.
         let (never, left) = marline_channel::oneshot();
-        let result = run_until_left(ready, left, || match self.hosted.first() {
-            Some(seat) => self.node.drain(*seat, grace),
-            None => marline_channel::oneshot().1,
-        });
+        let result = run_until_left(ready, left, || self.node.wind_up(grace));
         drop(never);
         result
     }
@@ -352,11 +351,25 @@ pub struct Worker {
 impl Worker {
     /// Joins a controller. When the session is lost, everything is stopped and it joins again.
     pub fn join(options: WorkerOptions) -> Result<Worker, Error> {
+        let (address, token) = (options.controller.clone(), options.token.clone());
+        Worker::join_upstream(Upstream::At { address, token }, options)
+    }
+
+    /// Joins the cluster that runs on this machine for this user; `controller` and `token` of the options
+    /// are not looked at. When that cluster has ended, it joins the next one that runs here. The token
+    /// is that of the cluster's record, unless a file is named.
+    pub fn join_here(options: WorkerOptions, token_file: Option<&Path>) -> Result<Worker, Error> {
+        let token_file = token_file.map(Path::to_owned);
+        Worker::join_upstream(Upstream::Here { token_file }, options)
+    }
+
+    fn join_upstream(upstream: Upstream, options: WorkerOptions) -> Result<Worker, Error> {
+        let found = upstream.find(None)?;
         let node = Node::new();
+        let secret = Secret::new(found.token);
         let (server, address) = match &options.listen {
             Some(at) => {
-                let towards = &options.controller;
-                let (server, address) = serve(&node, at, options.token.clone(), towards)?;
+                let (server, address) = serve(&node, at, &secret, &found.address)?;
                 (Some(server), Some(address.into()))
             }
             None => (None, None),
@@ -368,13 +381,19 @@ impl Worker {
             seat,
             session_id: crate::new_session_id(),
             role: Role::Worker(info),
-            address: options.controller,
-            token: options.token,
+            upstream,
+            secret,
             process,
         };
         let worker = Worker { node, seat, launch, _server: server };
         dial::join(&worker.node, membership, JOIN_PATIENCE)?;
         Ok(worker)
+    }
+
+    /// What is done with words for whoever started it: that the cluster was lost, and that it is back.
+    /// They are printed to standard error, unless said otherwise.
+    pub fn on_note(&self, note: impl Fn(&str) + Send + Sync + 'static) {
+        self.node.on_note(self.seat, Arc::new(note));
     }
 
     /// Works until it is drained by its controller, or the process is asked to end (SIGTERM, SIGINT):

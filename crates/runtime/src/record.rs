@@ -221,21 +221,59 @@ pub fn sweep() {
 
 /// The one cluster that runs here.
 pub fn only() -> Result<Cluster, Error> {
-    let Clusters { mut running, killed } = look()?;
-    if running.len() > 1 {
-        let addresses: Vec<&str> = running.iter().map(|cluster| cluster.address.as_str()).collect();
-        let addresses = addresses.join(", ");
-        let problem = "several clusters run here: name one by its address";
-        return Err(Error::invalid(format!("{problem}: {addresses}")));
+    look()?.only(None)
+}
+
+impl Clusters {
+    /// The one that was meant `before`, if it still runs; otherwise the only one.
+    pub(crate) fn only(self, before: Option<&Cluster>) -> Result<Cluster, Error> {
+        let Clusters { mut running, killed } = self;
+        if let Some(same) = before.filter(|before| running.contains(before)) {
+            return Ok(same.clone());
+        }
+        if running.len() > 1 {
+            let addresses: Vec<&str> =
+                running.iter().map(|cluster| cluster.address.as_str()).collect();
+            let addresses = addresses.join(", ");
+            let problem = "several clusters run here: name one by its address";
+            return Err(Error::invalid(format!("{problem}: {addresses}")));
+        }
+        running.pop().ok_or_else(|| {
+            let what = killed.last().map_or(String::new(), |killed| {
+                let Cluster { address, pid, .. } = killed;
+                format!(
+                    " any more: the one at {address} (process {pid}) was killed, and what it left is taken away"
+                )
+            });
+            let next = "start one with `marline up`, or name one by its address";
+            Error::unavailable(Ran::No, format!("no cluster runs here{what}: {next}"))
+        })
     }
-    running.pop().ok_or_else(|| {
-        let what = killed.last().map_or(String::new(), |killed| {
-            let Cluster { address, pid, .. } = killed;
-            format!(
-                " any more: the one at {address} (process {pid}) was killed, and what it left is taken away"
-            )
-        });
-        let next = "start one with `marline up`, or name one by its address";
-        Error::unavailable(Ran::No, format!("no cluster runs here{what}: {next}"))
-    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cluster(pid: u32) -> Cluster {
+        let address = format!("127.0.0.1:{pid}");
+        Cluster { address, socket: None, token_file: PathBuf::new(), pid }
+    }
+
+    fn running(pids: &[u32]) -> Clusters {
+        Clusters { running: pids.iter().copied().map(cluster).collect(), killed: Vec::new() }
+    }
+
+    #[test]
+    fn whoever_belonged_to_one_of_several_clusters_still_does() {
+        assert_eq!(running(&[1, 2]).only(Some(&cluster(2))).unwrap(), cluster(2));
+        assert!(running(&[1, 2]).only(None).is_err());
+    }
+
+    #[test]
+    fn the_next_cluster_is_meant_when_the_one_before_has_ended() {
+        assert_eq!(running(&[2]).only(Some(&cluster(1))).unwrap(), cluster(2));
+        assert!(running(&[2, 3]).only(Some(&cluster(1))).is_err());
+        assert!(running(&[]).only(Some(&cluster(1))).is_err());
+    }
 }

@@ -14,6 +14,9 @@ use std::time::Duration;
 pub const TERMS: Terms =
     Terms { lease: Duration::from_secs(30), ping_interval: Duration::from_secs(10) };
 
+/// How long workers may finish what they have when the controller ends.
+const GRACE: Duration = Duration::from_secs(5);
+
 #[derive(Debug)]
 pub struct ControllerShell {
     pub machine: Controller,
@@ -77,11 +80,19 @@ impl World {
                 let how = "killed by signal 9".into();
                 self.controller_event(id, Event::ProcessDied { session, how });
             }
-            Input::Connect { .. }
-            | Input::Join { .. }
-            | Input::Executor(_)
-            | Input::Idea
-            | Input::Drain => panic!("not for a controller: {input:?}"),
+            Input::Connect { .. } | Input::Join { .. } | Input::Executor(_) | Input::Idea => {
+                panic!("not for a controller: {input:?}")
+            }
+            Input::Drain => {
+                let now = self.processes[id.0].clock.read(self.now);
+                let machine = &mut self.controller_shell(id).machine;
+                let mut effects = Vec::new();
+                machine.wind_up(now, GRACE, &mut effects);
+                machine.check_invariants();
+                for effect in effects {
+                    self.controller_effect(id, effect);
+                }
+            }
         }
     }
 
@@ -232,6 +243,7 @@ impl World {
                 self.controller_send(id, to, Message::ToWorker(message))
             }
             Effect::Ended(_) => {}
+            Effect::WoundUp => self.controller_ends(id),
         }
     }
 

@@ -93,6 +93,12 @@ impl World {
             Fault::FreezeController => self.freeze(|role| matches!(role, Role::Controller(_))),
             Fault::KillWorker => self.kill(|role| matches!(role, Role::Worker(_)), Restart::Worker),
             Fault::KillClient => self.kill(|role| matches!(role, Role::Client(_)), Restart::Client),
+            // In good order, or not.
+            Fault::KillController if self.random.one_in(2) => {
+                if let Some(id) = self.one_of(|role| matches!(role, Role::Controller(_))) {
+                    self.soon(id, Duration::from_millis(1), Input::Drain);
+                }
+            }
             Fault::KillController => {
                 self.kill(|role| matches!(role, Role::Controller(_)), Restart::Controller);
             }
@@ -166,6 +172,12 @@ impl World {
         let Some(id) = self.one_of(kind) else { return };
         self.bury(id);
         self.start_another(restart);
+    }
+
+    /// A controller has wound up: its process ends.
+    pub fn controller_ends(&mut self, id: ProcessId) {
+        self.bury(id);
+        self.start_another(Restart::Controller);
     }
 
     /// A process is killed by force; its executors notice, and perhaps there is proof of it.

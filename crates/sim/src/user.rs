@@ -242,7 +242,7 @@ impl World {
             } else {
                 Lifetime::NonDetached
             },
-            get_if_exists: self.random.one_in(2),
+            get_if_exists: self.random.one_in(2) && named,
             preemptible: !self.random.one_in(6),
             idle_ttl: self.random.one_in(8).then_some(Duration::from_secs(10)),
             ..ActorOptions::default()

@@ -1,7 +1,7 @@
 //! `marline controller`: a controller alone, and what it has in common with `marline up`.
 
 use super::Done;
-use super::worker::{is_local, say_farewell};
+use super::worker::{is_local, say_farewell, workers};
 use crate::args::{Args, Controller as Asked, Listen};
 use crate::config::Settings;
 use crate::exit::Failure;
@@ -17,7 +17,7 @@ use std::time::Duration;
 
 pub fn run(args: &Args, asked: &Asked, printer: Printer) -> Done {
     let started = Started::new(args, &asked.listen.listen, config(&asked.listen))?;
-    started.run(Duration::ZERO, "a controller that waits for workers", printer)?;
+    started.run(asked.grace.0, "a controller that waits for workers", printer)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -99,7 +99,7 @@ impl Started {
         let token: Arc<str> = self.token.secret.as_str().into();
         let settings = Settings { address: self.controller.address().into(), token: Some(token) };
         let (json, words) = self.announcement(what);
-        let farewell = say_farewell(&settings, grace, printer)?;
+        let farewell = say_farewell(move || settings.control(), workers, grace, printer)?;
         let Started { controller, token: _, socket: _, _record } = self;
         let mut said = Ok(());
         let result = controller.run_with(grace, || {

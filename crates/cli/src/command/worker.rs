@@ -2,7 +2,7 @@
 //! provided by a program of your own: see `marline::Worker`.
 
 use super::{Done, PAGE};
-use crate::args::{Offer, Worker as Asked};
+use crate::args::{Args, Offer, Worker as Asked};
 use crate::config::Settings;
 use crate::exit::Failure;
 use crate::printer::{Printer, Progress};
@@ -92,7 +92,8 @@ pub fn resources(
     Ok(resources)
 }
 
-pub fn run(settings: &Settings, asked: &Asked, printer: Printer) -> Done {
+pub fn run(args: &Args, asked: &Asked, printer: Printer) -> Done {
+    let settings = Settings::of(args)?;
     let home = Home { address: &settings.address, token: settings.token.as_deref() };
     let options = WorkerOptions {
         controller: settings.address.clone(),
@@ -101,7 +102,12 @@ pub fn run(settings: &Settings, asked: &Asked, printer: Printer) -> Done {
         ..options(&asked.offer, &home)?
     };
     let offers = options.resources.to_string();
-    let worker = Worker::join(options)?;
+    let worker = match args.address {
+        Some(_) => Worker::join(options)?,
+        // Whichever runs here, also when this one has ended.
+        None => Worker::join_here(options, args.token_file.as_deref())?,
+    };
+    worker.on_note(move |words| printer.note(&format!("marline: {words}")));
     let myself = myself(&settings.control()?).unwrap_or_default();
     let json = json!({
         "id": myself.worker_id,
@@ -109,7 +115,11 @@ pub fn run(settings: &Settings, asked: &Asked, printer: Printer) -> Done {
         "address": myself.address,
         "pid": std::process::id(),
     });
-    let farewell = say_farewell(settings, asked.offer.grace.0, printer)?;
+    let grace = asked.offer.grace.0;
+    let (address, token_file) = (args.address.clone(), args.token_file.clone());
+    // It may be in another cluster by then.
+    let control = move || Settings::named(address.as_deref(), token_file.as_deref())?.control();
+    let farewell = say_farewell(control, only_myself, grace, printer)?;
     let mut said = Ok(());
     let announce = || {
         said = printer.answer(&json, || {
@@ -126,7 +136,7 @@ pub fn run(settings: &Settings, asked: &Asked, printer: Printer) -> Done {
         }
         said.is_ok()
     };
-    let result = worker.run_with(asked.offer.grace.0, announce);
+    let result = worker.run_with(grace, announce);
     farewell.clear();
     said?;
     result?;
@@ -137,8 +147,16 @@ pub fn run(settings: &Settings, asked: &Asked, printer: Printer) -> Done {
 /// What the cluster knows of the worker in this process.
 fn myself(control: &Control) -> Option<WorkerStatus> {
     let (pid, host) = (std::process::id(), marline_runtime::hostname());
-    let workers = control.workers(PAGE).ok()?.0;
-    workers.into_iter().find(|worker| worker.pid == pid && worker.hostname == host)
+    workers(control).into_iter().find(|worker| worker.pid == pid && worker.hostname == host)
+}
+
+fn only_myself(control: &Control) -> Vec<WorkerStatus> {
+    myself(control).into_iter().collect()
+}
+
+/// The workers of a cluster, as far as they are known.
+pub fn workers(control: &Control) -> Vec<WorkerStatus> {
+    control.workers(PAGE).unwrap_or_default().0
 }
 
 /// Whether an address means nothing on other machines.
@@ -160,13 +178,14 @@ impl Farewell {
     }
 }
 
-/// From the first signal on, says what is waited for.
+/// From the first signal on, says what is waited for: what `these` workers have.
 pub fn say_farewell(
-    settings: &Settings,
+    control: impl Fn() -> Result<Control, Failure> + Send + Sync + 'static,
+    these: fn(&Control) -> Vec<WorkerStatus>,
     grace: Duration,
     printer: Printer,
 ) -> Result<Farewell, Failure> {
-    let control = settings.control()?;
+    let control = Arc::new(control);
     let shown = Arc::new(Mutex::new(Some(printer.progress())));
     let farewell = Farewell(shown.clone());
     let mut asked = false;
@@ -177,11 +196,16 @@ pub fn say_farewell(
         let (control, shown) = (control.clone(), shown.clone());
         // Not on the thread that signals are heard on: it blocks.
         std::thread::spawn(move || {
-            while let Some(worker) = myself(&control) {
+            let Ok(control) = control() else { return };
+            loop {
+                let workers = these(&control);
+                if workers.is_empty() {
+                    return;
+                }
                 let words = format!(
                     "finishing {} and {}, for {grace:?} at most; Ctrl-C again ends it at once",
-                    count(worker.tasks, "task"),
-                    count(worker.actors, "actor")
+                    count(workers.iter().map(|worker| worker.tasks).sum(), "task"),
+                    count(workers.iter().map(|worker| worker.actors).sum(), "actor")
                 );
                 let mut shown = shown.lock().expect("nothing panics under it");
                 let Some(progress) = shown.as_mut() else { return };

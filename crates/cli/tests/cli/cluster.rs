@@ -42,6 +42,61 @@ fn up_that_is_asked_to_end_finishes_what_runs_and_leaves_nothing() {
     assert_eq!(home.left(), Vec::<String>::new());
 }
 
+/// What runs on another worker is finished too, whoever is asked to end.
+fn other_workers_finish(role: &str) {
+    let home = Home::new();
+    let mut args = vec![role, "--json", "--listen", "127.0.0.1:0"];
+    args.extend((role == "up").then_some("--quiet"));
+    let up = home.start(&args).announced();
+    let other = worker(&home, &["--resource", "licence=1"]);
+    let gate = home.path().join("gate");
+    let script =
+        format!("echo began; until [ -e {} ]; do sleep 0.01; done; echo done", gate.display());
+    let mut run = home.start(&["run", "--resource", "licence=1", "--", "sh", "-c", &script]);
+    assert_eq!(run.line(), "began\n");
+    up.signal("TERM");
+    let draining = || {
+        let workers = home.json(&["workers"]);
+        let mut workers = workers["workers"].as_array().unwrap().iter();
+        workers.all(|worker| worker["state"] == "draining")
+    };
+    until("all drain", draining);
+    let late = home.marline(&["--json", "run", "--", "true"]);
+    assert_eq!(late.code, Some(125), "{late:?}");
+    assert!(late.out().contains("about to end, and takes no new work"), "{late:?}");
+    std::fs::write(&gate, "").unwrap();
+    assert_eq!(run.end().succeeded().out(), "done\n");
+    assert_eq!(up.end().code, Some(0));
+    assert!(lives(other.pid()), "it waits for the next cluster");
+    other.signal("TERM");
+    other.end().succeeded();
+    assert_eq!(home.left(), Vec::<String>::new());
+}
+
+#[test]
+fn up_that_is_asked_to_end_finishes_what_runs_on_other_workers() {
+    other_workers_finish("up");
+}
+
+#[test]
+fn a_controller_that_is_asked_to_end_finishes_what_runs_on_its_workers() {
+    other_workers_finish("controller");
+}
+
+#[test]
+fn up_waits_for_other_workers_no_longer_than_its_grace() {
+    let home = Home::new();
+    let up = home.up(&["--grace", "50ms"]);
+    let _other = worker(&home, &["--resource", "licence=1"]);
+    let mut run =
+        home.start(&["run", "--resource", "licence=1", "--", "sh", "-c", "echo $$; sleep 600"]);
+    let command: u32 = run.line().trim().parse().unwrap();
+    up.signal("TERM");
+    assert_eq!(up.end().code, Some(0));
+    until("the command is gone", || !lives(command));
+    assert_eq!(run.end().code, Some(125));
+}
+
 #[test]
 fn up_that_is_asked_twice_ends_at_once_and_leaves_nothing() {
     let home = Home::new();

@@ -36,16 +36,19 @@ fn a_users_program() {
     }
 }
 
+struct Counter(u64);
+
+impl Counter {
+    fn add(&mut self, n: u64) -> u64 {
+        self.0 += n;
+        self.0
+    }
+}
+
 fn program() -> Program {
-    let add = |total: &mut u64, more: u64| {
-        *total += more;
-        *total
-    };
-    Program::new().task("double", |x: u64| x * 2).actor(
-        "Counter",
-        |from: u64| from,
-        |counter| counter.method("add", add),
-    )
+    Program::new()
+        .task("double", |x: u64| x * 2)
+        .actor("Counter", Counter, |counter| counter.method("add", Counter::add))
 }
 
 fn call_an_actor() -> Result<(), marline::Error> {
@@ -61,7 +64,10 @@ fn use_the_cluster() -> Result<(), marline::Error> {
     let line = CommandLine { argv: vec!["echo".into(), "hello".into()], ..Default::default() };
     let hello = client.command(&line).submit()?.wait()?;
     let doubled: u64 = client.task("double").submit((21_u64,))?.wait()?;
-    println!("{} {doubled}", String::from_utf8_lossy(&hello.stdout).trim());
+    // Calls go straight to the worker, and are let in with the cluster's token.
+    let counter = client.actor("Counter").create((1_u64,))?;
+    let counted: u64 = counter.call("add", (2_u64,))?.wait()?;
+    println!("{} {doubled} {counted}", String::from_utf8_lossy(&hello.stdout).trim());
     Ok(())
 }
 
@@ -78,9 +84,44 @@ fn a_client_and_a_worker_join_the_cluster_that_runs_here() {
     let worker = start(&home, "worker");
     until_two_workers(&home);
     let client = start(&home, "client").end().succeeded();
-    assert!(client.out().contains("hello 42"), "{client:?}");
+    assert!(client.out().contains("hello 42 3"), "{client:?}");
     worker.signal("TERM");
     worker.end().succeeded();
+}
+
+/// Whoever joined the cluster that runs here joins the next one, however this one ended.
+fn workers_outlive_their_cluster(signal: &str) {
+    let home = Home::new();
+    let workers = || home.json(&["workers"])["workers"].as_array().unwrap().len();
+    let up = home.up(&[]);
+    let (own, shipped) = (start(&home, "worker"), home.start(&["worker", "--quiet"]));
+    until("both have joined", || workers() == 3);
+    let before = up.address().to_owned();
+    up.signal(signal);
+    up.end();
+    let next = home.up(&[]);
+    until("both have joined the next", || workers() == 3);
+    let client = start(&home, "client").end().succeeded();
+    assert!(client.out().contains("hello 42 3"), "{client:?}");
+    let lost = format!("marline: lost the cluster at {before}, trying again\n");
+    let back = format!("marline: joined the cluster at {} again\n", next.address());
+    for worker in [own, shipped] {
+        worker.signal("TERM");
+        let ended = worker.end().succeeded();
+        for words in [&lost, &back] {
+            assert_eq!(ended.stderr.matches(words.as_str()).count(), 1, "{words}: {ended:?}");
+        }
+    }
+}
+
+#[test]
+fn workers_join_the_next_cluster_when_theirs_was_killed() {
+    workers_outlive_their_cluster("KILL");
+}
+
+#[test]
+fn workers_join_the_next_cluster_when_theirs_has_ended() {
+    workers_outlive_their_cluster("TERM");
 }
 
 #[test]

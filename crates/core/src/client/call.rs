@@ -382,8 +382,9 @@ impl Client {
         let call = &self.calls[&id];
         if call.cancelled {
             let error = cancelled(&call.spec).ran(call.may_have_run());
-            return self.end_call(id, Err(error), effects);
+            self.end_call(id, Err(error), effects);
         }
+        // It may have been the last that kept others from going to the next instance.
         self.send_calls(actor, effects);
     }
 

@@ -40,10 +40,12 @@ impl Client {
         effects.extend(pong.map(Effect::Pong));
     }
 
-    /// The session is over: everything that waits ends, and says that it may have run.
-    pub(super) fn stop(&mut self, why: &str, effects: &mut Vec<Effect>) {
+    /// The session is over: everything that waits ends, and says that it may have run. `how` is what
+    /// became of the cluster.
+    pub(super) fn stop(&mut self, how: &str, effects: &mut Vec<Effect>) {
         let Some(session) = self.session.take() else { return };
-        let gone = |ran| Error::unavailable(ran, format!("session {session} is over: {why}"));
+        let words = format!("{} {how}", self.cluster());
+        let gone = |ran| Error::unavailable(ran, words.clone());
         // Calls that the controller sees to are among the tasks too.
         let tasks = self.tasks.drain().filter(|task| !self.calls.contains_key(task));
         let mut tasks: Vec<(TaskId, Ran)> = tasks.map(|task| (task, Ran::Maybe)).collect();
@@ -69,7 +71,12 @@ impl Client {
         hosts.sort_unstable();
         effects.extend(hosts.into_iter().map(|host| Effect::CloseHost { host }));
         effects.push(Effect::Stopped(session));
-        *self = Client::default();
+        *self = Client { address: self.address.take(), ..Client::default() };
+    }
+
+    /// The cluster, in words.
+    fn cluster(&self) -> String {
+        self.address.as_ref().map_or("the cluster".into(), |at| format!("the cluster at {at}"))
     }
 
     /// Says why nothing can be asked for, if there is no session.
@@ -77,9 +84,7 @@ impl Client {
         if self.session.is_some() {
             return Ok(());
         }
-        Err(Error::unavailable(
-            Ran::No,
-            "this client has no session: connect it to a cluster (again)",
-        ))
+        let words = format!("this client is not connected to {} (any more)", self.cluster());
+        Err(Error::unavailable(Ran::No, words))
     }
 }

@@ -405,6 +405,22 @@ fn a_cancelled_call_is_stopped_where_it_was_sent_wherever_its_actor_is_now() {
 }
 
 #[test]
+fn a_cancelled_call_that_was_refused_lets_the_others_go_on() {
+    let mut rig = Rig::new();
+    rig.actor_is_ready(1, HOST, 0);
+    rig.call(1);
+    rig.call(2);
+    rig.wants(|client, effects| client.cancel(task_id(2), false, effects));
+    rig.host_says(call_refused(1, 1));
+    rig.actor_is_ready(2, NEXT_HOST, 0);
+    rig.take(); // The first waits until it is known what became of the second.
+    rig.host_says(call_refused(2, 1));
+    let effects = rig.take();
+    assert!(matches!(effects[0], Effect::Ended { .. }), "{effects:?}");
+    assert_eq!(effects[1..], [watch(NEXT_HOST), sends(1, 2, NEXT_HOST, 2, 0)]);
+}
+
+#[test]
 fn calls_to_a_host_that_listens_nowhere_go_through_the_controller() {
     let mut rig = Rig::new();
     rig.call(1);
@@ -459,4 +475,38 @@ fn the_end_of_the_session_ends_everything() {
     assert_eq!(rig.take(), [], "whoever speaks now is not heard");
     let submit = rig.wants(|client, effects| client.submit(Arc::new(task(4)), effects));
     assert_eq!(submit.unwrap_err().kind(), ErrorKind::Unavailable);
+}
+
+#[test]
+fn whoever_waits_is_told_what_became_of_the_cluster() {
+    let fenced = Event::Fenced { session: SESSION };
+    for (event, later, expected) in [
+        (
+            fenced,
+            Duration::ZERO,
+            "the cluster at 127.0.0.1:7420 has ended, or has ended the session",
+        ),
+        (
+            Event::TimePassed,
+            60 * SECOND,
+            "the cluster at 127.0.0.1:7420 cannot be reached any more",
+        ),
+    ] {
+        let mut client = Client::of("127.0.0.1:7420".into());
+        let (terms, asked_at, mut effects) = (Terms::default(), Time::ZERO, Vec::new());
+        client.handle(
+            Time::ZERO,
+            Event::Joined { session: SESSION, terms, asked_at },
+            &mut effects,
+        );
+        client.find_actor(1, "default".into(), "clerk".into(), &mut effects).unwrap();
+        effects.clear();
+        client.handle(Time::ZERO + later, event, &mut effects);
+        let Effect::ActorFound { actor: Err(error), .. } = &effects[0] else {
+            panic!("{effects:?}")
+        };
+        assert!(error.message().starts_with(expected), "{error}");
+        let error = client.find_actor(2, "".into(), "clerk".into(), &mut effects).unwrap_err();
+        assert!(error.message().contains("127.0.0.1:7420"), "it is still known: {error}");
+    }
 }

@@ -171,13 +171,23 @@ impl Controller {
                         &*spec.namespace
                     )));
                 }
+                let (class, wanted) = (&self.actors[&existing].spec.class, &spec.class);
+                if class != wanted {
+                    return Err(Error::already_exists(format!(
+                        "the actor named {name:?} in namespace {:?} is a {class}, not a {wanted}: pick \
+                         another name",
+                        &*spec.namespace
+                    )));
+                }
                 if let Owner::Session(session) = owner {
                     self.holds.hold(Holder::Session(session.id), Thing::Actor(existing));
                 }
                 return Ok(existing);
             }
+            self.check_takes_work()?;
             self.names.insert(key, id);
         }
+        self.check_takes_work()?;
         self.found_actor(now, owner, spec, effects);
         self.dispatch(now, effects);
         Ok(id)
@@ -214,9 +224,7 @@ impl Controller {
         self.actors.insert(id, actor);
         let unknown = !self.workers.is_empty() && !self.schedule.knows(&required(&spec.class));
         let failed = if let Some(thing) = missing_thing {
-            Some(Error::gone(format!(
-                "{thing:?}, which the constructor needs, is gone or never was"
-            )))
+            Some(Error::gone(format!("{thing}, which the constructor needs, is gone or never was")))
         } else if unknown {
             let class = &spec.class;
             Some(Error::not_found(format!(

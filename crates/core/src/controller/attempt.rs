@@ -141,8 +141,8 @@ impl Controller {
         let id = attempt.task;
         let mailbox = self.unplace(id, None);
         let task = self.tasks.get(&id).expect("the worker had it");
-        if task.cancelled {
-            self.end_task(now, id, Err(cancelled(&task.spec)), effects);
+        if task.cancelled.is_some() {
+            self.end_task(now, id, Err(cancelled(task)), effects);
         } else if let Some((epoch, number)) = mailbox {
             self.call_refused(now, id, epoch, number, effects);
         } else {
@@ -195,8 +195,8 @@ impl Controller {
         let task = self.tasks.get(&id).expect("its attempt ended");
         let outcome = match end {
             End::Finished(values) => Ok(values),
-            _ if task.cancelled => Err(cancelled(&task.spec)),
-            End::Cancelled => Err(cancelled(&task.spec)),
+            _ if task.cancelled.is_some() => Err(cancelled(task)),
+            End::Cancelled => Err(cancelled(task)),
             End::Failed(error) => {
                 // What a method says is final: calls are repeated only when they were lost.
                 let function = matches!(task.spec.target, Target::Function(_));

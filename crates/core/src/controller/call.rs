@@ -3,7 +3,8 @@
 //! They are numbered when their arguments are there, sent in that order, and when an instance is lost
 //! those that may be repeated go to the next one in their old order.
 
-use super::actor::{Actor, Life};
+use super::actor::{Actor, DeathCause, Life};
+use super::query::TaskState;
 use super::task::{Place, State, Task};
 use super::{Controller, Effect};
 use crate::error::{Error, Ran};
@@ -143,6 +144,7 @@ impl Controller {
     ) {
         let dead = !self.is_living(id);
         let actor = self.actors.get_mut(&id).expect("it lost its instance");
+        let deleted = matches!(actor.life, Life::Dead { cause: DeathCause::Deleted, .. });
         let sent = std::mem::take(&mut actor.sent);
         let waiting = if dead { std::mem::take(&mut actor.calls) } else { BTreeMap::new() };
         for (number, call) in sent {
@@ -153,13 +155,16 @@ impl Controller {
             {
                 record.attempts.remove(&call);
             }
+            let ran = task.state.seen() == TaskState::Running;
             task.state = State::AwaitingActor { number };
             self.counters.lost += 1;
-            if !dead && !task.cancelled && budget.allows(task.spent) {
+            if !dead && task.cancelled.is_none() && budget.allows(task.spent) {
                 task.spent += 1;
                 self.actors.get_mut(&id).expect("it lives").calls.insert(number, call);
-            } else if task.cancelled {
+            } else if task.cancelled.is_some() {
                 self.settle_attempt(now, call, End::Cancelled, effects);
+            } else if deleted && ran {
+                self.end_task(now, call, Err(deleted_under(id)), effects);
             } else {
                 self.end_task(now, call, Err(error.clone().ran(Ran::Maybe)), effects);
             }
@@ -179,6 +184,11 @@ impl Controller {
             self.history.push_call(now, worker.id, report);
         }
     }
+}
+
+/// Why a call ended that ran when its actor was deleted.
+fn deleted_under(actor: ActorId) -> Error {
+    Error::gone(format!("actor {actor} was deleted while this call ran")).ran(Ran::Maybe)
 }
 
 /// Whether a call that waits may have run before.

@@ -41,6 +41,8 @@ pub enum Effect {
     },
     /// A task ended that is [awaited](super::Controller::await_task): wake those who wait for it.
     Ended(TaskId),
+    /// The controller was to [wind up](super::Controller::wind_up), and has: its process may end.
+    WoundUp,
 }
 
 /// Why a session is over.

@@ -1,5 +1,6 @@
 //! Membership: who is here, since when, and what goes when they go.
 
+use super::task::Cancelled;
 use super::{Controller, Effect, EndCause, Role, Timer};
 use crate::hold::Holder;
 use crate::id::{ActorId, Session, SessionEpoch, SessionId, TaskId};
@@ -78,6 +79,9 @@ impl Controller {
                 return;
             }
             self.end_session(now, id, EndCause::Replaced, effects);
+        }
+        if !self.lets_in(&role) {
+            return;
         }
         let session = self.add_member(now, id, request, matches!(role, Role::Worker(_)), true);
         if !local {
@@ -206,7 +210,7 @@ impl Controller {
         for task in tasks {
             // A call is asked to stop: its actor may be another's.
             let force = matches!(self.tasks[&task].spec.target, Target::Function(_));
-            self.cancel(now, task, force, effects);
+            self.stop_task(now, task, Cancelled::ClientEnded, force, effects);
         }
         let free = self.holds.release_all(Holder::Session(id));
         self.free(free);

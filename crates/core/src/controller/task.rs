@@ -39,12 +39,21 @@ pub(super) struct Task {
     pub worker: Option<SessionId>,
     /// Retries that were paid for.
     pub spent: u32,
-    /// Whether it is to stop.
-    pub cancelled: bool,
+    /// Why it is to stop, if it is.
+    pub cancelled: Option<Cancelled>,
     /// Whether the shell is to be told of its end.
     pub awaited: bool,
     pub created: Time,
     pub started: Option<Time>,
+}
+
+/// Why a task is to stop.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Cancelled {
+    /// Somebody asked for it.
+    Asked,
+    /// The session that submitted it is over.
+    ClientEnded,
 }
 
 #[derive(Debug)]
@@ -100,6 +109,7 @@ impl Controller {
         if self.was_submitted(&spec) {
             return Ok(());
         }
+        self.check_takes_work()?;
         spec.validate()?;
         self.check_size("the arguments", spec.args.len())?;
         if owner == Owner::Cluster {
@@ -194,7 +204,7 @@ impl Controller {
             attempt: Attempt(0),
             worker: None,
             spent: 0,
-            cancelled: false,
+            cancelled: None,
             awaited: false,
             created: now,
             started: None,
@@ -203,8 +213,7 @@ impl Controller {
         self.lacking += 1;
         self.hold_all(Holder::Task(id), spec.held());
         if let Some(thing) = missing_thing {
-            let error =
-                Error::gone(format!("{thing:?}, which the task needs, is gone or never was"));
+            let error = Error::gone(format!("{thing}, which the task needs, is gone or never was"));
             self.end_task(now, id, Err(error), effects);
         } else if let Err(cause) = waits {
             self.end_task(now, id, Err(cause.passed_on()), effects);
@@ -321,8 +330,20 @@ impl Controller {
         force: bool,
         effects: &mut Vec<Effect>,
     ) -> bool {
+        self.stop_task(now, id, Cancelled::Asked, force, effects)
+    }
+
+    /// The same, with the reason.
+    pub(super) fn stop_task(
+        &mut self,
+        now: Time,
+        id: TaskId,
+        why: Cancelled,
+        force: bool,
+        effects: &mut Vec<Effect>,
+    ) -> bool {
         let Some(task) = self.tasks.get_mut(&id) else { return false };
-        task.cancelled = true;
+        task.cancelled.get_or_insert(why);
         match &task.state {
             State::Placed { worker, .. } => {
                 let to = self.workers[worker].session;
@@ -348,7 +369,7 @@ impl Controller {
     }
 
     fn end_cancelled(&mut self, now: Time, id: TaskId, effects: &mut Vec<Effect>) {
-        let error = cancelled(&self.tasks[&id].spec);
+        let error = cancelled(&self.tasks[&id]);
         self.end_task(now, id, Err(error), effects);
     }
 
@@ -415,7 +436,11 @@ impl Controller {
     }
 }
 
-pub(super) fn cancelled(spec: &TaskSpec) -> Error {
-    Error::cancelled(format!("task {} ({}) was cancelled", spec.id, spec.target.name()))
-        .ran(Ran::Maybe)
+pub(super) fn cancelled(task: &Task) -> Error {
+    let (id, name) = (task.spec.id, task.spec.target.name());
+    let how = match task.cancelled {
+        Some(Cancelled::ClientEnded) => "was stopped: its client ended",
+        Some(Cancelled::Asked) | None => "was cancelled",
+    };
+    Error::cancelled(format!("task {id} ({name}) {how}")).ran(Ran::Maybe)
 }

@@ -60,39 +60,58 @@ impl Controller {
         reasons
     }
 
-    /// Something waits for a worker: it is looked at again when it has waited for long.
+    /// Something waits for a worker: it is looked at again when it has waited for long. What comes after
+    /// it is looked at no later than it is due, since `warn` plans for what is too young.
     pub(super) fn plan_to_warn(&mut self, now: Time) {
-        if self.schedule.queued() > 0 && !self.will_warn {
+        if self.schedule.queued() > 0 && !self.will_warn && !self.winding_up {
             self.will_warn = true;
             self.timers.insert((now + self.config.warn_after, Timer::Warn));
         }
     }
 
-    /// Tells whoever asked for something that no worker could run, and has waited for long.
+    /// Tells whoever asked for something that no worker could run, and has waited for long. If there is
+    /// something of that sort that has not, it looks again when the oldest is due. That happens at most
+    /// once for each warning that is given, since who was told is not waited for.
     pub(super) fn warn(&mut self, now: Time, effects: &mut Vec<Effect>) {
         self.will_warn = false;
-        let mut warnings: Vec<(Session, String)> = Vec::new();
+        if self.winding_up {
+            return; // Nothing that anybody could do about it.
+        }
+        let mut warnings: BTreeSet<(Session, String)> = BTreeSet::new();
+        let mut next: Option<Time> = None;
         for (demand, work) in self.schedule.waiting_work().take(MAX_REASONS) {
             let Some(why) = self.schedule.why_infeasible(demand) else { continue };
-            let late: BTreeSet<Session> = work
-                .take(MAX_LOOKED_AT)
-                .filter(|work| {
-                    self.waits_since(*work)
-                        .is_some_and(|since| now.since(since) >= self.config.warn_after)
-                })
-                .flat_map(|work| self.askers(work))
-                .collect();
             let words = format!("{:?} waits: {why}", &*demand.requires);
-            warnings.extend(late.into_iter().map(|session| (session, words.clone())));
-        }
-        for (to, words) in warnings {
-            let Some(member) = self.sessions.get_mut(&to.id) else { continue };
-            let listens = member.session == to && member.is_linked;
-            if listens && member.warned.len() < MAX_WARNINGS && member.warned.insert(words.clone())
-            {
-                effects.push(Effect::ToClient { to, message: ToClient::Warning { words } });
+            for work in work.take(MAX_LOOKED_AT) {
+                let Some(since) = self.waits_since(work) else { continue };
+                let askers = self.askers(work).into_iter();
+                let mut askers = askers.filter(|asker| self.is_to_be_warned(*asker, &words));
+                let due = since + self.config.warn_after;
+                if now >= due {
+                    warnings.extend(askers.map(|session| (session, words.clone())));
+                } else if askers.next().is_some() {
+                    next = Some(next.map_or(due, |next| next.min(due)));
+                }
             }
         }
+        for (to, words) in warnings {
+            let member = self.sessions.get_mut(&to.id).expect("it is to be warned");
+            member.warned.insert(words.clone());
+            effects.push(Effect::ToClient { to, message: ToClient::Warning { words } });
+        }
+        if let Some(next) = next {
+            self.will_warn = true;
+            self.timers.insert((next, Timer::Warn));
+        }
+    }
+
+    /// Whether a session listens, was not told this yet, and not too much else.
+    fn is_to_be_warned(&self, session: Session, words: &str) -> bool {
+        let member = self.sessions.get(&session.id).filter(|member| member.session == session);
+        member.is_some_and(|member| {
+            let warned = &member.warned;
+            member.is_linked && warned.len() < MAX_WARNINGS && !warned.contains(words)
+        })
     }
 
     /// Since when a piece of work is asked for, if it waits for a worker.

@@ -130,7 +130,7 @@ impl Controller {
     }
 
     /// New work may be placed with a worker if it is healthy and could start what it was given.
-    fn set_open(&mut self, id: SessionId) {
+    pub(super) fn set_open(&mut self, id: SessionId) {
         let worker = &self.workers[&id];
         self.schedule.open(
             worker.slot,

@@ -43,9 +43,18 @@ pub(super) enum Life {
     /// It finishes the calls it has; new ones are refused.
     Leaving,
     /// Its executor was told to die.
-    Ending {
-        idle: bool,
-    },
+    Ending(Why),
+}
+
+/// Why an instance is ended by its worker.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Why {
+    /// The controller said so: the actor is gone for good.
+    Deleted,
+    /// Nobody called it for as long as its idle time.
+    Idle,
+    /// Its worker drains: the actor goes on elsewhere.
+    Moves,
 }
 
 impl Hosted {
@@ -119,7 +128,7 @@ impl Worker {
             return;
         }
         match result {
-            Ok(()) if hosted.life == Life::Leaving => self.end_actor(id, false, effects),
+            Ok(()) if hosted.life == Life::Leaving => self.end_actor(id, Why::Moves, effects),
             Ok(()) => {
                 hosted.life = Life::Ready;
                 hosted.last_used = now;
@@ -143,18 +152,23 @@ impl Worker {
         let here =
             self.actors.get(&instance.actor).is_some_and(|hosted| hosted.epoch == instance.epoch);
         if here {
-            self.end_actor(instance.actor, false, effects);
+            self.end_actor(instance.actor, Why::Deleted, effects);
         } else {
             self.counters.stale += 1;
         }
     }
 
-    pub(super) fn end_actor(&mut self, id: ActorId, idle: bool, effects: &mut Vec<Effect>) {
+    pub(super) fn end_actor(&mut self, id: ActorId, why: Why, effects: &mut Vec<Effect>) {
         let hosted = self.actors.get_mut(&id).expect("it is here");
-        if !matches!(hosted.life, Life::Ending { .. }) {
-            hosted.life = Life::Ending { idle };
-            let executor = hosted.executor;
-            self.kill(executor, effects);
+        match &mut hosted.life {
+            // One that was about to move or to end idle, and is deleted meanwhile, is gone for good.
+            Life::Ending(before) if why == Why::Deleted => *before = why,
+            Life::Ending(_) => {}
+            life @ (Life::Constructing | Life::Ready | Life::Leaving) => {
+                *life = Life::Ending(why);
+                let executor = hosted.executor;
+                self.kill(executor, effects);
+            }
         }
     }
 
@@ -171,13 +185,7 @@ impl Worker {
             if !call.answered
                 && let From::Caller(to) = call.from
             {
-                let error = if call.cancelled { cancelled(&call.spec) } else { error.clone() };
-                let message = match call.cancelled {
-                    true => FromHost::CallEnded { attempt: call.tried(), outcome: Err(error) },
-                    false => {
-                        FromHost::CallLost { attempt: call.tried(), error: error.ran(Ran::Maybe) }
-                    }
-                };
+                let message = cut_short(&call, id, hosted.life, &error);
                 self.answer(to, message, effects);
             }
         }
@@ -185,7 +193,7 @@ impl Worker {
             self.turn_away(&call, effects);
         }
         let message = match hosted.life {
-            Life::Ending { idle } => FromWorker::ActorDestroyed { instance, idle },
+            Life::Ending(why) => FromWorker::ActorDestroyed { instance, idle: why == Why::Idle },
             Life::Constructing | Life::Ready | Life::Leaving => {
                 FromWorker::ActorDied { instance, error }
             }
@@ -215,7 +223,7 @@ impl Worker {
         let busy = !hosted.running.is_empty() || !hosted.mailbox.is_empty();
         let due = if busy { now + ttl } else { hosted.last_used + ttl };
         if now >= due {
-            self.end_actor(id, true, effects);
+            self.end_actor(id, Why::Idle, effects);
         } else {
             self.timers.insert((due, Timer::Idle(id)));
         }
@@ -229,9 +237,9 @@ impl Worker {
             let hosted = self.actors.get_mut(&id).expect("it was listed");
             let empty = hosted.running.is_empty() && hosted.mailbox.is_empty();
             match hosted.life {
-                Life::Ready if empty => self.end_actor(id, false, effects),
+                Life::Ready if empty => self.end_actor(id, Why::Moves, effects),
                 Life::Ready | Life::Constructing => hosted.life = Life::Leaving,
-                Life::Leaving | Life::Ending { .. } => {}
+                Life::Leaving | Life::Ending(_) => {}
             }
         }
     }
@@ -241,7 +249,31 @@ impl Worker {
         let mut ids: Vec<ActorId> = self.actors.keys().copied().collect();
         ids.sort_unstable();
         for id in ids {
-            self.end_actor(id, false, effects);
+            self.end_actor(id, Why::Moves, effects);
         }
     }
+}
+
+/// What a caller is told of a call that ran when its actor's executor went.
+fn cut_short(call: &Call, actor: ActorId, life: Life, error: &Error) -> FromHost {
+    let attempt = call.tried();
+    if call.cancelled {
+        return FromHost::CallEnded { attempt, outcome: Err(cancelled(&call.spec)) };
+    }
+    let lost = |error: Error| FromHost::CallLost { attempt, error: error.ran(Ran::Maybe) };
+    match life {
+        Life::Ending(Why::Deleted) => {
+            FromHost::CallEnded { attempt, outcome: Err(deleted_under(actor)) }
+        }
+        Life::Ending(Why::Moves | Why::Idle) => lost(Error::unavailable(
+            Ran::Maybe,
+            format!("actor {actor} was moved while this call ran: its worker leaves"),
+        )),
+        Life::Constructing | Life::Ready | Life::Leaving => lost(error.clone()),
+    }
+}
+
+/// Why a call ended that ran when its actor was deleted.
+fn deleted_under(actor: ActorId) -> Error {
+    Error::gone(format!("actor {actor} was deleted while this call ran")).ran(Ran::Maybe)
 }

@@ -1,7 +1,7 @@
 //! Calls at a worker: those of one caller reach the actor in their order, one at a time unless told
 //! otherwise.
 
-use super::actor::{Hosted, Life};
+use super::actor::{Hosted, Life, Why};
 use super::event::CallEnd;
 use super::executor::Occupant;
 use super::task::refuse;
@@ -187,7 +187,7 @@ impl Worker {
             effects.push(Effect::Call { executor, spec, attempt, values });
         }
         if hosted.life == Life::Leaving && hosted.running.is_empty() && hosted.mailbox.is_empty() {
-            self.end_actor(id, false, effects);
+            self.end_actor(id, Why::Moves, effects);
         }
     }
 

@@ -28,7 +28,7 @@ impl Worker {
         self.timers.insert((lease.ends_at(), Timer::Lease));
         self.session = Some(session);
         self.lease = Some(lease);
-        (self.draining, self.left) = (false, false);
+        (self.draining, self.returns, self.left) = (false, false, false);
         effects.push(Effect::ToController(FromWorker::Joined));
         self.prestart(effects);
     }
@@ -67,10 +67,10 @@ impl Worker {
         self.reports.clear();
         self.timers.clear();
         self.blocked = 0;
-        if self.draining && !self.left {
+        if self.draining && !self.left && !self.returns {
             effects.push(Effect::Drained); // It was to leave, and has nothing left to finish.
         }
-        (self.draining, self.left) = (false, false);
+        (self.draining, self.returns, self.left) = (false, false, false);
         effects.push(Effect::Stopped(session));
     }
 
@@ -100,7 +100,8 @@ impl Worker {
                     self.answer(to, message, effects);
                 }
             }
-            ToWorker::Drain { grace } => self.drain(now, grace, effects),
+            ToWorker::Drain { grace } => self.drain(now, grace, false, effects),
+            ToWorker::WindUp { grace } => self.drain(now, grace, true, effects),
         }
     }
 
@@ -123,16 +124,27 @@ impl Worker {
         }
     }
 
-    /// Takes no new work; what runs may finish until `grace` is over.
-    pub(super) fn drain(&mut self, now: Time, grace: Duration, effects: &mut Vec<Effect>) {
+    /// Takes no new work; what runs may finish until `grace` is over. Then it goes, or `returns` to the
+    /// next controller; whoever is asked for both goes.
+    pub(super) fn drain(
+        &mut self,
+        now: Time,
+        grace: Duration,
+        returns: bool,
+        effects: &mut Vec<Effect>,
+    ) {
         if self.session.is_none() {
             return effects.push(Effect::Drained);
         }
         self.timers.insert((now + grace, Timer::Drained));
         if self.draining {
+            if self.returns && !returns && self.left {
+                effects.push(Effect::Drained);
+            }
+            self.returns &= returns;
             return;
         }
-        self.draining = true;
+        (self.draining, self.returns) = (true, returns);
         effects.push(Effect::ToController(FromWorker::Draining));
         self.give_back_backlogs(effects);
         self.actors_leave(effects);
@@ -156,7 +168,9 @@ impl Worker {
             self.left = true;
             self.report(effects);
             effects.push(Effect::ToController(FromWorker::Leaving));
-            effects.push(Effect::Drained);
+            if !self.returns {
+                effects.push(Effect::Drained);
+            }
         }
     }
 }

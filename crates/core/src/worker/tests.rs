@@ -124,6 +124,10 @@ const fn session(number: u128) -> Session {
     Session { id: SessionId::from_u128(number), epoch: SessionEpoch(1) }
 }
 
+fn say(message: ToWorker) -> Event {
+    Event::ControllerSaid { session: SESSION, message }
+}
+
 fn task_id(number: u128) -> TaskId {
     TaskId::from_u128(number)
 }
@@ -620,6 +624,55 @@ fn a_worker_whose_session_ends_while_it_drains_does_not_come_back() {
 }
 
 #[test]
+fn a_worker_whose_controller_winds_up_finishes_and_joins_the_next() {
+    let mut rig = Rig::new();
+    let executor = rig.start(task(1));
+    rig.controller_says(ToWorker::WindUp { grace: 20 * SECOND });
+    assert_eq!(rig.take(), [tell(FromWorker::Draining)]);
+    rig.ends(executor, 1, Ok(vec![value()]));
+    let over = ended(1, End::Finished(vec![value()]), Duration::ZERO);
+    assert_eq!(rig.take(), [Effect::Kill { executor }, over, tell(FromWorker::Leaving)]);
+    rig.happens(Event::ExecutorDied { executor, error: crashed() });
+    rig.happens(Event::Fenced { session: SESSION });
+    assert_eq!(rig.take(), [Effect::Stopped(SESSION)]);
+    assert!(!rig.worker.is_draining());
+}
+
+#[test]
+fn a_worker_whose_controller_winds_up_before_it_has_finished_joins_the_next() {
+    let mut rig = Rig::new();
+    let executor = rig.start(task(1));
+    rig.controller_says(ToWorker::WindUp { grace: 20 * SECOND });
+    rig.take();
+    rig.happens(Event::Fenced { session: SESSION });
+    assert_eq!(rig.take(), [Effect::Kill { executor }, Effect::Stopped(SESSION)]);
+}
+
+#[test]
+fn a_worker_that_is_to_go_while_its_controller_winds_up_goes() {
+    let grace = 20 * SECOND;
+    let asked = [Event::DrainAsked { grace }, say(ToWorker::Drain { grace })];
+    for asked in asked {
+        for after in [false, true] {
+            let mut rig = Rig::new();
+            let executor = rig.start(task(1));
+            rig.controller_says(ToWorker::WindUp { grace });
+            if after {
+                rig.ends(executor, 1, Ok(vec![value()]));
+            }
+            rig.take();
+            rig.happens(asked.clone());
+            if !after {
+                rig.ends(executor, 1, Ok(vec![value()]));
+            }
+            assert_eq!(rig.take().last(), Some(&Effect::Drained), "{after}");
+            rig.controller_says(ToWorker::WindUp { grace });
+            assert_eq!(rig.take(), []);
+        }
+    }
+}
+
+#[test]
 fn what_is_here_can_be_asked() {
     let mut rig = Rig::new();
     let executor = rig.start(task(1));
@@ -639,4 +692,46 @@ fn what_is_here_can_be_asked() {
     assert_eq!(rig.worker.free(&Resources::cpus(4)), Resources::cpus(3));
     rig.happens(Event::Blocked { executor });
     assert_eq!(rig.worker.free(&Resources::cpus(4)), Resources::cpus(4), "it lends its CPU");
+}
+
+#[test]
+fn a_call_that_runs_when_its_actor_is_deleted_is_told_so() {
+    let mut rig = Rig::new();
+    let executor = rig.host(ActorOptions::default());
+    rig.call(method(1), 0);
+    rig.trust_caller();
+    rig.call(method(2), 1);
+    rig.take();
+    rig.controller_says(ToWorker::Destroy(ACTOR));
+    assert_eq!(rig.take(), [Effect::Kill { executor }]);
+    rig.dies(executor);
+    let effects = rig.take();
+    let [Effect::ToCaller { message: ran, .. }, Effect::ToCaller { message: waited, .. }, _] =
+        &effects[..]
+    else {
+        panic!("both are answered: {effects:?}")
+    };
+    let FromHost::CallEnded { outcome: Err(error), .. } = ran else { panic!("{ran:?}") };
+    assert_eq!((error.kind(), error.may_have_run()), (ErrorKind::Gone, true));
+    let expected = format!("actor {} was deleted while this call ran", ACTOR.actor);
+    assert_eq!(error.message(), expected);
+    assert!(matches!(waited, FromHost::CallRefused { .. }), "{waited:?}");
+}
+
+#[test]
+fn a_call_that_runs_when_the_grace_of_its_worker_is_over_is_lost_by_the_move() {
+    let mut rig = Rig::new();
+    let executor = rig.host(ActorOptions::default());
+    rig.call(method(1), 0);
+    rig.trust_caller();
+    rig.controller_says(ToWorker::Drain { grace: SECOND });
+    rig.pass(SECOND);
+    rig.take();
+    rig.dies(executor);
+    let effects = rig.take();
+    let Effect::ToCaller { message: FromHost::CallLost { error, .. }, .. } = &effects[0] else {
+        panic!("it is answered: {effects:?}")
+    };
+    assert_eq!((error.kind(), error.may_have_run()), (ErrorKind::Unavailable, true));
+    assert!(error.message().contains("its worker leaves"), "{error}");
 }

@@ -163,3 +163,19 @@ fn a_killed_client_lets_go_of_everything_it_held() {
     assert_eq!(left.call::<u64>("add", (1_u64,)).unwrap().wait().unwrap(), 8);
     let _ = Lifetime::Detached;
 }
+
+#[test]
+fn a_call_that_runs_when_its_actor_is_deleted_is_told_so() {
+    let (controller, client) = cluster();
+    let _worker = start_worker(&controller, &[]);
+    let folder = tempfile::tempdir().unwrap();
+    let begun = folder.path().join("begun").display().to_string();
+    let counter = client.actor("Counter").create((0_u64,)).unwrap();
+    let call = counter.call::<()>("hang", (begun.clone(),)).unwrap();
+    until("it runs", || std::fs::exists(&begun).unwrap());
+    counter.delete().unwrap();
+    let error = call.wait().unwrap_err();
+    assert_eq!((error.kind(), error.may_have_run()), (ErrorKind::Gone, true), "{error}");
+    let expected = format!("actor {} was deleted while this call ran", counter.id());
+    assert_eq!(error.message(), expected);
+}

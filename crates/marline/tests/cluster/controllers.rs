@@ -30,6 +30,7 @@ fn when_the_controller_is_killed_every_wait_ends_and_workers_join_the_next() {
     controller.kill();
     let error = nap.wait().unwrap_err();
     assert_eq!((error.kind(), error.may_have_run()), (ErrorKind::Unavailable, true), "{error}");
+    assert!(error.message().contains(&format!("the cluster at {address} has ended")), "{error}");
     until("the worker has stopped what it ran", || !crate::harness::lives(executor));
     let late = client.task("double").submit::<u64>((4_u64,));
     if let Ok(mut late) = late {

@@ -45,6 +45,15 @@ impl Counter {
     fn pid(&mut self) -> u32 {
         std::process::id()
     }
+
+    /// Says in the file that it has begun, and does not end.
+    fn hang(&mut self, file: String) {
+        println!("words of long ago");
+        write_atomically(&file, "");
+        loop {
+            std::thread::park();
+        }
+    }
 }
 
 #[allow(clippy::zombie_processes)] // On purpose: what a task leaves behind.
@@ -114,7 +123,8 @@ fn program() -> Program {
             std::process::id()
         })
         .actor("Counter", Counter, |counter| {
-            counter.method("add", Counter::add).method("pid", Counter::pid)
+            let counter = counter.method("add", Counter::add);
+            counter.method("pid", Counter::pid).method("hang", Counter::hang)
         })
         .actor("Diary", Diary, |diary| diary.method("write and die", Diary::write_and_die))
         .try_actor("Fails", Fails::new, |class| class)

@@ -19,6 +19,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const EXTENSION: &str = "life";
+/// Of one that is being made. No other file that others look for is called so.
+const DRAFT: &str = "life-draft";
+/// How often one is begun anew that somebody took for one that was left.
+const MAX_TRIES: usize = 100;
 
 /// The worker's end. The file goes with it.
 pub(crate) struct Lifeline {
@@ -32,16 +36,26 @@ impl Lifeline {
     pub fn create() -> io::Result<Lifeline> {
         let folder = folder()?;
         sweep(&folder);
-        let folder = folder.to_str().ok_or(io::ErrorKind::InvalidFilename)?;
-        let path = format!("{folder}/{}.{EXTENSION}", crate::new_session_id());
+        let mut tries = 1;
+        loop {
+            match Lifeline::create_in(&folder) {
+                // Somebody swept between its making and its locking.
+                Err(error) if error.kind() == io::ErrorKind::NotFound && tries < MAX_TRIES => {
+                    tries += 1;
+                }
+                result => return result,
+            }
+        }
+    }
+
+    fn create_in(folder: &Path) -> io::Result<Lifeline> {
         // It gets its name when it is locked: nobody finds it free before.
-        let draft = format!("{path}.draft");
-        let mut options = OpenOptions::new();
-        let file = options.read(true).write(true).create_new(true).mode(0o600).open(&draft)?;
-        file.lock_shared()?;
+        let (file, draft) = draft(folder)?;
         // Written once before it is needed, so that a full disk is seen now.
         file.write_all_at(&twice(0), 0)?;
+        let path = draft.with_extension(EXTENSION);
         std::fs::rename(&draft, &path)?;
+        let path = path.to_str().ok_or(io::ErrorKind::InvalidFilename)?.to_owned();
         Ok(Lifeline { file, path, written: AtomicU64::new(0) })
     }
 
@@ -74,6 +88,15 @@ impl Drop for Lifeline {
     fn drop(&mut self) {
         self.remove();
     }
+}
+
+/// A file that is locked, and has no name yet that others look for.
+fn draft(folder: &Path) -> io::Result<(File, PathBuf)> {
+    let draft = folder.join(format!("{}.{DRAFT}", crate::new_session_id()));
+    let mut options = OpenOptions::new();
+    let file = options.read(true).write(true).create_new(true).mode(0o600).open(&draft)?;
+    file.lock_shared()?;
+    Ok((file, draft))
 }
 
 /// A time as it is written: twice, the second time inverted, so that a reader sees whether it is whole.
@@ -174,8 +197,15 @@ fn make_private(folder: &Path, user: u32) -> io::Result<()> {
 pub fn sweep(folder: &Path) {
     let Ok(entries) = std::fs::read_dir(folder) else { return };
     for entry in entries.flatten() {
-        if entry.path().extension().is_some_and(|extension| extension == EXTENSION) {
-            is_free(&entry.path());
+        let path = entry.path();
+        match path.extension().and_then(|extension| extension.to_str()) {
+            Some(EXTENSION) => drop(is_free(&path)),
+            Some(DRAFT) => {
+                if File::open(&path).is_ok_and(|file| file.try_lock().is_ok()) {
+                    let _ = std::fs::remove_file(&path);
+                }
+            }
+            Some(_) | None => {}
         }
     }
 }
@@ -183,6 +213,18 @@ pub fn sweep(folder: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_that_is_being_made_is_not_taken_for_one_that_was_left() {
+        let folder = folder().unwrap();
+        let (file, draft) = draft(&folder).unwrap();
+        crate::record::look().unwrap();
+        sweep(&folder);
+        assert!(draft.exists());
+        drop(file);
+        sweep(&folder);
+        assert!(!draft.exists(), "whoever made it is gone");
+    }
 
     #[test]
     fn it_is_free_only_when_everybody_who_shared_it_is_gone() {

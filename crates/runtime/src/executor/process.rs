@@ -322,13 +322,15 @@ impl Minder {
         let _ = kill_process_group(group, Signal::KILL);
         let status = born.reap().await;
         ears.hear_the_rest();
+        if by_us && !late {
+            // What it printed last has nothing to do with its end.
+            return Error::unavailable(Ran::Maybe, "the executor was ended by its worker");
+        }
         let words = if late {
             format!(
                 "an executor did not say that it is up within {START_PATIENCE:?}: does the program \
                  come to `Worker::join` or `Worker::run` when it is started again?"
             )
-        } else if by_us {
-            "the executor was ended by its worker".into()
         } else {
             how(status)
         };

@@ -9,10 +9,10 @@ use super::server::Token;
 use super::{CONNECTION_WINDOW_BYTES, KEEP_ALIVE, MAX_MESSAGE_BYTES, STREAM_WINDOW_BYTES, io};
 use crate::node::{Membership, Node, Seat, Which, Wish};
 use crate::proof::Process;
+use crate::upstream::Found;
 use crate::wire::convert::{decode_joined, encode_join, from_status};
 use crate::wire::frame::Frame;
 use crate::wire::join::{Join, Joined};
-use crate::wire::v1;
 use crate::wire::v1::links_client::LinksClient;
 use marline_core::error::{Error, Ran};
 use marline_core::id::Session;
@@ -47,8 +47,8 @@ impl tonic::service::Interceptor for Credentials {
     }
 }
 
-fn client(address: &str, token: Token) -> Result<Client, Error> {
-    Ok(LinksClient::new(channel(address, token)?)
+fn client(found: &Found) -> Result<Client, Error> {
+    Ok(LinksClient::new(channel(&found.nearest, found.token.clone())?)
         .max_decoding_message_size(MAX_MESSAGE_BYTES)
         .max_encoding_message_size(MAX_MESSAGE_BYTES))
 }
@@ -77,15 +77,17 @@ pub(crate) fn join(
     membership: Membership,
     patience: Duration,
 ) -> Result<(), Error> {
+    let found = membership.upstream.find(None)?;
     let guard = io().enter();
-    let client = client(&membership.address, membership.token.clone())?;
+    let client = client(&found)?;
     drop(guard);
-    node.belongs(&membership);
+    node.belongs(&membership, &found.address);
     let (tell, mut told) = marline_channel::oneshot();
     let weak = Arc::downgrade(node);
     // What is said if patience is over before the first answer.
-    let setback = Arc::new(Mutex::new(nobody_answers(&membership.address, "timed out")));
-    io().spawn(stay(weak, membership, client, First { tell, setback: setback.clone() }));
+    let setback = Arc::new(Mutex::new(nobody_answers(&found.address, "timed out")));
+    let first = First { tell, setback: setback.clone() };
+    io().spawn(stay(weak, membership, found, client, first));
     let answer = told.recv().timeout(patience).wait();
     let answer =
         answer.unwrap_or_else(|_| Err(setback.lock().expect("nothing panics under it").clone()));
@@ -100,32 +102,32 @@ struct First {
     setback: Arc<Mutex<Error>>,
 }
 
-/// One try at joining.
-async fn ask_to_join(
-    client: &mut Client,
-    address: &str,
-    join: v1::JoinRequest,
-) -> Result<Joined, Setback> {
-    let reply = client.join(join).await.map_err(|status| {
-        Setback::of_transport(address, &status)
-            .unwrap_or_else(|| Setback::said(from_status(status)))
-    })?;
-    decode_joined(reply.into_inner()).map_err(Setback::said)
-}
-
-/// Joins, stays connected, and joins again when the session is over.
-async fn stay(node: Weak<Node>, membership: Membership, mut client: Client, first: First) {
+/// Joins, stays connected, and joins again when the session is over: where the controller is by then.
+async fn stay(
+    node: Weak<Node>,
+    membership: Membership,
+    mut found: Found,
+    mut client: Client,
+    first: First,
+) {
     let mut first = Some(first);
     let mut pause = FIRST_PAUSE;
     let mut request = 0;
+    let mut lost = false;
     loop {
         request += 1;
         let Some(asked) = ask_when_still(&node, membership.seat).await else { return };
-        let join = encode_join(Join {
-            process: membership.process.clone(),
-            ..Join::new(membership.session_id, request, membership.role.clone())
-        });
-        match ask_to_join(&mut client, &membership.address, join).await {
+        if first.is_none() && !lost {
+            lost = true;
+            let words = format!("lost the cluster at {}, trying again", found.address);
+            note(&node, &membership, words);
+        }
+        let there = look_again(&node, &membership, &mut found, &mut client).await;
+        let joined = match there {
+            Ok(()) => ask(&mut client, &found.nearest, &membership, request).await,
+            Err(error) => Err(Setback::said(error)),
+        };
+        match joined {
             Ok(joined) => {
                 pause = FIRST_PAUSE;
                 let session = joined.session;
@@ -136,9 +138,12 @@ async fn stay(node: Weak<Node>, membership: Membership, mut client: Client, firs
                 if let Some(first) = first.take() {
                     let _ = first.tell.send(Ok(()));
                 }
+                if std::mem::take(&mut lost) {
+                    let words = format!("joined the cluster at {} again", found.address);
+                    note(&node, &membership, words);
+                }
                 let which = Which::Upstream(session);
-                let (address, token) = (&membership.address, &membership.token);
-                keep_connected(&node, which, address, token, controller).await;
+                keep_connected(&node, which, &found.nearest, &found.token, controller).await;
             }
             Err(Setback { error, may_pass }) => {
                 if let Some(waits) = first.take_if(|_| !may_pass) {
@@ -152,6 +157,49 @@ async fn stay(node: Weak<Node>, membership: Membership, mut client: Client, firs
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }
         }
+    }
+}
+
+/// Looks where the controller is now: it may be another process than before.
+async fn look_again(
+    node: &Weak<Node>,
+    membership: &Membership,
+    found: &mut Found,
+    client: &mut Client,
+) -> Result<(), Error> {
+    let now = membership.upstream.find_again(found).await?;
+    if now != *found {
+        *client = self::client(&now)?;
+        *found = now;
+        membership.secret.set(found.token.clone());
+        if let Some(node) = node.upgrade() {
+            node.belongs(membership, &found.address);
+        }
+    }
+    Ok(())
+}
+
+/// Asks to be let in.
+async fn ask(
+    client: &mut Client,
+    address: &str,
+    membership: &Membership,
+    request: u64,
+) -> Result<Joined, Setback> {
+    let join = encode_join(Join {
+        process: membership.process.clone(),
+        ..Join::new(membership.session_id, request, membership.role.clone())
+    });
+    let reply = client.join(join).await.map_err(|status| {
+        Setback::of_transport(address, &status)
+            .unwrap_or_else(|| Setback::said(from_status(status)))
+    })?;
+    decode_joined(reply.into_inner()).map_err(Setback::said)
+}
+
+fn note(node: &Weak<Node>, membership: &Membership, words: String) {
+    if let Some(node) = node.upgrade() {
+        node.note(membership.seat, words);
     }
 }
 
@@ -223,17 +271,18 @@ async fn keep_connected(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::upstream::Upstream;
     use marline_core::controller::Role;
     use marline_core::error::ErrorKind;
 
     fn try_to_join(address: &str, patience: Duration) -> Error {
         let node = Node::new();
         let membership = Membership {
-            seat: Seat::Client(node.seat_client(None)),
+            seat: Seat::Client(node.seat_client(address, None)),
             session_id: crate::new_session_id(),
             role: Role::Client,
-            address: address.into(),
-            token: None,
+            upstream: Upstream::At { address: address.into(), token: None },
+            secret: Default::default(),
             process: None,
         };
         join(&node, membership, patience).unwrap_err()

@@ -21,7 +21,7 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::pin::Pin;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, Interest};
@@ -36,6 +36,24 @@ use tonic::{Request, Response, Status, Streaming};
 
 /// The secret that every request carries, if there is one.
 pub(crate) type Token = Option<Arc<str>>;
+
+/// The token that those who connect must say. It changes when a worker joins another cluster.
+#[derive(Clone, Default)]
+pub(crate) struct Secret(Arc<Mutex<Token>>);
+
+impl Secret {
+    pub fn new(token: Token) -> Secret {
+        Secret(Arc::new(Mutex::new(token)))
+    }
+
+    pub fn set(&self, token: Token) {
+        *self.0.lock().expect("nothing panics under it") = token;
+    }
+
+    pub fn get(&self) -> Token {
+        self.0.lock().expect("nothing panics under it").clone()
+    }
+}
 
 /// A server that ends when it is dropped.
 pub(crate) struct Server {
@@ -54,34 +72,34 @@ impl Drop for Server {
 pub(crate) fn listen(
     node: &Arc<Node>,
     address: SocketAddr,
-    token: Token,
+    secret: Secret,
 ) -> Result<(Server, SocketAddr), Error> {
     let cannot =
         |error: std::io::Error| Error::invalid(format!("cannot listen on {address}: {error}"));
     let listener = io().block_on(TcpListener::bind(address)).map_err(cannot)?;
     let bound = listener.local_addr().map_err(cannot)?;
     let incoming = TcpListenerStream::new(listener);
-    Ok((sorted(node, incoming, token, Socket::tcp), bound))
+    Ok((sorted(node, incoming, secret, Socket::tcp), bound))
 }
 
 /// Serves a node on a Unix socket.
-pub(crate) fn listen_unix(node: &Arc<Node>, path: &Path, token: Token) -> Result<Server, Error> {
+pub(crate) fn listen_unix(node: &Arc<Node>, path: &Path, secret: Secret) -> Result<Server, Error> {
     let cannot = |error: std::io::Error| {
         Error::invalid(format!("cannot listen on {}: {error}", path.display()))
     };
     let _guard = io().enter();
     let listener = UnixListener::bind(path).map_err(cannot)?;
-    Ok(sorted(node, UnixListenerStream::new(listener), token, Socket::Unix))
+    Ok(sorted(node, UnixListenerStream::new(listener), secret, Socket::Unix))
 }
 
 /// Serves what comes: plain connections here, the others as gRPC.
-fn sorted<S, IO>(node: &Arc<Node>, incoming: S, token: Token, plain: fn(IO) -> Socket) -> Server
+fn sorted<S, IO>(node: &Arc<Node>, incoming: S, secret: Secret, plain: fn(IO) -> Socket) -> Server
 where
     S: Stream<Item = std::io::Result<IO>> + Send + Unpin + 'static,
     IO: Stranger,
 {
     let (streams, grpc) = mpsc::channel(1);
-    let server = serve(node, ReceiverStream::new(grpc), token.clone());
+    let server = serve(node, ReceiverStream::new(grpc), secret.clone());
     let node = Arc::downgrade(node);
     let mut incoming = incoming;
     io().spawn(async move {
@@ -93,7 +111,7 @@ where
             match next {
                 Some(Ok(stranger)) => {
                     let sorting =
-                        sort(node.clone(), token.clone(), stranger, plain, streams.clone());
+                        sort(node.clone(), secret.get(), stranger, plain, streams.clone());
                     tokio::spawn(sorting);
                 }
                 // Out of descriptors, perhaps: others go away, and then there are some.
@@ -227,7 +245,7 @@ fn attach(node: &Weak<Node>, frames: Vec<v1::Frame>, outbox: &Outbox) -> Option<
     }
 }
 
-fn serve<S, IO>(node: &Arc<Node>, incoming: S, token: Token) -> Server
+fn serve<S, IO>(node: &Arc<Node>, incoming: S, secret: Secret) -> Server
 where
     S: Stream<Item = std::io::Result<IO>> + Send + 'static,
     IO: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
@@ -247,7 +265,7 @@ where
     let reflection_v1alpha =
         reflection().build_v1alpha().expect("the descriptors are those that we made");
     let (health, health_server) = tonic_health::server::health_reporter();
-    let token = check_token(token);
+    let token = check_token(secret);
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let server = tonic::transport::Server::builder()
         .http2_keepalive_interval(Some(KEEP_ALIVE))
@@ -271,9 +289,9 @@ where
 }
 
 /// Lets through what carries the token.
-fn check_token(token: Token) -> impl FnMut(Request<()>) -> Result<Request<()>, Status> + Clone {
+fn check_token(secret: Secret) -> impl FnMut(Request<()>) -> Result<Request<()>, Status> + Clone {
     move |request| {
-        let Some(token) = &token else { return Ok(request) };
+        let Some(token) = secret.get() else { return Ok(request) };
         let given = request.metadata().get("authorization").map(|value| value.as_bytes());
         let wanted = format!("Bearer {token}");
         if given.is_some_and(|given| same(given, wanted.as_bytes())) {

@@ -78,9 +78,9 @@ impl Node {
     }
 
     /// A seat of this node belongs to a controller elsewhere.
-    pub fn belongs(&self, membership: &Membership) {
+    pub fn belongs(&self, membership: &Membership, at: &str) {
         self.enter(|state, _| {
-            state.upstream = Some(membership.address.clone());
+            state.upstream = Some(at.into());
             if let (Seat::Worker(index), Role::Worker(info)) = (membership.seat, &membership.role) {
                 state.note_offer(index, info);
             }

@@ -1,7 +1,7 @@
 //! The controller's shell: what it says goes to the machines of this process.
 
 use super::links::{End, Which};
-use super::{Seat, State, Todo};
+use super::{Outside, Seat, State, Todo};
 use crate::wire::frame::Frame;
 use crate::wire::message::Message;
 use marline_core::client;
@@ -51,6 +51,7 @@ impl State {
                 _ => self.link_send(Which::Session(to), Message::ToWorker(message)),
             },
             Effect::Ended(task) => self.task_ended(task),
+            Effect::WoundUp => self.outside.extend(self.ending.drain(..).map(Outside::Left)),
         }
     }
 

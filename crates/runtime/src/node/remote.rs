@@ -2,11 +2,12 @@
 //! workers and clients join.
 
 use super::links::{End, Which};
-use super::{Node, Outside, Seat, State, Todo};
+use super::{Node, Outside, Seat, State, Todo, Warn};
 use crate::executor::Executors;
 use crate::net::outbox::Outbox;
-use crate::net::server::Token;
+use crate::net::server::{Secret, Token};
 use crate::proof::Process;
+use crate::upstream::Upstream;
 use crate::wire::frame::{Direction, Frame};
 use crate::wire::join::{Join, Joined, check_protocol};
 use crate::wire::message::Message;
@@ -14,7 +15,7 @@ use crate::wire::v1;
 use marline_channel::oneshot;
 use marline_core::client;
 use marline_core::controller::{Event, Role};
-use marline_core::error::{Error, Ran};
+use marline_core::error::Error;
 use marline_core::id::{Session, SessionId};
 use marline_core::message::ToHost;
 use marline_core::time::Time;
@@ -48,8 +49,9 @@ pub(crate) struct Membership {
     pub seat: Seat,
     pub session_id: SessionId,
     pub role: Role,
-    pub address: String,
-    pub token: Token,
+    pub upstream: Upstream,
+    /// What those who connect to this process must say: the token of the cluster it belongs to.
+    pub secret: Secret,
     /// Which process it is, so that its death can be seen.
     pub process: Option<Process>,
 }
@@ -66,10 +68,10 @@ impl Node {
     }
 
     /// Makes a seat for a client of a controller elsewhere.
-    pub fn seat_client(&self, token: Token) -> usize {
+    pub fn seat_client(&self, address: &str, token: Token) -> usize {
         self.enter(|state, _| {
             state.token = token;
-            state.seat_client()
+            state.seat_client(client::Client::of(address.into()))
         })
     }
 
@@ -96,6 +98,21 @@ impl Node {
         left
     }
 
+    /// Has the controller of this node take no new work, and every worker finish what it has until `grace`
+    /// is over; what is given says when that is done.
+    pub fn wind_up(&self, grace: Duration) -> oneshot::Receiver<()> {
+        let (waiter, done) = oneshot::oneshot();
+        self.enter(|state, now| {
+            state.ending.push(waiter);
+            let mut effects = Vec::new();
+            if let Some(controller) = &mut state.controller {
+                controller.wind_up(now, grace, &mut effects);
+            }
+            state.controller_effects(now, effects);
+        });
+        done
+    }
+
     /// Says when a worker of this node has left, because it drained or because the node was closed.
     pub fn left(&self, seat: Seat) -> oneshot::Receiver<()> {
         let (waiter, left) = oneshot::oneshot();
@@ -106,6 +123,25 @@ impl Node {
             Seat::Worker(_) | Seat::Client(_) | Seat::RemoteWorker | Seat::RemoteClient => {}
         });
         left
+    }
+
+    /// Tells whoever started a worker of this node something.
+    pub fn note(&self, seat: Seat, words: String) {
+        self.enter(|state, _| {
+            if let Seat::Worker(index) = seat {
+                let note = state.workers[index].note.clone();
+                state.outside.push(Outside::Warn(note, words));
+            }
+        });
+    }
+
+    /// What is done with what a worker of this node has to say.
+    pub fn on_note(&self, seat: Seat, note: Warn) {
+        self.enter(|state, _| {
+            if let Seat::Worker(index) = seat {
+                state.workers[index].note = note;
+            }
+        });
     }
 
     /// A seat of this node has a session.
@@ -200,6 +236,7 @@ impl State {
         if let Role::Worker(info) = &join.role {
             info.validate()?;
         }
+        let role = join.role.clone();
         let (terms, controller_epoch) = (controller.config().terms, controller.config().epoch);
         self.joining = Some(match join.role {
             Role::Client => Seat::RemoteClient,
@@ -213,9 +250,8 @@ impl State {
         };
         self.controller_event(now, event);
         self.joining = None;
-        let session = self.opened.take().ok_or_else(|| {
-            Error::unavailable(Ran::No, "a later request of the same process was answered already")
-        })?;
+        let controller = self.controller.as_ref().expect("it was asked");
+        let session = self.opened.take().ok_or_else(|| controller.why_refused(&role))?;
         if let Some(process) = join.process.filter(Process::can_be_seen) {
             self.processes.insert(session, process);
         }

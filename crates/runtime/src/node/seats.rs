@@ -30,6 +30,8 @@ pub(super) struct WorkerSeat {
     pub drained: bool,
     /// Who waits for it to have left.
     pub leaving: Vec<oneshot::Sender<()>>,
+    /// What is done with what whoever started it should know.
+    pub note: Warn,
 }
 
 /// A client of this process, and who waits for what.
@@ -50,6 +52,11 @@ pub(crate) struct ClientSeat {
 /// What is done with warnings.
 pub(crate) type Warn = Arc<dyn Fn(&str) + Send + Sync>;
 
+/// What is done unless said otherwise.
+fn on_standard_error() -> Warn {
+    Arc::new(|words| eprintln!("marline: {words}"))
+}
+
 impl State {
     pub(super) fn join_worker(
         &mut self,
@@ -66,7 +73,7 @@ impl State {
     }
 
     pub(super) fn join_client(&mut self, now: Time) -> usize {
-        let index = self.seat_client();
+        let index = self.seat_client(Client::new());
         self.joining = Some(Seat::Client(index));
         self.open(now, Role::Client);
         index
@@ -79,14 +86,15 @@ impl State {
             handles: Map::default(),
             drained: false,
             leaving: Vec::new(),
+            note: on_standard_error(),
         });
         Seat::Worker(self.workers.len() - 1)
     }
 
-    pub(super) fn seat_client(&mut self) -> usize {
+    pub(super) fn seat_client(&mut self, machine: Client) -> usize {
         let (room, _) = watch::watch(0);
         let seat = ClientSeat {
-            machine: Client::new(),
+            machine,
             tasks: Map::default(),
             objects: Map::default(),
             creating: Map::default(),
@@ -94,7 +102,7 @@ impl State {
             syncing: Map::default(),
             room,
             next_request: 0,
-            warn: Arc::new(|words| eprintln!("marline: {words}")),
+            warn: on_standard_error(),
         };
         let index = self.clients.iter().position(Option::is_none).unwrap_or_else(|| {
             self.clients.push(None);
@@ -148,6 +156,7 @@ impl State {
             }
             worker.leaving.clear();
         }
+        self.ending.clear();
     }
 
     pub(super) fn worker_event(

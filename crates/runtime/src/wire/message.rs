@@ -116,7 +116,8 @@ fn to_worker(message: &ToWorker) -> usize {
         | ToWorker::Watched { .. }
         | ToWorker::SessionEnded { .. }
         | ToWorker::Entrusted { .. }
-        | ToWorker::Drain { .. } => 0,
+        | ToWorker::Drain { .. }
+        | ToWorker::WindUp { .. } => 0,
     }
 }
 

@@ -215,3 +215,52 @@ fn whoever_waits_for_an_actor_that_cannot_be_placed_is_told() {
     assert!(words.contains("no worker is here"), "{words}");
     rig.nothing_left();
 }
+
+#[test]
+fn a_call_that_runs_when_its_actor_is_deleted_says_so() {
+    let mut rig = Rig::new();
+    let (client, worker) = (rig.client(1), rig.worker(2, 1));
+    let instance = rig.create(client, worker, actor(7));
+    rig.worker_says(worker, FromWorker::ActorReady { instance });
+    rig.tells(client);
+    rig.submit(client, call(1, instance.actor));
+    let attempt = rig.executes(worker, 1);
+    rig.worker_says(worker, FromWorker::Started { attempt });
+    rig.submit(client, call(2, instance.actor));
+    rig.executes(worker, 2);
+    rig.client_says(client, FromClient::DeleteActor { actor: instance.actor });
+    assert_eq!(rig.orders(worker), ToWorker::Destroy(instance));
+    let error = rig.ends(client, 1).unwrap_err();
+    assert_eq!((error.kind(), error.may_have_run()), (ErrorKind::Gone, true));
+    let expected = format!("actor {} was deleted while this call ran", instance.actor);
+    assert_eq!(error.message(), expected);
+    let error = rig.ends(client, 2).unwrap_err();
+    assert_eq!(error.message(), format!("actor {} was deleted", instance.actor));
+    rig.is_dead(client, instance.actor);
+    rig.nothing_left();
+}
+
+#[test]
+fn get_if_exists_finds_only_an_actor_of_the_same_class_and_by_name() {
+    let mut rig = Rig::new();
+    let (client, worker) = (rig.client(1), rig.worker(2, 1));
+    let options = ActorOptions { get_if_exists: true, ..ActorOptions::default() };
+    let named = |number, class: &str, name: Option<&str>| ActorSpec {
+        class: class.into(),
+        name: name.map(Into::into),
+        ..actor_with(number, options.clone())
+    };
+    rig.create(client, worker, named(7, "Counter", Some("only")));
+    let mut asks = |spec: ActorSpec| {
+        rig.client_says(client, FromClient::CreateActor(Arc::new(spec)));
+        let ToClient::ActorCreated { actor, .. } = rig.tells(client) else { panic!("an answer") };
+        rig.effects.clear();
+        actor
+    };
+    assert_eq!(asks(named(8, "Counter", Some("only"))), Ok(ActorId::from_u128(7)));
+    let error = asks(named(9, "Diary", Some("only"))).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::AlreadyExists);
+    assert!(error.message().contains("is a Counter, not a Diary"), "{error}");
+    let error = asks(named(10, "Counter", None)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+}

@@ -91,3 +91,25 @@ fn a_session_that_watches_itself_ends_without_harm() {
     assert_eq!(rig.controller.session_count(), 0);
     rig.nothing_left();
 }
+
+#[test]
+fn the_tasks_of_a_client_that_ended_say_so() {
+    let mut rig = Rig::new();
+    let (client, other, worker) = (rig.client(1), rig.client(2), rig.worker(3, 1));
+    rig.submit(client, task(1));
+    let running = rig.assigns(worker, 1);
+    rig.submit(client, task(2));
+    for number in [1, 2] {
+        rig.submit(other, task(number)); // Whoever else waits for it is told.
+    }
+    rig.effects.clear();
+    rig.dies(client);
+    rig.orders(worker);
+    let told = rig.ends(other, 2).unwrap_err();
+    assert_eq!(told.kind(), ErrorKind::Cancelled);
+    let expected = format!("task {} (add) was stopped: its client ended", task_id(2));
+    assert_eq!(told.message(), expected);
+    rig.end(worker, running, End::Cancelled, None);
+    let told = rig.ends(other, 1).unwrap_err();
+    assert!(told.message().ends_with("was stopped: its client ended"), "{told}");
+}

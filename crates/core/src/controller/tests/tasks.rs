@@ -460,3 +460,61 @@ fn nobody_is_warned_of_what_went_meanwhile() {
     rig.pass(60 * SECOND);
     rig.nothing_left();
 }
+
+#[test]
+fn a_warning_comes_on_time_whatever_waited_before() {
+    let mut rig = Rig::new();
+    let (client, other) = (rig.client(1), rig.client(2));
+    let worker = rig.worker(3, 1);
+    rig.submit(other, task(1));
+    rig.assigns(worker, 1);
+    rig.submit(other, task(2)); // It waits for its turn, and could run.
+    let large = |number| {
+        let resources = Resources::cpus(8);
+        task_with(number, TaskOptions { resources, ..TaskOptions::default() })
+    };
+    for (number, to) in [(3, client), (4, other)] {
+        rig.pass(3 * SECOND);
+        rig.submit(to, large(number));
+    }
+    rig.pass(7 * SECOND - Duration::from_millis(1));
+    rig.nothing_left();
+    rig.pass(Duration::from_millis(1)); // The first was submitted after 3 s.
+    assert!(matches!(rig.tells(client), ToClient::Warning { .. }));
+    rig.pass(3 * SECOND - Duration::from_millis(1));
+    rig.nothing_left();
+    rig.pass(Duration::from_millis(1));
+    assert!(matches!(rig.tells(other), ToClient::Warning { .. }));
+    rig.nothing_left();
+}
+
+#[test]
+fn what_was_warned_of_is_not_looked_at_each_time_that_more_of_it_comes() {
+    let mut rig = Rig::new();
+    let client = rig.client(1);
+    rig.worker(3, 1);
+    let large = |number| {
+        let resources = Resources::cpus(8);
+        task_with(number, TaskOptions { resources, ..TaskOptions::default() })
+    };
+    let mut looks = std::collections::BTreeSet::new();
+    for number in 1..=200 {
+        rig.submit(client, large(number));
+        rig.effects.clear(); // The warning, and room for more.
+        let warns = rig.controller.timers.iter().filter(|(_, timer)| *timer == Timer::Warn);
+        looks.extend(warns.map(|(time, _)| *time));
+        rig.pass(SECOND / 2);
+    }
+    assert!(looks.len() <= 12, "every 10 s of 100 s, and once for the warning: {looks:?}");
+}
+
+#[test]
+fn what_a_task_needs_and_is_gone_is_named_for_people() {
+    let mut rig = Rig::new();
+    let client = rig.client(1);
+    let gone = crate::id::ObjectId::of(task_id(9), 0);
+    rig.submit(client, TaskSpec { needs: vec![gone], ..task(1) });
+    let error = rig.ends(client, 1).unwrap_err();
+    let expected = format!("value {}#0, which the task needs, is gone or never was", task_id(9));
+    assert_eq!((error.kind(), error.message()), (ErrorKind::Gone, expected.as_str()));
+}

@@ -143,3 +143,76 @@ fn drain_moves_actors_at_no_cost() {
     assert_eq!(rig.next(), Effect::Over { session: leaving, cause: EndCause::Closed });
     rig.nothing_left();
 }
+
+fn winds_up(rig: &mut Rig, grace: Duration) {
+    rig.ask(|controller, now, effects| controller.wind_up(now, grace, effects));
+}
+
+#[test]
+fn a_controller_that_winds_up_has_every_worker_finish_and_takes_nothing_new() {
+    let mut rig = Rig::new();
+    let (client, one) = (rig.client(1), rig.worker(2, 1));
+    rig.submit(client, task(1));
+    let finishes = rig.assigns(one, 1);
+    let other = rig.worker(3, 1);
+    rig.submit(client, task(2));
+    let goes_back = rig.assigns(other, 2);
+    rig.submit(client, task(3));
+    let grace = 60 * SECOND;
+    winds_up(&mut rig, grace);
+    for worker in [one, other] {
+        assert_eq!(rig.orders(worker), ToWorker::WindUp { grace });
+    }
+    rig.nothing_left();
+
+    rig.submit(client, task(4));
+    let refused = rig.ends(client, 4).unwrap_err();
+    assert_eq!((refused.kind(), refused.may_have_run()), (ErrorKind::Unavailable, false));
+    assert!(refused.message().contains("about to end"), "{refused}");
+    assert_eq!(rig.submit_ownerless(task(5)).unwrap_err().kind(), ErrorKind::Unavailable);
+    let detached = ActorOptions { lifetime: Lifetime::Detached, ..ActorOptions::default() };
+    let create = ActorSpec { name: Some("taken?".into()), ..actor_with(7, detached) };
+    let created = rig.ask(|controller, now, effects| {
+        controller.create_actor(now, Owner::Cluster, Arc::new(create), effects)
+    });
+    assert_eq!(created.unwrap_err().kind(), ErrorKind::Unavailable);
+
+    rig.finish(one, finishes);
+    rig.ends(client, 1).unwrap();
+    rig.worker_says(one, FromWorker::Leaving);
+    assert_eq!(rig.next(), Effect::Over { session: one, cause: EndCause::Closed });
+    let reason = Refusal::Draining;
+    rig.worker_says(other, FromWorker::Refused { attempt: goes_back, reason });
+    rig.nothing_left();
+    rig.worker_says(other, FromWorker::Leaving);
+    assert_eq!(rig.next(), Effect::Over { session: other, cause: EndCause::Closed });
+    assert_eq!(rig.next(), Effect::WoundUp);
+    assert_eq!([2, 3].map(|task| rig.state_of(task)), [TaskState::Pending; 2]);
+    rig.pass(grace);
+    rig.nothing_left();
+}
+
+#[test]
+fn a_controller_that_winds_up_waits_no_longer_than_its_grace() {
+    let mut rig = Rig::new();
+    let worker = rig.worker(2, 1);
+    winds_up(&mut rig, 60 * SECOND);
+    assert_eq!(rig.orders(worker), ToWorker::WindUp { grace: 60 * SECOND });
+    rig.pass(59 * SECOND);
+    rig.nothing_left();
+    rig.pass(SECOND);
+    assert_eq!(rig.next(), Effect::WoundUp);
+    rig.nothing_left();
+}
+
+#[test]
+fn a_controller_without_workers_has_wound_up_at_once_and_lets_none_in() {
+    let mut rig = Rig::new();
+    winds_up(&mut rig, 60 * SECOND);
+    assert_eq!(rig.next(), Effect::WoundUp);
+    let role = Role::Worker(WorkerInfo::default());
+    rig.happens(joins(SessionId::from_u128(2), 1, role.clone()));
+    rig.nothing_left();
+    assert!(rig.controller.why_refused(&role).message().contains("takes no more workers"));
+    rig.client(3);
+}

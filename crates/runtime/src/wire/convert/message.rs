@@ -100,6 +100,7 @@ pub(super) fn name(kind: &Kind) -> &'static str {
         Kind::Watched(_) => "watched",
         Kind::Entrusted(_) => "entrusted",
         Kind::DrainGraceMs(_) => "drain_grace_ms",
+        Kind::WindUpGraceMs(_) => "wind_up_grace_ms",
         Kind::SessionEnded(_) => "session_ended",
         Kind::Warning(_) => "warning",
         Kind::Joined(_) => "joined",

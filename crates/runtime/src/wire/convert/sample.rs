@@ -54,7 +54,7 @@ variants! { from_worker_name, FROM_WORKER, FromWorker:
     Watch ActorRefused Entrust Dropped CallsEnded Draining Leaving
 }
 variants! { to_worker_name, TO_WORKER, ToWorker:
-    Assign Execute TakeBack CancelAttempt Instantiate Destroy Watched SessionEnded Entrusted Drain
+    Assign Execute TakeBack CancelAttempt Instantiate Destroy Watched SessionEnded Entrusted Drain WindUp
 }
 variants! { to_host_name, TO_HOST, ToHost: Call CancelCall }
 variants! { from_host_name, FROM_HOST, FromHost: CallEnded CallRefused CallLost }
@@ -353,6 +353,7 @@ pub(crate) fn to_worker() -> Vec<ToWorker> {
         ToWorker::SessionEnded { session },
         ToWorker::Entrusted { call: attempt },
         ToWorker::Drain { grace: Duration::from_secs(30) },
+        ToWorker::WindUp { grace: Duration::from_secs(30) },
     ]
 }
 

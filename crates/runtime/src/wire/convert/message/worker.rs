@@ -49,6 +49,7 @@ impl From<ToWorker> for Kind {
             ToWorker::SessionEnded { session } => Kind::SessionEnded(session.into()),
             ToWorker::Entrusted { call } => Kind::Entrusted(call.into()),
             ToWorker::Drain { grace } => Kind::DrainGraceMs(millis(grace)),
+            ToWorker::WindUp { grace } => Kind::WindUpGraceMs(millis(grace)),
         }
     }
 }
@@ -89,6 +90,7 @@ impl TryFrom<Kind> for ToWorker {
             Kind::SessionEnded(session) => ToWorker::SessionEnded { session: session.try_into()? },
             Kind::Entrusted(call) => ToWorker::Entrusted { call: call.try_into()? },
             Kind::DrainGraceMs(grace) => ToWorker::Drain { grace: Duration::from_millis(grace) },
+            Kind::WindUpGraceMs(grace) => ToWorker::WindUp { grace: Duration::from_millis(grace) },
             _elsewhere => return Err(misplaced(Direction::ControllerToWorker)),
         })
     }

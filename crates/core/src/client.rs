@@ -63,6 +63,9 @@ pub struct Client {
     numbered: Map<ActorId, (ActorEpoch, u64)>,
     /// Calls that were given up while a worker had them: its answer may still name things.
     abandoned: Map<Try, Session>,
+    /// Calls that were given up while the controller saw to them: until it has said how they ended, they may
+    /// still run, and those that go direct must not overtake them.
+    late: Map<TaskId, ActorId>,
     /// Workers that were spoken to, and where they listen.
     hosts: Map<Session, Arc<str>>,
     /// How many handles there are to each thing.

@@ -24,7 +24,7 @@ pub(super) struct ActorView {
     /// Those of them that wait; how many were sent to each instance, and how many the controller has.
     pub waiting: BTreeMap<u64, TaskId>,
     sent: BTreeMap<ActorEpoch, u32>,
-    relayed: u32,
+    pub relayed: u32,
 }
 
 /// A call that has not ended.
@@ -474,9 +474,21 @@ impl Client {
         if self.calls[&id].state != State::Waiting {
             self.cancel_call(id, false, effects);
         }
+        if self.calls[&id].state == State::Relayed {
+            self.late.insert(id, actor);
+            self.actors.get_mut(&actor).expect("a call's actor is known").relayed += 1;
+            self.begin_use(Thing::Actor(actor));
+        }
         self.tasks.remove(&id);
         self.end_call(id, Err(error.ran(ran)), effects);
         self.send_calls(actor, effects);
+    }
+
+    /// The controller says how a call ended that was given up: it does not run any more.
+    pub(super) fn late_call_ended(&mut self, actor: ActorId, effects: &mut Vec<Effect>) {
+        self.actors.get_mut(&actor).expect("its actor is in use").relayed -= 1;
+        self.send_calls(actor, effects);
+        self.end_use(Thing::Actor(actor), effects);
     }
 
     /// The controller saw to the end of a call; those that waited for it may go direct now.

@@ -10,6 +10,14 @@ impl Client {
             let waiting =
                 view.order.iter().filter(|(_, call)| self.calls[call].state == State::Waiting);
             assert!(waiting.eq(view.waiting.iter()), "calls to {id} that wait");
+            let relayed =
+                view.order.values().filter(|call| self.calls[*call].state == State::Relayed);
+            let late = self.late.values().filter(|actor| *actor == id);
+            assert_eq!(
+                view.relayed as usize,
+                relayed.count() + late.count(),
+                "relayed calls to {id}"
+            );
             let mut waits = false;
             for call in view.order.values() {
                 let call = self

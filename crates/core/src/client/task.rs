@@ -27,7 +27,8 @@ impl Client {
 
     /// Says so if this client waits for a task or call of this id already.
     pub(super) fn must_be_new(&self, id: TaskId) -> Result<(), Error> {
-        if self.tasks.contains(&id) || self.calls.contains_key(&id) {
+        let late = self.late.contains_key(&id);
+        if self.tasks.contains(&id) || self.calls.contains_key(&id) || late {
             return Err(Error::already_exists(format!(
                 "{id} was submitted, and has not ended: make a new id"
             )));
@@ -49,6 +50,8 @@ impl Client {
                 return self.relayed_call_ended(task, outcome, effects);
             }
             effects.push(Effect::Ended { task, outcome });
+        } else if let Some(actor) = self.late.remove(&task) {
+            self.late_call_ended(actor, effects);
         }
     }
 

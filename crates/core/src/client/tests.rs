@@ -431,6 +431,27 @@ fn calls_to_a_host_that_listens_nowhere_go_through_the_controller() {
     assert_eq!(rig.take(), [ended(1)]);
 }
 
+#[test]
+fn a_call_that_is_late_with_the_controller_is_not_overtaken_by_one_that_goes_direct() {
+    let mut rig = Rig::new();
+    let (epoch, options) = (ActorEpoch(1), Arc::default());
+    rig.actor_is(ActorPlace::Ready { epoch, host: HOST, address: None, options });
+    let deadline = rig.now + Duration::from_secs(1);
+    rig.wants(|client, effects| {
+        client.call(Arc::new(method(1)), Vec::new(), Some(deadline), effects).unwrap();
+    });
+    rig.take();
+    rig.pass(Duration::from_secs(1));
+    let effects = rig.take();
+    assert!(effects.iter().any(|effect| matches!(effect, Effect::Ended { .. })), "{effects:?}");
+    // It may still run, also in the next instance, which is called directly.
+    rig.actor_is_ready(2, NEXT_HOST, 0);
+    rig.call(2);
+    assert_eq!(rig.take(), []);
+    rig.controller_says(ToClient::TaskEnded { task: task_id(1), outcome: done() });
+    assert_eq!(rig.take(), [watch(NEXT_HOST), sends(2, 1, NEXT_HOST, 2, 0)]);
+}
+
 // Handles and the session.
 
 #[test]

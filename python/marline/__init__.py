@@ -30,6 +30,8 @@ from marline._errors import (
     UnsupportedError,
     WorkerLostError,
 )
+from marline._executor_pool import Executor
+from marline._map import map
 from marline._native import ObjectRef
 from marline._remote import RemoteFunction, remote
 from marline._session import cancel, get, init, is_initialized, put, shutdown, wait
@@ -40,6 +42,7 @@ __all__ = [
     "ActorHandle",
     "ActorUnavailableError",
     "AlreadyExistsError",
+    "Executor",
     "FencedError",
     "GetTimeoutError",
     "IncompatibleError",
@@ -63,6 +66,7 @@ __all__ = [
     "init",
     "is_initialized",
     "kill",
+    "map",
     "put",
     "remote",
     "shutdown",

@@ -10,6 +10,7 @@
 """
 
 from marline._actor import ActorClass, ActorHandle, get_actor, kill
+from marline._actor_pool import ActorPool
 from marline._errors import (
     ActorDiedError,
     ActorUnavailableError,
@@ -40,6 +41,7 @@ __all__ = [
     "ActorClass",
     "ActorDiedError",
     "ActorHandle",
+    "ActorPool",
     "ActorUnavailableError",
     "AlreadyExistsError",
     "Executor",

@@ -11,6 +11,8 @@
 
 from marline._actor import ActorClass, ActorHandle, get_actor, kill
 from marline._actor_pool import ActorPool
+from marline._context import Context, default_context, use_context
+from marline._context_engine import ActorStatus, ContextActor, ContextFuture
 from marline._errors import (
     ActorDiedError,
     ActorUnavailableError,
@@ -42,8 +44,12 @@ __all__ = [
     "ActorDiedError",
     "ActorHandle",
     "ActorPool",
+    "ActorStatus",
     "ActorUnavailableError",
     "AlreadyExistsError",
+    "Context",
+    "ContextActor",
+    "ContextFuture",
     "Executor",
     "FencedError",
     "GetTimeoutError",
@@ -63,6 +69,7 @@ __all__ = [
     "UnsupportedError",
     "WorkerLostError",
     "cancel",
+    "default_context",
     "get",
     "get_actor",
     "init",
@@ -72,5 +79,6 @@ __all__ = [
     "put",
     "remote",
     "shutdown",
+    "use_context",
     "wait",
 ]

@@ -10,6 +10,7 @@
 """
 
 from marline._actor import ActorClass, ActorHandle, get_actor, kill
+from marline._actor_pool import ActorPool
 from marline._cluster import (
     RuntimeContext,
     available_resources,
@@ -20,6 +21,8 @@ from marline._cluster import (
     method,
     nodes,
 )
+from marline._context import Context, default_context, use_context
+from marline._context_engine import ActorStatus, ContextActor, ContextFuture
 from marline._errors import (
     ActorDiedError,
     ActorUnavailableError,
@@ -40,6 +43,8 @@ from marline._errors import (
     UnsupportedError,
     WorkerLostError,
 )
+from marline._executor_pool import Executor
+from marline._map import map
 from marline._native import ObjectRef
 from marline._remote import RemoteFunction, remote
 from marline._session import cancel, get, init, is_initialized, put, shutdown, wait
@@ -48,8 +53,14 @@ __all__ = [
     "ActorClass",
     "ActorDiedError",
     "ActorHandle",
+    "ActorPool",
+    "ActorStatus",
     "ActorUnavailableError",
     "AlreadyExistsError",
+    "Context",
+    "ContextActor",
+    "ContextFuture",
+    "Executor",
     "FencedError",
     "GetTimeoutError",
     "IncompatibleError",
@@ -71,6 +82,7 @@ __all__ = [
     "available_resources",
     "cancel",
     "cluster_resources",
+    "default_context",
     "exit_actor",
     "get",
     "get_actor",
@@ -79,10 +91,12 @@ __all__ = [
     "is_initialized",
     "kill",
     "list_named_actors",
+    "map",
     "method",
     "nodes",
     "put",
     "remote",
     "shutdown",
+    "use_context",
     "wait",
 ]

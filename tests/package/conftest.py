@@ -30,7 +30,7 @@ def lives(pid: int) -> bool:
     """Whether there is a process that has this id and has not ended."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
     return stat.rsplit(")", 1)[1].split()[0] not in "ZX"
 
@@ -42,7 +42,7 @@ def descendants(pid: int) -> set[int]:
         if entry.isdigit():
             try:
                 stat = Path(f"/proc/{entry}/stat").read_text()
-            except FileNotFoundError:
+            except (FileNotFoundError, ProcessLookupError):
                 continue
             parents[int(entry)] = int(stat.rsplit(")", 1)[1].split()[1])
     found: set[int] = set()

@@ -133,6 +133,11 @@ impl Actor {
     }
 }
 
+/// A class whichever version of its code it is: `python:model.Counter#1f0a` is a `python:model.Counter`.
+fn without_version(class: &str) -> &str {
+    class.split_once('#').map_or(class, |(class, _)| class)
+}
+
 /// What a worker must provide to host this class.
 fn required(class: &Arc<str>) -> Arc<str> {
     if class.contains(':') { class.clone() } else { format!("{ACTOR_SCHEME}{class}").into() }
@@ -171,7 +176,8 @@ impl Controller {
                         &*spec.namespace
                     )));
                 }
-                let (class, wanted) = (&self.actors[&existing].spec.class, &spec.class);
+                let class = without_version(&self.actors[&existing].spec.class);
+                let wanted = without_version(&spec.class);
                 if class != wanted {
                     return Err(Error::already_exists(format!(
                         "the actor named {name:?} in namespace {:?} is a {class}, not a {wanted}: pick \

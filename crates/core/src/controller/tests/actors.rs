@@ -264,3 +264,24 @@ fn get_if_exists_finds_only_an_actor_of_the_same_class_and_by_name() {
     let error = asks(named(10, "Counter", None)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
 }
+
+#[test]
+fn a_named_actor_is_found_whichever_version_of_its_class_is_asked_for() {
+    let mut rig = Rig::new();
+    let client = rig.client(1);
+    let named = |number, class: &str| {
+        let options = ActorOptions { get_if_exists: true, ..ActorOptions::default() };
+        let name = Some("the one".into());
+        ActorSpec { class: class.into(), name, ..actor_with(number, options) }
+    };
+    let mut create = |spec: ActorSpec| {
+        rig.client_says(client, FromClient::CreateActor(Arc::new(spec)));
+        let ToClient::ActorCreated { actor, .. } = rig.tells(client) else { panic!("answered") };
+        rig.effects.clear();
+        actor
+    };
+    let first = create(named(1, "python:m.Counter#1")).unwrap();
+    assert_eq!(create(named(2, "python:m.Counter#2")), Ok(first));
+    let error = create(named(3, "python:m.Diary#1")).unwrap_err();
+    assert!(error.message().contains("is a python:m.Counter, not a python:m.Diary"), "{error}");
+}

@@ -35,7 +35,7 @@ class ActorClass:
         other._code = self._code
         return other
 
-    def remote(self, *args: Any, **kwargs: Any) -> ActorHandle:
+    def remote(self, /, *args: Any, **kwargs: Any) -> ActorHandle:
         """Creates an actor."""
         session = _session.current()
         native = self._native
@@ -80,6 +80,12 @@ class ActorHandle:
     def __reduce__(self) -> tuple[Any, ...]:
         return ActorHandle, (self._actor, self._class_name, self._methods)
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ActorHandle) and other._actor.id == self._actor.id
+
+    def __hash__(self) -> int:
+        return hash(self._actor.id)
+
     def __repr__(self) -> str:
         return f"<actor {self._class_name} {self._actor.id}>"
 
@@ -94,7 +100,7 @@ class ActorMethod:
         self._name = name
         self._returns = returns
 
-    def remote(self, *args: Any, **kwargs: Any) -> Any:
+    def remote(self, /, *args: Any, **kwargs: Any) -> Any:
         """Calls it. Calls of one process run in the order in which they were made."""
         return self._actor.call(self._name, args, kwargs, self._returns)
 

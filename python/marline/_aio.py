@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import itertools
+import os
 import select
 import threading
 import weakref
@@ -83,8 +84,10 @@ class _Thread:
         return future
 
     def run(self) -> None:
+        poll = select.poll()
+        poll.register(self.completions.fileno(), select.POLLIN)
         while True:
-            select.select([self.completions], [], [])
+            poll.poll()
             for token in self.completions.take():
                 with self.lock:
                     future, ref = self.waiting.pop(token)
@@ -96,6 +99,16 @@ class _Thread:
 
 
 _thread = _Thread()
+
+
+def _forked() -> None:
+    """In a fork: the thread is not there, nor are the loops."""
+    global _thread
+    _thread = _Thread()
+    _bridges.clear()
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 def future_of(ref: ObjectRef) -> concurrent.futures.Future[Any]:

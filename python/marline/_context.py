@@ -102,7 +102,7 @@ class Context:
                     "marline.init() was called already: use marline.default_context(), or call "
                     "marline.shutdown() first"
                 )
-            _session.init(None if self.kind == "local" else self.kind, token=token, num_cpus=num_cpus)
+            _session.init(self.kind, token=token, num_cpus=num_cpus)
             _owner = self
         return Cluster(owns_session=True)
 

@@ -66,6 +66,11 @@ class TaskError(MarlineError):
     class_name: str = ""
     #: The traceback, as text.
     remote_traceback: str = ""
+    # What it was made from, and is made from again when it is pickled.
+    _marline_parts: tuple[str, str, str, bytes | None] = ("", "", "", None)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _of_user_code, self._marline_parts
 
 
 class TooLargeError(MarlineError, ValueError):
@@ -149,6 +154,7 @@ def _of_user_code(
     error = _as_task_error(original, text) if original is not None else None
     if error is None:
         error = TaskError(f"{class_name}: {text}" if class_name else text)
+    error._marline_parts = message, class_name, remote_traceback, pickled
     error.class_name = class_name
     error.remote_traceback = remote_traceback
     error.may_have_run = True
@@ -166,26 +172,31 @@ def _both(cls: type[BaseException]) -> type[Any]:
     def text(self: Any) -> str:
         return str(self._marline_text)
 
-    names = {"__str__": text, "__module__": cls.__module__, "__qualname__": cls.__qualname__}
+    names = {
+        "__reduce__": TaskError.__reduce__,
+        "__str__": text,
+        "__module__": cls.__module__,
+        "__qualname__": cls.__qualname__,
+    }
     return _made.setdefault(cls, type(cls.__name__, (cls, TaskError), names))
 
 
 def _as_task_error(original: BaseException, text: str) -> Any:
     """The same exception, as an instance of its own class and of TaskError."""
-    if not isinstance(original, Exception):
-        return None
+    if not isinstance(original, Exception) or isinstance(original, StopIteration | StopAsyncIteration):
+        return None  # These end loops where they are raised, and may not be raised into futures.
     try:
         original._marline_text = text  # type: ignore[attr-defined]
         if not isinstance(original, TaskError):
             original.__class__ = _both(type(original))
         return original
     except (TypeError, AttributeError):
-        # Its instances are laid out in a way that cannot be extended.
+        # Its instances are laid out in a way that cannot be extended: made anew, as pickle does it.
         try:
-            both = _both(type(original))
-            error = both.__new__(both, *original.args)
-            error.args = original.args
-            error.__dict__.update(original.__dict__)
+            reduced: Any = original.__reduce_ex__(5)
+            error = _both(type(original))(*reduced[1])
+            if len(reduced) > 2 and reduced[2]:
+                error.__setstate__(reduced[2])
             error.__cause__, error.__context__ = original.__cause__, original.__context__
             error._marline_text = text
             return error

@@ -49,13 +49,11 @@ def _cancel_main(_number: int, _frame: object) -> None:
 
 def code(name: str, pickled: bytes) -> Any:
     """The function or class of this name. Its code comes once, and is read until that succeeds."""
-    try:
-        return _codes[name]
-    except KeyError:
+    if name not in _codes:
         pickled = _pickled.setdefault(name, pickled)
         _codes[name] = pickle.loads(pickled)
         del _pickled[name]
-        return _codes[name]
+    return _codes[name]
 
 
 def fill(

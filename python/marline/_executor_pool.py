@@ -68,6 +68,7 @@ class TaskFuture(concurrent.futures.Future[Any]):
                 self.set_result(came.result())
             else:
                 self.set_exception(error)
+        self._ref = None  # The cluster need not keep the value any longer.
 
 
 @dataclasses.dataclass(slots=True)

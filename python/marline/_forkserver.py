@@ -50,8 +50,10 @@ class Server:
         """Waits for a message; says whether the worker lives."""
         if self.driver is None:
             return True
-        readable, _, _ = select.select([self.worker.fileno(), self.driver], [], [])
-        return self.driver not in readable
+        poll = select.poll()
+        poll.register(self.worker.fileno(), select.POLLIN)
+        poll.register(self.driver, select.POLLIN)
+        return all(descriptor != self.driver for descriptor, _ in poll.poll())
 
     def set_up(self, setup: dict[str, Any]) -> None:
         """Looks for modules where the driver does, and learns which cluster this is."""

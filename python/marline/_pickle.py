@@ -7,6 +7,8 @@ from typing import Any
 
 import cloudpickle
 
+from marline._unpicklable import explain
+
 
 class Need:
     """Stands for an argument whose value goes along: which one."""
@@ -26,9 +28,29 @@ def dumps_by_value(value: Any) -> bytes:
     return pickled
 
 
+def dumps_value(value: Any) -> bytes:
+    """The same for a value; what cannot be pickled is named. Called by the native module."""
+    try:
+        return dumps_by_value(value)
+    except Exception as error:
+        raise explain(value, error, _name(value)) from error
+
+
+def _name(value: Any) -> str:
+    # Arguments of a call are pickled together: by position, and by name.
+    match value:
+        case (tuple(), dict()):
+            return "arguments"
+        case _:
+            return "the value"
+
+
 def dumps_code(code: Any) -> tuple[bytes, str]:
     """A function or class as it travels, and a key that no other code has."""
-    pickled = dumps_by_value(code)
+    try:
+        pickled = dumps_by_value(code)
+    except Exception as error:
+        raise explain(code, error, getattr(code, "__qualname__", "the function")) from error
     return pickled, hashlib.blake2b(pickled, digest_size=8).hexdigest()
 
 

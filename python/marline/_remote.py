@@ -36,7 +36,7 @@ class RemoteFunction:
         other._code = self._code
         return other
 
-    def remote(self, *args: Any, **kwargs: Any) -> Any:
+    def remote(self, /, *args: Any, **kwargs: Any) -> Any:
         """Submits a task that calls it."""
         session = _session._session or _session.current()
         native = self._native

@@ -80,8 +80,8 @@ def init(
 ) -> Running:
     """Starts a cluster in this process, or joins the one at ``address`` (``MARLINE_ADDRESS``).
 
-    ``"auto"`` is the one that ``marline up`` runs on this machine. A cluster elsewhere asks for its
-    ``token`` (or ``MARLINE_TOKEN_FILE``).
+    ``"local"`` starts one whatever ``MARLINE_ADDRESS`` says; ``"auto"`` is the one that ``marline up`` runs
+    on this machine. A cluster elsewhere asks for its ``token`` (or ``MARLINE_TOKEN_FILE``).
     """
     global _session, _folder, _at
     unknown = [name for name in others if not name.startswith("_")]
@@ -94,8 +94,8 @@ def init(
             if ignore_reinit_error:
                 return Running("here")
             raise RuntimeError("marline.init() was called already: call marline.shutdown() first")
-        address = address or os.environ.get("MARLINE_ADDRESS")
-        if address is not None:
+        address = address or os.environ.get("MARLINE_ADDRESS") or "local"
+        if address != "local":
             _at = _found(address, token)
             _session = _native.Session.join(*_at)
             return Running(address)
@@ -187,9 +187,9 @@ def get(refs: Sequence[ObjectRef], *, timeout: float | None = None) -> list[Any]
 def get(refs: ObjectRef | Sequence[ObjectRef], *, timeout: float | None = None) -> Any:
     """The value of a reference, or the values of several."""
     if type(refs) is ObjectRef:
-        return current().get([refs], timeout)[0]
+        return _native.Session.get([refs], timeout)[0]
     try:
-        return current().get(refs, timeout)
+        return _native.Session.get(refs, timeout)
     except TypeError as error:
         wrong = next((ref for ref in refs if not isinstance(ref, ObjectRef)), None)
         if wrong is None:
@@ -210,7 +210,7 @@ def wait(
         raise ValueError(f"num_returns is {num_returns}, there are {len(refs)} references")
     if len(set(refs)) != len(refs):
         raise ValueError("wait() got a reference twice")
-    done = current().wait(refs, num_returns, timeout)
+    done = _native.Session.wait(refs, num_returns, timeout)
     ready = [ref for ref, is_done in zip(refs, done, strict=True) if is_done][:num_returns]
     chosen = set(ready)
     return ready, [ref for ref in refs if ref not in chosen]
@@ -218,4 +218,4 @@ def wait(
 
 def cancel(ref: ObjectRef, *, force: bool = False, recursive: bool = True) -> None:
     """Asks a task to stop."""
-    current().cancel(ref, force)
+    _native.Session.cancel(ref, force)

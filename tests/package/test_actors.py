@@ -245,3 +245,42 @@ def test_methods_may_return_several_values() -> None:
 
     first, second = Pair.remote().both.remote()
     assert marline.get([first, second]) == [1, 2]
+
+
+def test_what_an_actor_returns_by_reference_lives_as_long_as_it_is_used() -> None:
+    @marline.remote
+    class Keeper:
+        def fresh(self) -> list[marline.ObjectRef]:
+            return [marline.put("a" * 1000)]
+
+    keeper = Keeper.remote()
+    (inner,) = marline.get(keeper.fresh.remote())
+    assert marline.get(inner) == "a" * 1000
+    for _ in range(20):
+        marline.get(keeper.fresh.remote())
+    del inner
+    # The code of the class is all that is left.
+    until("the others are let go", lambda: marline._session.status().kept()[0] == 1)
+
+
+def test_results_of_calls_are_arguments_like_any_other() -> None:
+    @marline.remote
+    class Source:
+        @marline.method(num_returns=2)
+        def pair(self) -> tuple[int, int]:
+            return 3, 4
+
+    @marline.remote
+    def total(plain: int, nested: list[marline.ObjectRef]) -> int:
+        return plain + sum(marline.get(nested))
+
+    source, counter = Source.remote(), Counter.remote()
+    first, second = source.pair.remote()
+    assert marline.get(total.remote(second, [first, second])) == 11
+    assert marline.get(counter.add.remote(second)) == 4
+
+
+def test_handles_of_one_actor_are_equal() -> None:
+    counter = Counter.options(name="same").remote()
+    assert {counter, marline.get_actor("same")} == {counter}
+    assert counter != Counter.remote()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
+import pickle
 import signal
+import threading
 import time
 from pathlib import Path
 
@@ -280,3 +283,66 @@ def test_code_that_cannot_be_read_says_why_each_time() -> None:
     for _ in range(3):
         with pytest.raises(ModuleNotFoundError, match="no_such_module"):
             marline.get(unreadable.remote())
+
+
+def test_what_cannot_be_pickled_is_named() -> None:
+    class Holder:
+        def __init__(self) -> None:
+            self.inner = {"lock": threading.Lock()}
+
+    with pytest.raises(
+        TypeError, match=r"arguments\[0\]\[0\]\.inner\['lock'\] cannot be pickled: it is a _thread"
+    ):
+        add.remote(Holder())
+    with pytest.raises(TypeError, match=r"the value\[1\] cannot be pickled"):
+        marline.put([1, threading.Lock()])
+    lock = threading.Lock()
+
+    def uses_lock() -> bool:
+        return lock.locked()
+
+    with pytest.raises(TypeError, match="uses_lock, variable lock cannot be pickled"):
+        marline.remote(uses_lock).remote()
+
+
+def test_errors_of_the_system_keep_what_they_know_and_can_be_pickled() -> None:
+    @marline.remote
+    def opens() -> None:
+        Path("/no/such/file").read_text()
+
+    with pytest.raises(FileNotFoundError) as caught:
+        marline.get(opens.remote())
+    assert (caught.value.filename, caught.value.errno) == ("/no/such/file", 2)
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert isinstance(again, FileNotFoundError) and isinstance(again, marline.TaskError)
+
+
+def test_the_end_of_an_iteration_does_not_end_anybody_elses() -> None:
+    @marline.remote
+    def ends() -> None:
+        raise StopIteration(7)
+
+    async def waits() -> None:
+        await ends.remote()
+
+    for wait in (lambda: marline.get(ends.remote()), lambda: asyncio.run(waits())):
+        with pytest.raises(marline.TaskError, match="StopIteration"):
+            wait()
+
+
+def test_a_timeout_that_makes_no_sense_is_none_or_refused() -> None:
+    slow = nap.remote(PATIENCE)
+    with pytest.raises(TimeoutError):
+        marline.get(slow, timeout=-1)
+    with pytest.raises(ValueError, match="not a number"):
+        marline.get(slow, timeout=float("nan"))
+    marline.cancel(slow)
+
+
+def test_after_shutdown_nothing_is_started_by_looking() -> None:
+    ref = nap.remote(PATIENCE)
+    marline.shutdown()
+    with pytest.raises(marline.MarlineError):
+        marline.get(ref)
+    marline.cancel(ref)
+    assert not marline.is_initialized()

@@ -1,5 +1,7 @@
 //! Something that comes once, for any number of threads and event loops to wait for.
 
+use crate::reference::Held;
+use crate::session::Inner;
 use marline_channel::oneshot;
 use marline_runtime::Tell;
 use marline_runtime::core::error::{Error, Ran};
@@ -11,6 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 pub struct Answer {
     outcome: OnceLock<Outcome>,
     waiting: Mutex<Vec<Ring>>,
+    /// What the values name, where this process was made to hold it: let go with the answer.
+    held: OnceLock<Vec<Held>>,
 }
 
 /// What is done when it comes, by whichever thread hears of it. It must not block, and knows no Python.
@@ -28,6 +32,19 @@ impl Answer {
     pub fn tell(self: &Arc<Answer>) -> Tell<Outcome> {
         let mut promise = Promise(Some(self.clone()));
         Box::new(move |outcome| promise.keep(outcome))
+    }
+
+    /// The same for a call: what its values name is held for whoever gets them.
+    pub fn tell_call(self: &Arc<Answer>, session: &Arc<Inner>) -> Tell<Outcome> {
+        let (tell, answer, session) = (self.tell(), self.clone(), session.clone());
+        Box::new(move |outcome: Outcome| {
+            let named = outcome.iter().flatten().flat_map(|value| &value.contains);
+            let held: Vec<Held> = named.map(|thing| Held::new(&session, *thing)).collect();
+            if !held.is_empty() {
+                let _ = answer.held.set(held);
+            }
+            tell(outcome);
+        })
     }
 
     /// It, if it has come.

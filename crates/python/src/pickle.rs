@@ -67,7 +67,7 @@ fn pickle<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
         }
     }
     MET.with_borrow_mut(|met| met.iter_mut().for_each(Vec::clear));
-    let fallback = function(py, &FALLBACK, "marline._pickle", "dumps_by_value")?;
+    let fallback = function(py, &FALLBACK, "marline._pickle", "dumps_value")?;
     Ok(fallback.call1((value,))?.cast_into::<PyBytes>()?)
 }
 

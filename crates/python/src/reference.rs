@@ -4,6 +4,7 @@ use crate::answer::Answer;
 use crate::failure::to_python;
 use crate::pickle;
 use crate::session::{Inner, current};
+use crate::wait::wait_for;
 use marline_runtime::core::error::Error;
 use marline_runtime::core::id::{ObjectId, TaskId, Thing};
 use marline_runtime::core::payload::{Outcome, Value};
@@ -46,6 +47,10 @@ pub struct ObjectRef {
     pub id: ObjectId,
     /// Its value, and which of the answer's values that is; asked for when it is first needed.
     answer: OnceLock<(Arc<Answer>, usize)>,
+    /// The result of a call went from the actor to this process, and nobody else has it; once others are
+    /// to have it, it is put.
+    is_private: bool,
+    public: OnceLock<Held>,
 }
 
 impl ObjectRef {
@@ -53,6 +58,40 @@ impl ObjectRef {
     pub fn result(session: &Arc<Inner>, id: ObjectId, answer: Arc<Answer>) -> ObjectRef {
         let index = id.index as usize;
         ObjectRef::new(session, id, OnceLock::from((answer, index)))
+    }
+
+    /// A result of a call that this process made.
+    pub fn of_call(session: &Arc<Inner>, id: ObjectId, answer: Arc<Answer>) -> ObjectRef {
+        ObjectRef { is_private: true, ..ObjectRef::result(session, id, answer) }
+    }
+
+    /// The object that others know its value by. Waits for the value if nobody else has it.
+    pub fn public_id(&self, py: Python<'_>) -> PyResult<ObjectId> {
+        if !self.is_private {
+            return Ok(self.id);
+        }
+        if self.public.get().is_none() {
+            let value = self.come(py)?.clone();
+            let session = &self.held.session;
+            let put = session.client().and_then(|client| client.put(value));
+            let id = put.map_err(|error| to_python(py, &error))?;
+            let _ = self.public.set(Held::new(session, Thing::Object(id)));
+        }
+        match self.public.get().map(|held| held.thing) {
+            Some(Thing::Object(id)) => Ok(id),
+            _ => Ok(self.id),
+        }
+    }
+
+    /// Its value as it travels, when it has come.
+    pub fn come(&self, py: Python<'_>) -> PyResult<&Value> {
+        let answer = self.answer();
+        wait_for(py, &[answer], 1, None)?;
+        let index = self.answer.get().map_or(0, |(_, index)| *index);
+        match answer.get().expect("it has come") {
+            Ok(values) => Ok(&values[index]),
+            Err(error) => Err(to_python(py, error)),
+        }
     }
 
     /// A value that this process put.
@@ -67,7 +106,7 @@ impl ObjectRef {
         answer: OnceLock<(Arc<Answer>, usize)>,
     ) -> ObjectRef {
         let held = Held::new(session, Thing::Object(id));
-        ObjectRef { held, id, answer }
+        ObjectRef { held, id, answer, is_private: false, public: OnceLock::new() }
     }
 
     /// Its value, or what stands in its place until it comes.
@@ -147,11 +186,11 @@ impl ObjectRef {
     }
 
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Reduced<'py>> {
-        let this = slf.get();
-        pickle::met(Thing::Object(this.id))?;
+        let id = slf.get().public_id(slf.py())?;
+        pickle::met(Thing::Object(id))?;
         let load = slf.get_type().getattr("_load")?;
-        let origin = PyBytes::new(slf.py(), &this.id.origin.as_u128().to_be_bytes());
-        Ok((load, (origin, this.id.index)))
+        let origin = PyBytes::new(slf.py(), &id.origin.as_u128().to_be_bytes());
+        Ok((load, (origin, id.index)))
     }
 
     /// Makes one that arrived in this process.

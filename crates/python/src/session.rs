@@ -194,13 +194,18 @@ impl Session {
         delete().map_err(|error: Error| to_python(py, &error))
     }
 
-    /// Ends the cluster, if it lives in this process.
+    /// Ends the session, and the cluster if it lives in this process.
     fn shutdown(&self, py: Python<'_>) {
         if self.inner.client().is_err() {
             return; // It is another process's.
         }
         let embedded = self.inner.embedded.lock().expect("nothing panics under it").take();
-        py.detach(|| drop(embedded));
+        py.detach(|| {
+            if let Ok(client) = self.inner.client() {
+                client.leave();
+            }
+            drop(embedded);
+        });
     }
 
     /// Puts a value.
@@ -221,8 +226,8 @@ impl Session {
     }
 
     /// The values of references, when all have come.
+    #[staticmethod]
     fn get<'py>(
-        &self,
         py: Python<'py>,
         references: Vec<Bound<'py, ObjectRef>>,
         timeout: Option<f64>,
@@ -244,8 +249,8 @@ impl Session {
     }
 
     /// Waits until so many have come, or the time is over. Says which have.
+    #[staticmethod]
     fn wait(
-        &self,
         py: Python<'_>,
         references: Vec<Bound<'_, ObjectRef>>,
         count: usize,
@@ -258,8 +263,9 @@ impl Session {
     }
 
     /// Asks a task to stop.
-    fn cancel(&self, reference: &Bound<'_, ObjectRef>, force: bool) {
-        if let Ok(client) = self.inner.client() {
+    #[staticmethod]
+    fn cancel(reference: &Bound<'_, ObjectRef>, force: bool) {
+        if let Ok(client) = reference.get().held.session.client() {
             client.cancel(reference.get().id.origin, force);
         }
     }
@@ -363,18 +369,17 @@ impl Function {
             submitted => submitted,
         };
         submitted.map_err(|error| to_python(py, &error))?;
-        results(py, session, &spec, &answer)
+        results(py, &spec, |id| ObjectRef::result(session, id, answer.clone()))
     }
 }
 
 /// The references to what a task gives: one, or a list of several.
 fn results<'py>(
     py: Python<'py>,
-    session: &Arc<Inner>,
     spec: &TaskSpec,
-    answer: &Arc<Answer>,
+    reference: impl Fn(ObjectId) -> ObjectRef,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let reference = |id| Bound::new(py, ObjectRef::result(session, id, answer.clone()));
+    let reference = |id| Bound::new(py, reference(id));
     match spec.returns {
         0 => Ok(py.None().into_bound(py)),
         1 => Ok(reference(ObjectId::of(spec.id, 0))?.into_any()),
@@ -422,13 +427,7 @@ impl Actor {
         let Arguments { payload, needs, holds, _references } = arguments(args, kwargs, None)?;
         let mut values = Vec::new();
         for reference in &_references {
-            let answer = reference.get().answer();
-            wait_for(py, &[answer], 1, None)?;
-            let outcome = answer.get().expect("it has come");
-            values.push(match outcome {
-                Ok(values) => values[0].clone(),
-                Err(error) => return Err(to_python(py, error)),
-            });
+            values.push(reference.get().come(py)?.clone());
         }
         let spec = Arc::new(TaskSpec {
             id: new_task_id(),
@@ -446,9 +445,9 @@ impl Actor {
             // What it names is known to the controller before the actor speaks of it.
             py.detach(|| client.sync()).map_err(|error| to_python(py, &error))?;
         }
-        let called = client.call_telling(spec.clone(), values, None, answer.tell());
+        let called = client.call_telling(spec.clone(), values, None, answer.tell_call(session));
         called.map_err(|error| to_python(py, &error))?;
-        results(py, session, &spec, &answer)
+        results(py, &spec, |id| ObjectRef::of_call(session, id, answer.clone()))
     }
 
     fn __reduce__<'py>(
@@ -517,7 +516,11 @@ fn arguments<'py>(
         (PyTuple::new(py, replaced)?, named).into_pyobject(py)?
     };
     let Value { payload, contains } = pickle::encode(all.as_any())?;
-    let mut needs: Vec<ObjectId> = references.iter().map(|one| one.get().id).collect();
+    let needs = references.iter().map(|one| match code {
+        Some(_) => one.get().public_id(py),
+        None => Ok(one.get().id), // Of a call: the values go along.
+    });
+    let mut needs: Vec<ObjectId> = needs.collect::<PyResult<_>>()?;
     needs.extend(code.map(|code| code.code_id));
     Ok(Arguments { payload, needs, holds: contains, _references: references })
 }

@@ -34,6 +34,13 @@ impl Status {
         Ok((amounts(py, cluster.total.as_ref())?, amounts(py, cluster.free.as_ref())?))
     }
 
+    /// How many results and values are kept, and the bytes they take.
+    fn kept(&self, py: Python<'_>) -> PyResult<(u64, u64)> {
+        let cluster = py.detach(|| self.control.cluster());
+        let cluster = cluster.map_err(|error| to_python(py, &error))?;
+        Ok((cluster.kept_objects, cluster.kept_bytes))
+    }
+
     /// The workers.
     fn workers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let workers = py.detach(|| self.control.workers(PAGE));

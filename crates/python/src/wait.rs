@@ -2,6 +2,7 @@
 
 use crate::answer::{Answer, when};
 use marline_runtime::blocking;
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use std::pin::pin;
 use std::sync::Arc;
@@ -25,6 +26,10 @@ pub fn wait_for(
     if ready >= count {
         return Ok(true);
     }
+    if timeout.is_some_and(f64::is_nan) {
+        return Err(PyValueError::new_err("the timeout is not a number"));
+    }
+    let timeout = timeout.map(|timeout| timeout.max(0.0));
     let timeout = timeout.map(|timeout| Duration::try_from_secs_f64(timeout).unwrap_or(LONGEST));
     let deadline = Instant::now() + timeout.unwrap_or(LONGEST).min(LONGEST);
     let mut receiver = when(answers.iter().copied(), count);

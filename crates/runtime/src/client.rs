@@ -266,6 +266,11 @@ impl Client {
         }
     }
 
+    /// Ends the session now, whoever has clones still: what they ask for fails from now on.
+    pub fn leave(&self) {
+        self.shared.node.end_client(self.shared.index);
+    }
+
     /// What is done with warnings (they are printed to standard error, unless said otherwise).
     pub fn on_warning(&self, warn: impl Fn(&str) + Send + Sync + 'static) {
         let warn = Arc::new(warn);

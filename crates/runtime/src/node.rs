@@ -270,6 +270,11 @@ impl Node {
         self.enter(|state, now| state.join_client(now))
     }
 
+    /// Ends a client's session; its handle lives on.
+    pub fn end_client(&self, index: usize) {
+        self.enter(|state, _| state.leave_client(index));
+    }
+
     /// Ends a client's session.
     pub fn leave_client(&self, index: usize) {
         self.enter(|state, _| state.leave_client(index));

@@ -2,7 +2,7 @@
 //! must be quick, or must not be Python: submitting, waiting, and running tasks in executors.
 //!
 //! No thread of ours ever takes the interpreter's lock to deliver an answer: an answer is stored
-//! ([`answer`]), and whoever waits for it takes it.
+//! (`answer.rs`), and whoever waits for it takes it.
 
 #![deny(unsafe_code)]
 

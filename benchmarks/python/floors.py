@@ -6,15 +6,11 @@ import json
 import multiprocessing
 import os
 import socket
-import statistics
 import sys
 import time
-from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from typing import Any
 
-quick = "--quick" in sys.argv
-SCALE = 10 if quick else 1
+from figures import SCALE, timed
 
 
 def noop() -> None: ...
@@ -24,25 +20,16 @@ def double(x: int) -> int:
     return 2 * x
 
 
-def timed(work: Callable[[], Any], count: int) -> dict[str, float]:
-    times = []
-    for _ in range(max(count // SCALE, 20)):
-        began = time.perf_counter()
-        work()
-        times.append((time.perf_counter() - began) * 1e6)
-    times.sort()
-    return {"p50": statistics.median(times), "p95": times[int(len(times) * 0.95)]}
-
-
-def echo(end: socket.socket) -> None:
-    while data := end.recv(4096):
-        end.send(data)
+def echo(ours: socket.socket, theirs: socket.socket) -> None:
+    ours.close()  # Or the end of the other process would never be seen.
+    while data := theirs.recv(4096):
+        theirs.send(data)
 
 
 def socket_round_trip() -> dict[str, float]:
     """A message of the size of a task to another process, and back, both blocking."""
     ours, theirs = socket.socketpair()
-    child = multiprocessing.get_context("fork").Process(target=echo, args=(theirs,))
+    child = multiprocessing.get_context("fork").Process(target=echo, args=(ours, theirs))
     child.start()
     theirs.close()
     message = os.urandom(100)

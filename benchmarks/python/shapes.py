@@ -16,21 +16,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from figures import SCALE, timed
+
 name = sys.argv[1]
 quick = "--quick" in sys.argv
 api: Any = importlib.import_module(name)
-SCALE = 10 if quick else 1
-
-
-def timed(work: Callable[[], Any], count: int) -> dict[str, float]:
-    """How long it takes, one at a time."""
-    times = []
-    for _ in range(max(count // SCALE, 20)):
-        began = time.perf_counter()
-        work()
-        times.append((time.perf_counter() - began) * 1e6)
-    times.sort()
-    return {"p50": statistics.median(times), "p95": times[int(len(times) * 0.95)]}
 
 
 def rate(work: Callable[[int], Any], count: int) -> dict[str, float]:

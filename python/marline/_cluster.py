@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 from marline import _executor, _native, _session
 
@@ -78,13 +78,6 @@ def get_runtime_context() -> RuntimeContext:
         return RuntimeContext()
     task, attempt, actor, epoch, gpus = running
     return RuntimeContext(task, attempt, actor, epoch, tuple(gpus))
-
-
-def exit_actor() -> NoReturn:
-    """Ends the actor whose method calls this, for good; the call that does so has ended well."""
-    if get_runtime_context().actor_id is None:
-        raise TypeError("exit_actor() is for methods of actors")
-    raise _executor.ExitActor
 
 
 def method(*, num_returns: int = 1) -> Callable[[F], F]:

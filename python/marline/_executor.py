@@ -30,10 +30,6 @@ Running = tuple[str, int, str | None, int | None, list[int]]
 current: contextvars.ContextVar[Running | None] = contextvars.ContextVar("marline", default=None)
 
 
-class ExitActor(BaseException):
-    """The actor is to end."""
-
-
 def prepare() -> None:
     """Before anything runs here."""
     global _main
@@ -68,38 +64,21 @@ def fill(
 
 def run(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Calls a function or method of the user's."""
-    if threading.get_ident() != _main:
-        return _run_aside(function, args, kwargs)
-    try:
-        result = function(*args, **kwargs)
-        return asyncio.run(result) if inspect.iscoroutine(result) else result
-    except ExitActor:
-        _exit_actor()
-        return None
-
-
-def _run_aside(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """On a thread of its own, which signals do not reach."""
+    if threading.get_ident() == _main:
+        return _call(function, args, kwargs)
+    # On a thread of its own, which signals do not reach.
     running = _native.running()
     task = running[0] if running else ""
     _threads[task] = threading.get_ident()
     try:
-        result = function(*args, **kwargs)
-        return asyncio.run(result) if inspect.iscoroutine(result) else result
-    except ExitActor:
-        _exit_actor()
-        return None
+        return _call(function, args, kwargs)
     finally:
         _threads.pop(task, None)
 
 
-def _exit_actor() -> None:
-    """Has the controller end the actor that this executor is."""
-    from marline import _session
-
-    running = current.get() or _native.running()
-    if running is not None and running[2] is not None:
-        _session.current().delete_actor(running[2])
+def _call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    result = function(*args, **kwargs)
+    return asyncio.run(result) if inspect.iscoroutine(result) else result
 
 
 def show_gpus(gpus: list[int]) -> None:
@@ -159,9 +138,6 @@ async def _await(
         result = method(*args, **kwargs)
         if inspect.isawaitable(result):
             result = await result
-    except ExitActor:
-        _exit_actor()
-        end.finish(None)
     except asyncio.CancelledError:
         end.fail(TaskCancelledError("the call was cancelled"))
         raise

@@ -211,31 +211,6 @@ def test_an_actor_needs_no_cpu_to_live() -> None:
     assert marline.get(marline.remote(time.time).remote()) > 0
 
 
-def test_an_actor_can_end_itself() -> None:
-    @marline.remote
-    class Mortal:
-        def leave(self) -> None:
-            marline.exit_actor()
-
-        def hello(self) -> str:
-            return "hello"
-
-    mortal = Mortal.remote()
-    assert marline.get(mortal.hello.remote()) == "hello"
-    marline.get(mortal.leave.remote())
-
-    def is_gone() -> bool:
-        try:
-            marline.get(mortal.hello.remote())
-        except marline.ActorDiedError:
-            return True
-        except marline.WorkerLostError:
-            return False
-        return False
-
-    until("it is gone", is_gone)
-
-
 def test_methods_may_return_several_values() -> None:
     @marline.remote
     class Pair:

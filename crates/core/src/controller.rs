@@ -10,7 +10,7 @@
 //! Where things are decided: membership in `session.rs`, workers in `worker.rs`, tasks in `task.rs`,
 //! calls and actors in `actor.rs`, values and holds in `object.rs`, placement in
 //! [`schedule`](crate::schedule), callers without a link in `control.rs`, the end of it all in
-//! `wind_up.rs`. `query.rs`, `list.rs` and `waiting.rs` only read.
+//! `wind_up.rs`. `query.rs` and `list.rs` only read; `waiting.rs` warns.
 
 mod actor;
 mod attempt;

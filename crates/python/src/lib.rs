@@ -6,11 +6,14 @@
 
 #![deny(unsafe_code)]
 
+mod actor;
 mod answer;
+mod arguments;
 mod completions;
 mod executor;
 mod failure;
 mod fork;
+mod function;
 mod options;
 mod pickle;
 mod reference;
@@ -24,17 +27,21 @@ use pyo3::prelude::*;
 #[pymodule]
 mod _native {
     #[pymodule_export]
+    use crate::actor::Actor;
+    #[pymodule_export]
     use crate::completions::Completions;
     #[pymodule_export]
     use crate::executor::{CallEnd, is_cancelled, running, serve};
     #[pymodule_export]
     use crate::fork::forked;
     #[pymodule_export]
+    use crate::function::Function;
+    #[pymodule_export]
     use crate::options::{ActorOptions, TaskOptions};
     #[pymodule_export]
     use crate::reference::ObjectRef;
     #[pymodule_export]
-    use crate::session::{Actor, Function, Session, sweep};
+    use crate::session::{Session, sweep};
     #[pymodule_export]
     use crate::status::Status;
 }

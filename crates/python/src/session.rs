@@ -1,31 +1,29 @@
 //! This process's membership in a cluster: its own, embedded one, or one elsewhere.
 
+use crate::actor::Actor;
 use crate::answer::Answer;
+use crate::arguments::Arguments;
 use crate::failure::to_python;
 use crate::fork::generation;
-use crate::options::{ActorOptions, Amounts, TaskOptions};
+use crate::function::{Function, SCHEME};
+use crate::options::{ActorOptions, Amounts};
 use crate::pickle;
-use crate::reference::{Held, ObjectRef};
+use crate::reference::ObjectRef;
 use crate::wait::wait_for;
-use marline_runtime::core::error::{Error, ErrorKind};
-use marline_runtime::core::id::{ActorId, ObjectId, Thing};
+use marline_runtime::core::error::Error;
 use marline_runtime::core::payload::{Payload, Value};
-use marline_runtime::core::spec::{self, ActorSpec, Budget, Target, TaskSpec};
+use marline_runtime::core::spec::ActorSpec;
 use marline_runtime::core::worker;
 use marline_runtime::{
-    Client, Controller, ExecutorOptions, ForkServer, Invocation, Program, Reply, WorkerOptions,
-    new_actor_id, new_task_id, record,
+    Client, Controller, ExecutorOptions, ForkServer, NoProgram, WorkerOptions, new_actor_id, record,
 };
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
 
-/// The scheme of the names of Python functions and classes.
-pub const SCHEME: &str = "python";
-/// The longest part of a name that says which function it is, in bytes.
-const MAX_LABEL_BYTES: usize = 200;
 /// So many executors are started ahead, at most.
 const MAX_PRESTARTED: usize = 64;
 
@@ -68,7 +66,7 @@ impl Drop for Inner {
 /// See the [module](self).
 #[pyclass(frozen, module = "marline._native")]
 pub struct Session {
-    inner: Arc<Inner>,
+    pub inner: Arc<Inner>,
 }
 
 impl Session {
@@ -92,28 +90,11 @@ pub fn current(py: Python<'_>) -> PyResult<Arc<Inner>> {
 
 /// The session of this process, if it has one.
 pub fn joined(py: Python<'_>) -> PyResult<Option<Arc<Inner>>> {
-    let session = py.import("marline._session")?.getattr("_session")?;
+    static MODULE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
+    let module =
+        MODULE.get_or_try_init(py, || Ok::<_, PyErr>(py.import("marline._session")?.unbind()))?;
+    let session = module.bind(py).getattr("_session")?;
     Ok(session.cast::<Session>().ok().map(|session| session.get().inner.clone()))
-}
-
-/// What a worker that only has executors of another runtime provides of its own.
-struct Nothing;
-
-impl Program for Nothing {
-    fn provides(&self) -> Vec<String> {
-        Vec::new()
-    }
-
-    fn run(&self, invocation: &Invocation) -> Result<Reply, Error> {
-        Err(Error::not_found(format!("no function {:?} here", &*invocation.name)))
-    }
-
-    fn construct(
-        &self,
-        invocation: &Invocation,
-    ) -> Result<Arc<dyn marline_runtime::Instance>, Error> {
-        Err(Error::not_found(format!("no class {:?} here", &*invocation.name)))
-    }
 }
 
 #[pymethods]
@@ -138,7 +119,7 @@ impl Session {
                 listen: None,
                 resources,
                 preemptible: false,
-                program: Arc::new(Nothing),
+                program: Arc::new(NoProgram),
                 executors: ExecutorOptions::Processes {
                     commands: false,
                     memory: None,
@@ -186,12 +167,6 @@ impl Session {
             cluster.transpose()
         };
         here().map_err(|error: Error| to_python(py, &error))
-    }
-
-    /// Ends an actor for good, by its id.
-    fn delete_actor(&self, py: Python<'_>, id: &str) -> PyResult<()> {
-        let delete = || self.inner.client()?.delete_actor(id.parse()?);
-        delete().map_err(|error: Error| to_python(py, &error))
     }
 
     /// Ends the session, and the cluster if it lives in this process.
@@ -281,7 +256,7 @@ impl Session {
     ) -> PyResult<Actor> {
         let (class, options) = (class_.get(), options.get());
         let Arguments { payload, needs, holds, _references } =
-            arguments(args, kwargs, Some(class))?;
+            Arguments::of(args, kwargs, Some(class))?;
         let spec = ActorSpec {
             id: new_actor_id(),
             class: class.name.clone(),
@@ -309,231 +284,4 @@ impl Session {
 #[pyfunction]
 pub fn sweep() {
     record::sweep();
-}
-
-/// A function or a class: its name, its code, and how it runs.
-#[pyclass(frozen, module = "marline._native")]
-pub struct Function {
-    name: Arc<str>,
-    code_id: ObjectId,
-    /// Its code lives as long as this.
-    _code: Py<ObjectRef>,
-    options: Arc<spec::TaskOptions>,
-    returns: u32,
-}
-
-#[pymethods]
-impl Function {
-    #[new]
-    fn new(
-        label: &str,
-        key: &str,
-        code: Bound<'_, ObjectRef>,
-        options: &Bound<'_, TaskOptions>,
-        returns: u32,
-    ) -> Function {
-        let mut end = label.len().min(MAX_LABEL_BYTES);
-        while !label.is_char_boundary(end) {
-            end -= 1;
-        }
-        let name = format!("{SCHEME}:{}#{key}", &label[..end]).into();
-        let (code_id, options) = (code.get().id, options.get().options.clone());
-        Function { name, code_id, _code: code.unbind(), options, returns }
-    }
-
-    /// Submits a task that calls it.
-    fn submit<'py>(
-        &self,
-        py: Python<'py>,
-        session: &Bound<'py, Session>,
-        args: &Bound<'py, PyTuple>,
-        kwargs: &Bound<'py, PyDict>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let Arguments { payload, needs, holds, _references } = arguments(args, kwargs, Some(self))?;
-        let spec = Arc::new(TaskSpec {
-            id: new_task_id(),
-            target: Target::Function(self.name.clone()),
-            args: payload,
-            needs,
-            holds,
-            returns: self.returns,
-            options: self.options.clone(),
-        });
-        let session = &session.get().inner;
-        let client = session.client().map_err(|error| to_python(py, &error))?;
-        let answer = Arc::<Answer>::default();
-        let submitted = match client.try_submit_telling(spec.clone(), || answer.tell()) {
-            Err(error) if error.kind() == ErrorKind::Exhausted => {
-                py.detach(|| client.submit_telling(spec.clone(), || answer.tell()))
-            }
-            submitted => submitted,
-        };
-        submitted.map_err(|error| to_python(py, &error))?;
-        results(py, &spec, |id| ObjectRef::result(session, id, answer.clone()))
-    }
-}
-
-/// The references to what a task gives: one, or a list of several.
-fn results<'py>(
-    py: Python<'py>,
-    spec: &TaskSpec,
-    reference: impl Fn(ObjectId) -> ObjectRef,
-) -> PyResult<Bound<'py, PyAny>> {
-    let reference = |id| Bound::new(py, reference(id));
-    match spec.returns {
-        0 => Ok(py.None().into_bound(py)),
-        1 => Ok(reference(ObjectId::of(spec.id, 0))?.into_any()),
-        _ => {
-            let all = spec.results().map(reference).collect::<PyResult<Vec<_>>>()?;
-            Ok(PyList::new(py, all)?.into_any())
-        }
-    }
-}
-
-/// A handle to an actor.
-#[pyclass(frozen, module = "marline._native")]
-pub struct Actor {
-    held: Held,
-    id: ActorId,
-    options: Arc<spec::TaskOptions>,
-}
-
-impl Actor {
-    fn new(session: &Arc<Inner>, id: ActorId) -> Actor {
-        let options =
-            spec::TaskOptions { max_retries: Budget::Unlimited, ..spec::TaskOptions::default() };
-        let held = Held::new(session, Thing::Actor(id));
-        Actor { held, id, options: Arc::new(options) }
-    }
-}
-
-#[pymethods]
-impl Actor {
-    /// The actor's id.
-    #[getter]
-    fn id(&self) -> String {
-        self.id.to_string()
-    }
-
-    /// Calls a method.
-    fn call<'py>(
-        &self,
-        py: Python<'py>,
-        method: &str,
-        args: &Bound<'py, PyTuple>,
-        kwargs: &Bound<'py, PyDict>,
-        returns: u32,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let Arguments { payload, needs, holds, _references } = arguments(args, kwargs, None)?;
-        let mut values = Vec::new();
-        for reference in &_references {
-            values.push(reference.get().come(py)?.clone());
-        }
-        let spec = Arc::new(TaskSpec {
-            id: new_task_id(),
-            target: Target::Method { actor: self.id, method: method.into() },
-            args: payload,
-            needs,
-            holds,
-            returns,
-            options: self.options.clone(),
-        });
-        let answer = Arc::<Answer>::default();
-        let session = &self.held.session;
-        let client = session.client().map_err(|error| to_python(py, &error))?;
-        if !spec.holds.is_empty() && !client.is_local() {
-            // What it names is known to the controller before the actor speaks of it.
-            py.detach(|| client.sync()).map_err(|error| to_python(py, &error))?;
-        }
-        let called = client.call_telling(spec.clone(), values, None, answer.tell_call(session));
-        called.map_err(|error| to_python(py, &error))?;
-        results(py, &spec, |id| ObjectRef::of_call(session, id, answer.clone()))
-    }
-
-    fn __reduce__<'py>(
-        slf: &Bound<'py, Self>,
-    ) -> PyResult<(Bound<'py, PyAny>, (Bound<'py, PyBytes>,))> {
-        let id = slf.get().id;
-        pickle::met(Thing::Actor(id))?;
-        let bytes = PyBytes::new(slf.py(), &id.as_u128().to_be_bytes());
-        Ok((slf.get_type().getattr("_load")?, (bytes,)))
-    }
-
-    /// Makes one that arrived in this process.
-    #[staticmethod]
-    fn _load(py: Python<'_>, id: [u8; 16]) -> PyResult<Actor> {
-        let id = ActorId::from_u128(u128::from_be_bytes(id));
-        let session = current(py)?;
-        let client = session.client().map_err(|error| to_python(py, &error))?;
-        client.retain(Thing::Actor(id));
-        Ok(Actor::new(&session, id))
-    }
-
-    /// Ends the actor for good.
-    fn delete(&self, py: Python<'_>) -> PyResult<()> {
-        let delete = || {
-            let client = self.held.session.client()?;
-            client.delete_actor(self.id)?;
-            client.sync() // Calls that are made next go elsewhere, and must not overtake it.
-        };
-        py.detach(delete).map_err(|error| to_python(py, &error))
-    }
-}
-
-/// Arguments as they travel.
-struct Arguments<'py> {
-    payload: Payload,
-    needs: Vec<ObjectId>,
-    holds: Vec<Thing>,
-    /// Kept until they are submitted, so that what they name is held.
-    _references: Vec<Bound<'py, ObjectRef>>,
-}
-
-/// Encodes arguments. References among them are left out: their values go along.
-fn arguments<'py>(
-    args: &Bound<'py, PyTuple>,
-    kwargs: &Bound<'py, PyDict>,
-    code: Option<&Function>,
-) -> PyResult<Arguments<'py>> {
-    let py = args.py();
-    let mut references = Vec::new();
-    let mut replaced = Vec::new();
-    for arg in args.iter() {
-        replaced.push(leave_out(arg, &mut references)?);
-    }
-    let named = if kwargs.is_empty() {
-        kwargs.clone()
-    } else {
-        let named = PyDict::new(py);
-        for (name, arg) in kwargs.iter() {
-            named.set_item(name, leave_out(arg, &mut references)?)?;
-        }
-        named
-    };
-    let all = if references.is_empty() {
-        (args.clone(), named).into_pyobject(py)?
-    } else {
-        (PyTuple::new(py, replaced)?, named).into_pyobject(py)?
-    };
-    let Value { payload, contains } = pickle::encode(all.as_any())?;
-    let needs = references.iter().map(|one| match code {
-        Some(_) => one.get().public_id(py),
-        None => Ok(one.get().id), // Of a call: the values go along.
-    });
-    let mut needs: Vec<ObjectId> = needs.collect::<PyResult<_>>()?;
-    needs.extend(code.map(|code| code.code_id));
-    Ok(Arguments { payload, needs, holds: contains, _references: references })
-}
-
-/// What stands for an argument: itself, or which of the values that go along.
-fn leave_out<'py>(
-    arg: Bound<'py, PyAny>,
-    references: &mut Vec<Bound<'py, ObjectRef>>,
-) -> PyResult<Bound<'py, PyAny>> {
-    if !arg.is_exact_instance_of::<ObjectRef>() {
-        return Ok(arg);
-    }
-    let need = arg.py().import("marline._pickle")?.call_method1("Need", (references.len(),))?;
-    references.push(arg.cast_into::<ObjectRef>()?);
-    Ok(need)
 }

@@ -41,6 +41,27 @@ pub trait Program: Send + Sync + 'static {
     fn interrupted(&self, _task: TaskId) {}
 }
 
+/// A program that provides nothing: of a worker whose executors run commands, or another runtime's code.
+pub struct NoProgram;
+
+impl Program for NoProgram {
+    fn provides(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn run(&self, invocation: &Invocation) -> Result<Reply, Error> {
+        Err(not_here(invocation))
+    }
+
+    fn construct(&self, invocation: &Invocation) -> Result<Arc<dyn Instance>, Error> {
+        Err(not_here(invocation))
+    }
+}
+
+fn not_here(invocation: &Invocation) -> Error {
+    Error::not_found(format!("{:?} is not provided here", &*invocation.name))
+}
+
 /// An actor that was made.
 pub trait Instance: Send + Sync + 'static {
     /// Runs a method. As many calls come at a time as the actor's `max_concurrency` says.

@@ -29,7 +29,9 @@ pub use cluster::Cluster;
 pub use executor::child::{serve_as, serve_if_executor};
 pub use executor::command::{CommandEnd, CommandLine, MAX_OUTPUT_BYTES};
 pub use executor::process::ForkServer;
-pub use executor::{Context, End, Instance, Invocation, Program, Reply, blocking, context};
+pub use executor::{
+    Context, End, Instance, Invocation, NoProgram, Program, Reply, blocking, context,
+};
 pub use marline_core as core;
 pub use process::{Controller, ExecutorOptions, Load, Worker, WorkerOptions, hostname};
 pub use signal::on_signal;

@@ -9,11 +9,8 @@ use crate::printer::{Printer, Progress};
 use crate::python::{Home, fork_server};
 use crate::units::{Count, Named, count};
 use marline_runtime::control::{Control, WorkerStatus};
-use marline_runtime::core::Error;
 use marline_runtime::core::resources::{Amount, Resources};
-use marline_runtime::{
-    ExecutorOptions, Instance, Invocation, Program, Reply, Worker, WorkerOptions,
-};
+use marline_runtime::{ExecutorOptions, NoProgram, Program, Worker, WorkerOptions};
 use serde_json::json;
 use std::net::IpAddr;
 use std::process::ExitCode;
@@ -24,30 +21,9 @@ use std::time::Duration;
 /// How often it is said what a process that is to end waits for.
 const SAY_EVERY: Duration = Duration::from_millis(250);
 
-/// Nothing but commands, which executors know by themselves.
-struct Nothing;
-
-impl Program for Nothing {
-    fn provides(&self) -> Vec<String> {
-        Vec::new()
-    }
-
-    fn run(&self, invocation: &Invocation) -> Result<Reply, Error> {
-        Err(not_here(invocation))
-    }
-
-    fn construct(&self, invocation: &Invocation) -> Result<Arc<dyn Instance>, Error> {
-        Err(not_here(invocation))
-    }
-}
-
-fn not_here(invocation: &Invocation) -> Error {
-    Error::not_found(format!("{:?} is not provided here", &*invocation.name))
-}
-
 /// If this process was started as an executor, is one until it ends.
 pub fn serve_if_executor() {
-    let program: Arc<dyn Program> = Arc::new(Nothing);
+    let program: Arc<dyn Program> = Arc::new(NoProgram);
     marline_runtime::serve_if_executor(&program);
 }
 
@@ -64,7 +40,7 @@ pub fn options(offer: &Offer, home: &Home<'_>) -> Result<WorkerOptions, Failure>
         listen: None,
         resources: resources(cpus, offer.gpus, memory, &offer.custom)?,
         preemptible: offer.preemptible,
-        program: Arc::new(Nothing),
+        program: Arc::new(NoProgram),
         executors: ExecutorOptions::Processes {
             commands: true,
             memory: offer.executor_memory.map(|memory| memory.0),

@@ -735,3 +735,15 @@ fn a_call_that_runs_when_the_grace_of_its_worker_is_over_is_lost_by_the_move() {
     assert_eq!((error.kind(), error.may_have_run()), (ErrorKind::Unavailable, true));
     assert!(error.message().contains("its worker leaves"), "{error}");
 }
+
+#[test]
+fn what_is_to_be_ready_is_started_when_the_worker_has_joined() {
+    let config = Config { prestarted: Some(("python".into(), 2)), ..Config::default() };
+    let mut worker = Worker::new(config);
+    let joined = Event::Joined { session: SESSION, terms: Terms::default(), asked_at: Time::ZERO };
+    let mut effects = Vec::new();
+    worker.handle(Time::ZERO, joined, &mut effects);
+    worker.check_invariants();
+    let spawn = |id| Effect::Spawn { executor: ExecutorId(id), runtime: "python".into() };
+    assert_eq!(effects, [tell(FromWorker::Joined), spawn(0), spawn(1)]);
+}

@@ -1,0 +1,106 @@
+//! Handles to actors, and calling their methods.
+
+use crate::answer::Answer;
+use crate::arguments::Arguments;
+use crate::failure::to_python;
+use crate::function::results;
+use crate::pickle;
+use crate::reference::{Held, ObjectRef};
+use crate::session::{Inner, current};
+use marline_runtime::core::id::{ActorId, Thing};
+use marline_runtime::core::spec::{self, Budget, Target, TaskSpec};
+use marline_runtime::new_task_id;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyTuple};
+use std::sync::Arc;
+
+/// A handle to an actor.
+#[pyclass(frozen, module = "marline._native")]
+pub struct Actor {
+    held: Held,
+    id: ActorId,
+    options: Arc<spec::TaskOptions>,
+}
+
+impl Actor {
+    /// A handle that is counted already.
+    pub fn new(session: &Arc<Inner>, id: ActorId) -> Actor {
+        let options =
+            spec::TaskOptions { max_retries: Budget::Unlimited, ..spec::TaskOptions::default() };
+        let held = Held::new(session, Thing::Actor(id));
+        Actor { held, id, options: Arc::new(options) }
+    }
+}
+
+#[pymethods]
+impl Actor {
+    /// The actor's id.
+    #[getter]
+    fn id(&self) -> String {
+        self.id.to_string()
+    }
+
+    /// Calls a method.
+    fn call<'py>(
+        &self,
+        py: Python<'py>,
+        method: &str,
+        args: &Bound<'py, PyTuple>,
+        kwargs: &Bound<'py, PyDict>,
+        returns: u32,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let Arguments { payload, needs, holds, _references } = Arguments::of(args, kwargs, None)?;
+        let mut values = Vec::new();
+        for reference in &_references {
+            values.push(reference.get().come(py)?.clone());
+        }
+        let spec = Arc::new(TaskSpec {
+            id: new_task_id(),
+            target: Target::Method { actor: self.id, method: method.into() },
+            args: payload,
+            needs,
+            holds,
+            returns,
+            options: self.options.clone(),
+        });
+        let answer = Arc::<Answer>::default();
+        let session = &self.held.session;
+        let client = session.client().map_err(|error| to_python(py, &error))?;
+        if !spec.holds.is_empty() && !client.is_local() {
+            // What it names is known to the controller before the actor speaks of it.
+            py.detach(|| client.sync()).map_err(|error| to_python(py, &error))?;
+        }
+        let called = client.call_telling(spec.clone(), values, None, answer.tell_call(session));
+        called.map_err(|error| to_python(py, &error))?;
+        results(py, &spec, |id| ObjectRef::of_call(session, id, answer.clone()))
+    }
+
+    fn __reduce__<'py>(
+        slf: &Bound<'py, Self>,
+    ) -> PyResult<(Bound<'py, PyAny>, (Bound<'py, PyBytes>,))> {
+        let id = slf.get().id;
+        pickle::met(Thing::Actor(id))?;
+        let bytes = PyBytes::new(slf.py(), &id.as_u128().to_be_bytes());
+        Ok((slf.get_type().getattr("_load")?, (bytes,)))
+    }
+
+    /// Makes one that arrived in this process.
+    #[staticmethod]
+    fn _load(py: Python<'_>, id: [u8; 16]) -> PyResult<Actor> {
+        let id = ActorId::from_u128(u128::from_be_bytes(id));
+        let session = current(py)?;
+        let client = session.client().map_err(|error| to_python(py, &error))?;
+        client.retain(Thing::Actor(id));
+        Ok(Actor::new(&session, id))
+    }
+
+    /// Ends the actor for good.
+    fn delete(&self, py: Python<'_>) -> PyResult<()> {
+        let delete = || {
+            let client = self.held.session.client()?;
+            client.delete_actor(self.id)?;
+            client.sync() // Calls that are made next go elsewhere, and must not overtake it.
+        };
+        py.detach(delete).map_err(|error| to_python(py, &error))
+    }
+}

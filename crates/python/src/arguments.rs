@@ -1,0 +1,65 @@
+//! Arguments of tasks and calls, as they travel. References among them are left out: their values go along.
+
+use crate::function::Function;
+use crate::pickle;
+use crate::reference::ObjectRef;
+use marline_runtime::core::id::{ObjectId, Thing};
+use marline_runtime::core::payload::{Payload, Value};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+
+/// See the [module](self).
+pub struct Arguments<'py> {
+    pub payload: Payload,
+    pub needs: Vec<ObjectId>,
+    pub holds: Vec<Thing>,
+    /// Kept until they are submitted, so that what they name is held.
+    pub _references: Vec<Bound<'py, ObjectRef>>,
+}
+
+impl<'py> Arguments<'py> {
+    /// Encodes arguments; the code of the function or class comes last.
+    pub fn of(
+        args: &Bound<'py, PyTuple>,
+        kwargs: &Bound<'py, PyDict>,
+        code: Option<&Function>,
+    ) -> PyResult<Arguments<'py>> {
+        let py = args.py();
+        let mut references = Vec::new();
+        let has_references =
+            args.iter().chain(kwargs.values().iter()).any(|arg| is_reference(&arg));
+        let all = if has_references {
+            let args = args.iter().map(|arg| leave_out(arg, &mut references));
+            let args = PyTuple::new(py, args.collect::<PyResult<Vec<_>>>()?)?;
+            let named = PyDict::new(py);
+            for (name, arg) in kwargs.iter() {
+                named.set_item(name, leave_out(arg, &mut references)?)?;
+            }
+            (args, named).into_pyobject(py)?
+        } else {
+            (args, kwargs).into_pyobject(py)?
+        };
+        let Value { payload, contains } = pickle::encode(all.as_any())?;
+        let needs = references.iter().map(|one: &Bound<'_, ObjectRef>| one.get().public_id(py));
+        let mut needs = needs.collect::<PyResult<Vec<ObjectId>>>()?;
+        needs.extend(code.map(|code| code.code_id));
+        Ok(Arguments { payload, needs, holds: contains, _references: references })
+    }
+}
+
+fn is_reference(arg: &Bound<'_, PyAny>) -> bool {
+    arg.is_exact_instance_of::<ObjectRef>()
+}
+
+/// What stands for an argument: itself, or which of the values that go along.
+fn leave_out<'py>(
+    arg: Bound<'py, PyAny>,
+    references: &mut Vec<Bound<'py, ObjectRef>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    if !is_reference(&arg) {
+        return Ok(arg);
+    }
+    let need = arg.py().import("marline._pickle")?.call_method1("Need", (references.len(),))?;
+    references.push(arg.cast_into::<ObjectRef>()?);
+    Ok(need)
+}

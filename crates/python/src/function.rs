@@ -1,0 +1,100 @@
+//! Functions and classes, and submitting tasks that call them.
+
+use crate::answer::Answer;
+use crate::arguments::Arguments;
+use crate::failure::to_python;
+use crate::options::TaskOptions;
+use crate::reference::ObjectRef;
+use crate::session::Session;
+use marline_runtime::core::error::ErrorKind;
+use marline_runtime::core::id::ObjectId;
+use marline_runtime::core::spec::{self, Target, TaskSpec};
+use marline_runtime::new_task_id;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyTuple};
+use std::sync::Arc;
+
+/// The scheme of the names of Python functions and classes.
+pub const SCHEME: &str = "python";
+/// The longest part of a name that says which function it is, in bytes.
+const MAX_LABEL_BYTES: usize = 200;
+
+/// A function or a class: its name, its code, and how it runs.
+#[pyclass(frozen, module = "marline._native")]
+pub struct Function {
+    pub name: Arc<str>,
+    pub code_id: ObjectId,
+    /// Its code lives as long as this.
+    _code: Py<ObjectRef>,
+    options: Arc<spec::TaskOptions>,
+    returns: u32,
+}
+
+#[pymethods]
+impl Function {
+    #[new]
+    fn new(
+        label: &str,
+        key: &str,
+        code: Bound<'_, ObjectRef>,
+        options: &Bound<'_, TaskOptions>,
+        returns: u32,
+    ) -> Function {
+        let mut end = label.len().min(MAX_LABEL_BYTES);
+        while !label.is_char_boundary(end) {
+            end -= 1;
+        }
+        let name = format!("{SCHEME}:{}#{key}", &label[..end]).into();
+        let (code_id, options) = (code.get().id, options.get().options.clone());
+        Function { name, code_id, _code: code.unbind(), options, returns }
+    }
+
+    /// Submits a task that calls it.
+    fn submit<'py>(
+        &self,
+        py: Python<'py>,
+        session: &Bound<'py, Session>,
+        args: &Bound<'py, PyTuple>,
+        kwargs: &Bound<'py, PyDict>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let Arguments { payload, needs, holds, _references } =
+            Arguments::of(args, kwargs, Some(self))?;
+        let spec = Arc::new(TaskSpec {
+            id: new_task_id(),
+            target: Target::Function(self.name.clone()),
+            args: payload,
+            needs,
+            holds,
+            returns: self.returns,
+            options: self.options.clone(),
+        });
+        let session = &session.get().inner;
+        let client = session.client().map_err(|error| to_python(py, &error))?;
+        let answer = Arc::<Answer>::default();
+        let submitted = match client.try_submit_telling(spec.clone(), || answer.tell()) {
+            Err(error) if error.kind() == ErrorKind::Exhausted => {
+                py.detach(|| client.submit_telling(spec.clone(), || answer.tell()))
+            }
+            submitted => submitted,
+        };
+        submitted.map_err(|error| to_python(py, &error))?;
+        results(py, &spec, |id| ObjectRef::result(session, id, answer.clone()))
+    }
+}
+
+/// The references to what a task gives: one, or a list of several.
+pub fn results<'py>(
+    py: Python<'py>,
+    spec: &TaskSpec,
+    reference: impl Fn(ObjectId) -> ObjectRef,
+) -> PyResult<Bound<'py, PyAny>> {
+    let reference = |id| Bound::new(py, reference(id));
+    match spec.returns {
+        0 => Ok(py.None().into_bound(py)),
+        1 => Ok(reference(ObjectId::of(spec.id, 0))?.into_any()),
+        _ => {
+            let all = spec.results().map(reference).collect::<PyResult<Vec<_>>>()?;
+            Ok(PyList::new(py, all)?.into_any())
+        }
+    }
+}

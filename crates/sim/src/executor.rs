@@ -11,7 +11,7 @@ use marline_core::payload::{Payload, Value};
 use marline_core::spec::{ActorSpec, TaskSpec};
 use marline_core::time::Time;
 use marline_core::worker::{CallEnd, Event, ExecutorId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -71,6 +71,8 @@ pub enum Turn {
 struct Executor {
     /// What it runs: one task, or the calls of an actor.
     running: BTreeMap<TaskId, (Arc<TaskSpec>, Attempt)>,
+    /// Calls that come after the one that runs, and whether each was asked not to begin.
+    ahead: VecDeque<(Arc<TaskSpec>, Attempt, bool)>,
     actor: Option<(Arc<ActorSpec>, Instance)>,
     kept: Vec<Thing>,
 }
@@ -117,7 +119,8 @@ impl World {
         if self.faults && self.random.one_in(60) {
             return self.tell(worker, Event::ExecutorRefused { executor });
         }
-        let new = Executor { running: BTreeMap::new(), actor: None, kept: Vec::new() };
+        let (running, ahead) = (BTreeMap::new(), VecDeque::new());
+        let new = Executor { running, ahead, actor: None, kept: Vec::new() };
         self.executors.alive.insert((worker, executor), new);
         let wait = self.random.up_to(Duration::from_millis(20));
         self.act(wait, worker, executor, Turn::Ready);
@@ -164,12 +167,41 @@ impl World {
         spec: Arc<TaskSpec>,
         attempt: Attempt,
     ) {
+        let Some(executor) = self.executors.alive.get_mut(&(worker, id)) else { return };
+        let (actor, _) = executor.actor.as_ref().expect("calls go to actors");
+        if actor.options.max_concurrency == 1 && !executor.running.is_empty() {
+            executor.ahead.push_back((spec, attempt, false));
+        } else {
+            self.begin_call(worker, id, spec, attempt);
+        }
+    }
+
+    fn begin_call(
+        &mut self,
+        worker: ProcessId,
+        id: ExecutorId,
+        spec: Arc<TaskSpec>,
+        attempt: Attempt,
+    ) {
         let host = self.worker_shell(worker).upstream.session;
-        if let Some(executor) = self.executors.alive.get_mut(&(worker, id)) {
-            executor.running.insert(spec.id, (spec.clone(), attempt));
-            let (actor, instance) = executor.actor.clone().expect("calls go to actors");
-            self.oracle.call_starts(&spec, &actor, instance, host);
-            self.begin(worker, id, &spec, attempt);
+        let executor = self.executors.alive.get_mut(&(worker, id)).expect("it runs calls");
+        executor.running.insert(spec.id, (spec.clone(), attempt));
+        let (actor, instance) = executor.actor.clone().expect("calls go to actors");
+        self.oracle.call_starts(&spec, &actor, instance, host);
+        self.begin(worker, id, &spec, attempt);
+    }
+
+    /// The call that ran has ended: the next one begins, unless it was asked not to.
+    fn begin_next(&mut self, worker: ProcessId, id: ExecutorId) {
+        while let Some(executor) = self.executors.alive.get_mut(&(worker, id))
+            && let Some((spec, attempt, stop)) = executor.ahead.pop_front()
+        {
+            if !stop {
+                return self.begin_call(worker, id, spec, attempt);
+            }
+            let outcome = Err(Error::cancelled("it was to stop before it ran"));
+            let end = CallEnd { outcome, kept: Vec::new() };
+            self.tell(worker, Event::CallFinished { executor: id, call: spec.id, end });
         }
     }
 
@@ -210,11 +242,11 @@ impl World {
     }
 
     pub fn exec_interrupt(&mut self, worker: ProcessId, id: ExecutorId, task: TaskId) {
-        let executor = self.executors.alive.get(&(worker, id));
-        let Some((spec, attempt)) = executor.and_then(|executor| executor.running.get(&task))
-        else {
-            return;
-        };
+        let Some(executor) = self.executors.alive.get_mut(&(worker, id)) else { return };
+        for (spec, _, stop) in &mut executor.ahead {
+            *stop |= spec.id == task;
+        }
+        let Some((spec, attempt)) = executor.running.get(&task) else { return };
         if Deed::of(&spec.args) != Deed::Ignore {
             let attempt = *attempt;
             let wait = self.random.up_to(Duration::from_millis(5));
@@ -304,6 +336,7 @@ impl World {
             None => Event::RunEnded { executor: id, task, end },
         };
         self.tell(worker, event);
+        self.begin_next(worker, id);
     }
 }
 

@@ -26,9 +26,11 @@ pub(super) struct Hosted {
     pub life: Life,
     /// Calls that wait, in order.
     pub mailbox: VecDeque<Call>,
+    /// Calls that its executor has besides the one that runs, and begins in this order.
+    pub ahead: VecDeque<Call>,
     /// Calls that run.
     pub running: BTreeMap<TaskId, Call>,
-    /// The ids of the calls that wait or run.
+    /// The ids of all of them.
     pub ids: Set<TaskId>,
     /// The number of the next call of each direct caller.
     pub next: Map<Session, u64>,
@@ -61,6 +63,11 @@ impl Hosted {
     pub fn instance(&self) -> Instance {
         Instance { actor: self.spec.id, epoch: self.epoch }
     }
+
+    /// The calls that have not begun, in order.
+    pub fn waiting(&self) -> impl Iterator<Item = &Call> {
+        self.ahead.iter().chain(&self.mailbox)
+    }
 }
 
 impl Worker {
@@ -88,6 +95,7 @@ impl Worker {
             executor,
             life: Life::Constructing,
             mailbox: VecDeque::new(),
+            ahead: VecDeque::new(),
             running: BTreeMap::new(),
             ids: Set::default(),
             next: Map::default(),
@@ -172,16 +180,22 @@ impl Worker {
         }
     }
 
-    /// The executor of an instance is gone, and the instance with it.
+    /// The executor of an instance is gone, and the instance with it. What was ahead of the call that ran
+    /// had not begun, for the answer to that one comes first; unless what it said last was `unheard`.
     pub(super) fn actor_executor_died(
         &mut self,
         id: ActorId,
         error: Error,
+        unheard: bool,
         effects: &mut Vec<Effect>,
     ) {
-        let hosted = self.actors.remove(&id).expect("its executor had it");
+        let mut hosted = self.actors.remove(&id).expect("its executor had it");
         let instance = hosted.instance();
-        for (_, call) in hosted.running {
+        let (begun, not_begun) = match unheard {
+            true => (hosted.ahead, VecDeque::new()),
+            false => (VecDeque::new(), hosted.ahead),
+        };
+        for call in std::mem::take(&mut hosted.running).into_values().chain(begun) {
             if !call.answered
                 && let From::Caller(to) = call.from
             {
@@ -189,8 +203,10 @@ impl Worker {
                 self.answer(to, message, effects);
             }
         }
-        for call in hosted.mailbox {
-            self.turn_away(&call, effects);
+        for call in not_begun.into_iter().chain(hosted.mailbox) {
+            if !call.answered {
+                self.turn_away(&call, effects);
+            }
         }
         let message = match hosted.life {
             Life::Ending(why) => FromWorker::ActorDestroyed { instance, idle: why == Why::Idle },

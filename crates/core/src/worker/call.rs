@@ -1,5 +1,10 @@
 //! Calls at a worker: those of one caller reach the actor in their order, one at a time unless told
 //! otherwise.
+//!
+//! An executor that runs one at a time is given the next ones ahead, so that it need not wait for its worker
+//! in between. It begins them in the order in which they came, each after the answer to the one before has
+//! left it: so the worker knows from the answers alone which one runs, and which had not begun when the
+//! executor died.
 
 use super::actor::{Hosted, Life, Why};
 use super::event::CallEnd;
@@ -13,6 +18,9 @@ use crate::payload::Value;
 use crate::spec::{Target, TaskSpec};
 use crate::time::Time;
 use std::sync::Arc;
+
+/// So many calls an executor has besides the one that it runs.
+const MAX_AHEAD: usize = 16;
 
 /// A call that is here.
 #[derive(Debug)]
@@ -50,6 +58,12 @@ impl Call {
 
     pub fn tried(&self) -> Try {
         Try { task: self.spec.id, attempt: self.attempt }
+    }
+
+    /// Gives it to its executor, once.
+    fn hand_over(&mut self, executor: ExecutorId) -> Effect {
+        let values = std::mem::take(&mut self.values);
+        Effect::Call { executor, spec: self.spec.clone(), attempt: self.attempt, values }
     }
 }
 
@@ -95,7 +109,7 @@ impl Worker {
             return self.refuse_taken(&call, effects);
         }
         let limit = hosted.spec.options.max_pending_calls as usize;
-        if hosted.mailbox.len() >= limit {
+        if hosted.ahead.len() + hosted.mailbox.len() >= limit {
             let error = Error::exhausted(format!(
                 "{limit} calls wait for actor {} already (max_pending_calls)",
                 hosted.spec.id
@@ -164,27 +178,39 @@ impl Worker {
         self.deliver(now, actor, effects);
     }
 
-    /// Starts as many calls as may run.
+    /// Starts as many calls as may run, and gives the executor those that come next.
     pub(super) fn deliver(&mut self, now: Time, id: ActorId, effects: &mut Vec<Effect>) {
         let hosted = self.actors.get_mut(&id).expect("it has calls");
         if !matches!(hosted.life, Life::Ready | Life::Leaving) {
             return;
         }
-        while hosted.running.len() < hosted.spec.options.max_concurrency as usize {
-            let Some(mut call) = hosted.mailbox.pop_front() else { break };
+        let limit = hosted.spec.options.max_concurrency as usize;
+        while hosted.running.len() < limit {
+            let mut call = match hosted.ahead.pop_front() {
+                Some(call) => call,
+                None => match hosted.mailbox.pop_front() {
+                    Some(mut call) => {
+                        effects.push(call.hand_over(hosted.executor));
+                        call
+                    }
+                    None => break,
+                },
+            };
             call.since = now;
-            let values = std::mem::take(&mut call.values);
-            let (spec, attempt, executor) = (call.spec.clone(), call.attempt, hosted.executor);
-            if call.from == From::Controller {
+            if call.from == From::Controller && !call.answered {
                 effects.push(Effect::ToController(FromWorker::Started { attempt: call.tried() }));
             }
-            if let Some(timeout) = spec.options.timeout {
-                let due = (now + timeout, Timer::Call(id, spec.id));
+            if let Some(timeout) = call.spec.options.timeout.filter(|_| !call.answered) {
+                let due = (now + timeout, Timer::Call(id, call.spec.id));
                 call.timers.push(due);
                 self.timers.insert(due);
             }
-            hosted.running.insert(spec.id, call);
-            effects.push(Effect::Call { executor, spec, attempt, values });
+            hosted.running.insert(call.spec.id, call);
+        }
+        while limit == 1 && hosted.ahead.len() < MAX_AHEAD {
+            let Some(mut call) = hosted.mailbox.pop_front() else { break };
+            effects.push(call.hand_over(hosted.executor));
+            hosted.ahead.push_back(call);
         }
         if hosted.life == Life::Leaving && hosted.running.is_empty() && hosted.mailbox.is_empty() {
             self.end_actor(id, Why::Moves, effects);
@@ -345,6 +371,19 @@ impl Worker {
                 let end = CallEnd { outcome: Err(cancelled(&call.spec)), kept: Vec::new() };
                 return self.settle_call(now, instance, call, end, effects);
             }
+            if let Some(call) =
+                hosted.ahead.iter_mut().find(|call| call.spec.id == id && call.from == from)
+            {
+                // It may have begun meanwhile: then it is asked to stop like any other.
+                let error = cancelled(&call.spec);
+                let answered = call.answered;
+                call.cancelled = true;
+                effects.push(Effect::Interrupt { executor: hosted.executor, task: id });
+                if !answered {
+                    self.answer_early(now, actor, id, error, effects);
+                }
+                return;
+            }
             if let Some(call) = hosted.running.get_mut(&id).filter(|call| call.from == from) {
                 call.cancelled = true;
                 let executor = hosted.executor;
@@ -369,12 +408,13 @@ impl Worker {
             let hosted = self.actors.get_mut(&actor).expect("it was listed");
             hosted.next.remove(&session);
             hosted.mailbox.retain(|call| call.from != From::Caller(session));
-            let mailbox = hosted.mailbox.iter().map(|call| call.spec.id);
-            hosted.ids = hosted.running.keys().copied().chain(mailbox).collect();
-            for (id, call) in &mut hosted.running {
+            let waiting = hosted.waiting().map(|call| call.spec.id);
+            hosted.ids = hosted.running.keys().copied().chain(waiting).collect();
+            for call in hosted.running.values_mut().chain(&mut hosted.ahead) {
                 if call.from == From::Caller(session) {
                     (call.answered, call.cancelled) = (true, true);
-                    effects.push(Effect::Interrupt { executor: hosted.executor, task: *id });
+                    let task = call.spec.id;
+                    effects.push(Effect::Interrupt { executor: hosted.executor, task });
                 }
             }
             self.deliver(now, actor, effects);
@@ -416,7 +456,7 @@ impl Worker {
         }
     }
 
-    /// Answers a call that still runs. It goes on taking its place at the actor until it returns; what
+    /// Answers a call that its executor has. It goes on taking its place at the actor until it returns; what
     /// it returns then goes nowhere.
     fn answer_early(
         &mut self,
@@ -428,7 +468,8 @@ impl Worker {
     ) {
         let hosted = self.actors.get_mut(&actor).expect("it runs a call");
         let instance = hosted.instance();
-        let call = hosted.running.get_mut(&id).expect("it runs");
+        let ahead = hosted.ahead.iter_mut().find(|call| call.spec.id == id);
+        let call = hosted.running.get_mut(&id).or(ahead).expect("its executor has it");
         let mut twin =
             Call::new(call.from, call.spec.clone(), call.attempt, Vec::new(), call.since);
         twin.cancelled = call.cancelled;

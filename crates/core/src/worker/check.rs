@@ -3,6 +3,7 @@
 use super::Worker;
 use super::executor::Occupant;
 use super::task::State;
+use crate::map::Set;
 
 impl Worker {
     /// Panics, naming what is wrong, if the state does not add up.
@@ -41,6 +42,12 @@ impl Worker {
             assert_eq!(occupant, Some(Occupant::Actor(*id)), "where {id} lives");
             let limit = hosted.spec.options.max_concurrency as usize;
             assert!(hosted.running.len() <= limit, "{id} runs more calls than it may");
+            assert!(
+                hosted.ahead.is_empty() || (limit == 1 && hosted.running.len() == 1),
+                "{id} has calls ahead of none"
+            );
+            let calls = hosted.waiting().map(|call| call.spec.id).chain(hosted.running.keys().copied());
+            assert_eq!(calls.collect::<Set<_>>(), hosted.ids, "the calls of {id}");
         }
         for id in &self.spares {
             let executor = &self.executors[id];

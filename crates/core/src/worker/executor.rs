@@ -163,7 +163,9 @@ impl Worker {
         match executor.occupant {
             Occupant::None => {}
             Occupant::Task(task) => self.run_died(now, task, error, effects),
-            Occupant::Actor(actor) => self.actor_executor_died(actor, error, effects),
+            Occupant::Actor(actor) => {
+                self.actor_executor_died(actor, error, executor.doomed, effects);
+            }
         }
     }
 

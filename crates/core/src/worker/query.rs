@@ -51,7 +51,7 @@ impl Worker {
             TaskHere { spec: local.spec.clone(), attempt: local.attempt, state, since }
         });
         let calls = self.actors.values().flat_map(|hosted| {
-            let waiting = hosted.mailbox.iter().map(|call| (call, TaskState::Assigned));
+            let waiting = hosted.waiting().map(|call| (call, TaskState::Assigned));
             waiting.chain(hosted.running.values().map(|call| (call, TaskState::Running)))
         });
         let calls = calls.map(|(call, state)| {
@@ -73,7 +73,7 @@ impl Worker {
             epoch: hosted.epoch,
             ready: hosted.life != Life::Constructing,
             last_used: hosted.last_used,
-            pending_calls: hosted.mailbox.len() + hosted.running.len(),
+            pending_calls: hosted.ids.len(),
         });
         let mut listed: Vec<ActorHere> = hosted.collect();
         listed.sort_unstable_by_key(|here| Reverse(here.spec.id));

@@ -3,7 +3,7 @@
 
 use super::{Context, Instance, Invocation, Program, Reply, Teller, with_context};
 use crate::net::MAX_MESSAGE_BYTES;
-use marline_channel::CancelToken;
+use marline_channel::{CancelToken, oneshot};
 use marline_core::account::Grant;
 use marline_core::error::{Error, Failure, Ran};
 use marline_core::id::{ActorEpoch, ActorId, Attempt, TaskId};
@@ -62,6 +62,8 @@ struct Tokens {
     tokens: BTreeMap<TaskId, CancelToken>,
     /// What was asked to stop and did not run: it is about to, or has ended.
     early: VecDeque<TaskId>,
+    /// Everything was: nothing runs any more.
+    over: bool,
 }
 
 /// So many that were asked to stop before they ran are remembered: no more are on their way.
@@ -79,7 +81,7 @@ impl Running {
             running.tokens.insert(task, token.clone());
             let early = running.early.len();
             running.early.retain(|id| *id != task);
-            running.early.len() < early
+            running.over || running.early.len() < early
         });
         if stop {
             token.cancel();
@@ -108,9 +110,12 @@ impl Running {
         }
     }
 
-    /// Asks everything to stop.
+    /// Asks everything to stop, also what comes.
     pub fn interrupt_all(&self) {
-        let all: Vec<CancelToken> = self.with(|running| running.tokens.values().cloned().collect());
+        let all: Vec<CancelToken> = self.with(|running| {
+            running.over = true;
+            running.tokens.values().cloned().collect()
+        });
         for token in all {
             token.cancel();
         }
@@ -200,13 +205,24 @@ impl Runner {
     /// Begins a call that ends later.
     fn begin(&self, actor: &Actor, spec: &TaskSpec, attempt: Attempt, values: Vec<Value>) {
         let (task, tell, running) = (spec.id, self.tell.clone(), self.running.clone());
+        // Where one runs at a time, the next one may be here already, and is to wait.
+        let (ended, has_ended) = (!actor.concurrent).then(oneshot).unzip();
         let end = move |reply: Result<Reply, Error>| {
             running.end(task);
             let end = call_end(reply.and_then(bounded));
             tell(Said::CallFinished { attempt: Try { task, attempt }, end });
+            if let Some(ended) = ended {
+                let _ = ended.send(()); // It waits for this, unless it is past waiting.
+            }
         };
         let (context, invocation) = self.prepare(spec, attempt, actor.place(), values);
+        if context.cancel.is_cancelled() {
+            return end(Err(not_begun()));
+        }
         with_context(context, || actor.instance.begin(&invocation, Box::new(end)));
+        if let Some(mut has_ended) = has_ended {
+            let _ = has_ended.recv().wait();
+        }
     }
 
     /// What user code is told and can know. From now on it can be asked to stop.
@@ -238,13 +254,17 @@ impl Runner {
     ) -> CallEnd {
         let (context, invocation) = self.prepare(spec, attempt, place, values);
         let reply = if context.cancel.is_cancelled() {
-            Err(Error::cancelled("it was to stop before it ran"))
+            Err(not_begun())
         } else {
             with_context(context, || caught(|| code(&invocation)))
         };
         self.running.end(spec.id);
         call_end(reply.and_then(bounded))
     }
+}
+
+fn not_begun() -> Error {
+    Error::cancelled("it was to stop before it ran")
 }
 
 fn call_end(reply: Result<Reply, Error>) -> CallEnd {
@@ -301,5 +321,7 @@ mod tests {
         assert!(running.begin(early).is_cancelled());
         running.end(early);
         assert!(!running.begin(early).is_cancelled(), "it was asked once");
+        running.interrupt_all();
+        assert!(running.begin(other).is_cancelled(), "nobody would hear of it");
     }
 }

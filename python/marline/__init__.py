@@ -9,7 +9,7 @@
 [0, 1, 4, 9]
 """
 
-from marline._actor import ActorClass, ActorHandle, get_actor, kill
+from marline._actor import ActorClass, ActorHandle, exit_actor, get_actor, kill
 from marline._actor_pool import ActorPool
 from marline._cluster import (
     RuntimeContext,
@@ -84,6 +84,7 @@ __all__ = [
     "cancel",
     "cluster_resources",
     "default_context",
+    "exit_actor",
     "get",
     "get_actor",
     "get_runtime_context",

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from typing import Any, NoReturn
 
 from marline import _native, _session
-from marline._executor import is_async_class
+from marline._executor import ActorExit, current, is_async_class
 from marline._options import Options
 from marline._pickle import dumps_code
 
@@ -41,7 +41,7 @@ class ActorClass:
         native = self._native
         if native is None or native[0] is not session:
             native = self._native = session, self._in(session)
-        options = self._options.for_actor(is_async_class(self._cls))
+        options = self._options.for_actor(is_async_class(self._cls), _saves(self._cls))
         actor = session.create_actor(native[1], options, args, kwargs)
         return ActorHandle(actor, self._cls.__name__, _methods(self._cls))
 
@@ -51,6 +51,11 @@ class ActorClass:
         code, key = self._code
         label = f"{self._cls.__module__}.{self._cls.__qualname__}"
         return _native.Function(label, key, session.put_code(code), Options().for_task(), 0)
+
+
+def _saves(cls: type) -> bool:
+    """Whether the state of its instances can be saved."""
+    return all(callable(getattr(cls, name, None)) for name in ("save_checkpoint", "load_checkpoint"))
 
 
 def _methods(cls: type) -> dict[str, int] | None:
@@ -118,5 +123,16 @@ def get_actor(name: str, namespace: str = "default") -> ActorHandle:
 
 
 def kill(actor: ActorHandle, *, no_restart: bool = True) -> None:
-    """Ends an actor."""
-    actor._actor.delete()
+    """Ends an actor; with ``no_restart=False`` only its process: it is restarted if it may be."""
+    actor._actor.end(restart=not no_restart)
+
+
+def exit_actor() -> NoReturn:
+    """Ends the actor whose method calls this, for good: the call returns ``None``, others fail.
+
+    What ``atexit`` has is run.
+    """
+    running = current.get() or _native.running()
+    if running is None or running[2] is None:
+        raise RuntimeError("exit_actor() is for methods of actors: no actor runs here")
+    raise ActorExit

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextvars
 import ctypes
 import inspect
 import os
 import pickle
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -28,6 +30,10 @@ _main = 0
 # What is known of the task or call that runs, where the thread does not tell.
 Running = tuple[str, int, str | None, int | None, list[int]]
 current: contextvars.ContextVar[Running | None] = contextvars.ContextVar("marline", default=None)
+
+
+class ActorExit(BaseException):
+    """What ends an actor from inside."""
 
 
 def prepare() -> None:
@@ -100,6 +106,27 @@ def construct(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple
 
 async def _make(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return cls(*args, **kwargs)
+
+
+def load(actor: Any, state: Any, is_async: bool) -> None:
+    """An actor begins with what an earlier life of it saved."""
+    if is_async:
+        assert _loop is not None
+        asyncio.run_coroutine_threadsafe(_load(actor, state), _loop).result()
+    else:
+        actor.load_checkpoint(state)
+
+
+async def _load(actor: Any, state: Any) -> None:
+    result = actor.load_checkpoint(state)
+    if inspect.isawaitable(result):
+        await result
+
+
+def leave() -> None:
+    """The actor has ended itself: what is to be done at the end is done."""
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
 
 
 def is_async_class(cls: type) -> bool:

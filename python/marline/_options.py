@@ -35,6 +35,8 @@ _ACTOR = {
     "lifetime",
     "idle_ttl",
     "preemptible",
+    "checkpoint_every",
+    "checkpoint_interval",
 }
 
 # How many coroutines of one actor run at a time, unless said otherwise.
@@ -63,6 +65,8 @@ class Options:
     get_if_exists: bool = False
     lifetime: str | None = None
     idle_ttl: float | None = None
+    checkpoint_every: int | None = None
+    checkpoint_interval: float | None = None
 
     @property
     def label(self) -> str | None:
@@ -90,7 +94,7 @@ class Options:
         amounts = self._amounts(1.0)
         return _native.TaskOptions(amounts, self.max_retries, retry, self.timeout, self.preemptible)
 
-    def for_actor(self, is_async: bool) -> _native.ActorOptions:
+    def for_actor(self, is_async: bool, saves: bool) -> _native.ActorOptions:
         if self.lifetime not in (None, "detached", "non_detached"):
             raise ValueError(f"lifetime is {self.lifetime!r}: it is 'detached' or 'non_detached'")
         terms = {
@@ -102,7 +106,12 @@ class Options:
             "get_if_exists": self.get_if_exists,
             "preemptible": self.preemptible,
             "idle_ttl": self.idle_ttl,
+            "saves": saves,
+            "checkpoint_every": self.checkpoint_every,
+            "checkpoint_interval": self.checkpoint_interval,
         }
+        if (self.checkpoint_every or self.checkpoint_interval) and not saves:
+            raise TypeError("checkpoints need the methods save_checkpoint() and load_checkpoint(state)")
         # A CPU to be placed, none to live, unless something was said.
         placement, lives = self._amounts(1.0), self._amounts(0.0)
         return _native.ActorOptions(placement, lives, terms, self.name, self.namespace)

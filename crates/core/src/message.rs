@@ -5,7 +5,7 @@
 use crate::account::Grant;
 use crate::error::Error;
 use crate::id::{ActorEpoch, ActorId, Attempt, ObjectId, Session, TaskId, Thing};
-use crate::payload::{Outcome, Value};
+use crate::payload::{Outcome, Payload, Value};
 use crate::spec::{ActorOptions, ActorSpec, TaskSpec};
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,6 +57,8 @@ pub enum FromClient {
     WatchActor { actor: ActorId },
     /// End this.
     DeleteActor { actor: ActorId },
+    /// End this life of it; it lives on if it may be restarted.
+    KillActor { actor: ActorId },
     /// Tell me when this session ends, at once if it has: I speak to it directly.
     Watch { session: Session },
     /// Tell me when all that I said before is done: somebody else may speak of it next.
@@ -123,10 +125,20 @@ pub enum ToWorker {
     TakeBack(Try),
     /// Stop this attempt; by force, if it does not stop by itself.
     CancelAttempt { attempt: Try, force: bool },
-    /// Make this actor.
-    Instantiate { spec: Arc<ActorSpec>, epoch: ActorEpoch, values: Vec<Value>, grant: Grant },
+    /// Make this actor; from the newest of its checkpoints that can be read, if there are any.
+    Instantiate {
+        spec: Arc<ActorSpec>,
+        epoch: ActorEpoch,
+        values: Vec<Value>,
+        grant: Grant,
+        checkpoints: Vec<Payload>,
+    },
     /// End this actor, and say when it has ended.
     Destroy(Instance),
+    /// Kill the executor of this actor, which may live on in another.
+    Kill(Instance),
+    /// The answer to `Checkpoint`: it is stored.
+    Checkpointed { instance: Instance, sequence: u64 },
     /// The answer to `Watch`.
     Watched { session: Session, alive: bool },
     /// A session that this worker watches is over.
@@ -150,6 +162,17 @@ pub enum Refusal {
     Full,
     /// It hosts no such instance.
     NotHere,
+}
+
+/// Why an instance ended in good order.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Leave {
+    /// It was told to, or its worker leaves.
+    Told,
+    /// Nobody called it for too long.
+    Idle,
+    /// It said so itself.
+    Exited,
 }
 
 /// How an attempt ended.
@@ -186,8 +209,10 @@ pub enum FromWorker {
     ActorFailed { instance: Instance, error: Error },
     /// Its executor was lost, and how.
     ActorDied { instance: Instance, error: Error },
-    /// It was destroyed, as asked, or gave up its place while draining, or was idle for too long.
-    ActorDestroyed { instance: Instance, idle: bool },
+    /// It ended in good order.
+    ActorDestroyed { instance: Instance, why: Leave },
+    /// Its state, to start from after this life.
+    Checkpoint { instance: Instance, sequence: u64, payload: Payload },
     /// Does this session live? Tell me when it ends.
     Watch { session: Session },
     /// The actor was not made here, for this reason; that costs it nothing.

@@ -236,7 +236,24 @@ pub struct ActorOptions {
     pub preemptible: bool,
     /// Without a call for this long it ends.
     pub idle_ttl: Option<Duration>,
+    /// When its state is saved, if it can be: then a restart begins with what was saved last.
+    pub checkpoints: Option<Checkpoints>,
 }
+
+/// When an actor's state is saved, besides when its worker drains and when somebody calls [`SAVE_METHOD`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Checkpoints {
+    /// After so many calls.
+    pub every_calls: Option<u32>,
+    /// After so long, if there were calls.
+    pub interval: Option<Duration>,
+}
+
+/// The largest checkpoint, in bytes: it travels in one message with the constructor's arguments.
+pub const MAX_CHECKPOINT_BYTES: usize = 32 << 20;
+
+/// The method that gives an actor's state; [`ActorOptions::checkpoints`] says when it is called.
+pub const SAVE_METHOD: &str = "save_checkpoint";
 
 impl Default for ActorOptions {
     fn default() -> ActorOptions {
@@ -251,6 +268,7 @@ impl Default for ActorOptions {
             get_if_exists: false,
             preemptible: true,
             idle_ttl: None,
+            checkpoints: None,
         }
     }
 }
@@ -301,6 +319,13 @@ impl ActorSpec {
         if self.options.max_concurrency == 0 {
             return Err(Error::invalid(
                 "max_concurrency is 0: at least one call must be able to run",
+            ));
+        }
+        if let Some(Checkpoints { every_calls, interval }) = self.options.checkpoints
+            && (every_calls == Some(0) || interval == Some(Duration::ZERO))
+        {
+            return Err(Error::invalid(
+                "a checkpoint every 0 calls or 0 seconds would be all it does",
             ));
         }
         self.options.placement.validate()?;

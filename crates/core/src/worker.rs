@@ -8,11 +8,13 @@
 //! is asked whether that session lives; when it ends, all that it had here goes in one step.
 //!
 //! Where things are decided: membership and time in `session.rs`, tasks in `task.rs`, actors and calls
-//! in `actor.rs`, callers in `host.rs`, executors in `executor.rs`. `query.rs` only reads.
+//! in `actor.rs` and `call.rs`, when their state is saved in `checkpoint.rs`, callers in `host.rs`, executors
+//! in `executor.rs`. `query.rs` only reads.
 
 mod actor;
 mod call;
 mod check;
+mod checkpoint;
 mod effect;
 mod event;
 mod executor;
@@ -100,6 +102,8 @@ enum Timer {
     CallGrace(ActorId, TaskId),
     /// An actor may have been idle for too long.
     Idle(ActorId),
+    /// An actor's state is to be saved.
+    Save(ActorId),
     /// Report calls.
     Report,
     /// Give up what still runs.
@@ -202,6 +206,7 @@ impl Worker {
             Event::Blocked { executor } => self.run_blocked(executor, true, effects),
             Event::Resumed { executor } => self.run_blocked(executor, false, effects),
             Event::Dropped { executor, things } => self.dropped(executor, things, effects),
+            Event::ActorExited { executor } => self.actor_exited(executor, effects),
             Event::DrainAsked { grace } => self.drain(now, grace, false, effects),
             Event::TimePassed => self.time_passed(now, effects),
         }

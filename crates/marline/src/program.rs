@@ -170,7 +170,7 @@ impl<T: Send + 'static> Instance for Made<T> {
 }
 
 fn reply(payload: Payload) -> Reply {
-    Reply { values: vec![payload.into()], kept: Vec::new() }
+    Reply { values: vec![payload.into()], ..Reply::default() }
 }
 
 impl marline_runtime::Program for Program {

@@ -94,13 +94,17 @@ impl Actor {
         Ok(Actor::new(&session, id))
     }
 
-    /// Ends the actor for good.
-    fn delete(&self, py: Python<'_>) -> PyResult<()> {
-        let delete = || {
+    /// Ends the actor for good, or its process only: then it is restarted, if it may be.
+    #[pyo3(signature = (*, restart))]
+    fn end(&self, py: Python<'_>, restart: bool) -> PyResult<()> {
+        let end = || {
             let client = self.held.session.client()?;
-            client.delete_actor(self.id)?;
+            match restart {
+                true => client.kill_actor(self.id)?,
+                false => client.delete_actor(self.id)?,
+            }
             client.sync() // Calls that are made next go elsewhere, and must not overtake it.
         };
-        py.detach(delete).map_err(|error| to_python(py, &error))
+        py.detach(end).map_err(|error| to_python(py, &error))
     }
 }

@@ -7,7 +7,7 @@ use crate::session::joined;
 use crate::signal::interrupt_main_thread;
 use marline_runtime::core::error::Error;
 use marline_runtime::core::id::TaskId;
-use marline_runtime::core::payload::Value;
+use marline_runtime::core::payload::{Payload, Value};
 use marline_runtime::{End, Instance, Invocation, Program, Reply, context, serve_as};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -99,7 +99,20 @@ impl Instance for Actor {
             let result = helper(py, Helper::Run)?.call1((method, args, kwargs))?;
             reply(&result, invocation.returns)
         };
-        Python::attach(|py| call(py).map_err(|error| of_user_code(py, error)))
+        Python::attach(|py| call(py).or_else(|error| raised(py, error, invocation.returns)))
+    }
+
+    fn load_checkpoint(&self, checkpoint: &Payload) -> Result<(), Error> {
+        let load = |py: Python<'_>| {
+            let state = pickle::decode(py, checkpoint)?;
+            helper(py, Helper::Load)?.call1((&self.object, state, self.is_async)).map(drop)
+        };
+        Python::attach(|py| load(py).map_err(|error| of_user_code(py, error)))
+    }
+
+    fn exit(&self) {
+        // Whatever is raised there has been printed, and it ends anyway.
+        let _ = Python::attach(|py| helper(py, Helper::Exit)?.call0().map(drop));
     }
 
     fn ends_later(&self) -> bool {
@@ -150,31 +163,49 @@ impl CallEnd {
 
     /// It raised this.
     fn fail(&self, py: Python<'_>, error: Bound<'_, PyAny>) {
-        self.tell(Err(of_user_code(py, PyErr::from_value(error))));
+        self.tell(raised(py, PyErr::from_value(error), self.returns));
     }
+}
+
+/// What a method raised: its error, or the end of the actor, which the call is not to blame for.
+fn raised(py: Python<'_>, error: PyErr, returns: u32) -> Result<Reply, Error> {
+    let exits = helper(py, Helper::ActorExit).is_ok_and(|exit| error.is_instance(py, exit));
+    if !exits {
+        return Err(of_user_code(py, error));
+    }
+    let none = || pickle::encode(&py.None().into_bound(py));
+    let values = (0..returns).map(|_| none()).collect::<PyResult<Vec<_>>>();
+    let values = values.map_err(|error| of_user_code(py, error))?;
+    Ok(Reply { values, exits: true, ..Reply::default() })
 }
 
 /// What is done in Python.
 #[derive(Clone, Copy)]
 enum Helper {
+    ActorExit,
     Begin,
     Code,
     Construct,
+    Exit,
     Fill,
     Interrupt,
+    Load,
     Run,
     ShowGpus,
 }
 
 /// A function of `marline._executor`, looked up once.
 fn helper<'py>(py: Python<'py>, helper: Helper) -> PyResult<&'py Bound<'py, PyAny>> {
-    static FUNCTIONS: [PyOnceLock<Py<PyAny>>; 7] = [const { PyOnceLock::new() }; 7];
+    static FUNCTIONS: [PyOnceLock<Py<PyAny>>; 10] = [const { PyOnceLock::new() }; 10];
     let name = match helper {
+        Helper::ActorExit => "ActorExit",
         Helper::Begin => "begin",
         Helper::Code => "code",
         Helper::Construct => "construct",
+        Helper::Exit => "leave",
         Helper::Fill => "fill",
         Helper::Interrupt => "interrupt",
+        Helper::Load => "load",
         Helper::Run => "run",
         Helper::ShowGpus => "show_gpus",
     };
@@ -210,6 +241,9 @@ fn arguments<'py>(
     invocation: &Invocation,
     values: &[Value],
 ) -> PyResult<(Bound<'py, PyTuple>, Bound<'py, PyDict>)> {
+    if invocation.args.inline.is_empty() {
+        return Ok((PyTuple::empty(py), PyDict::new(py))); // A call that its worker makes has none.
+    }
     let mut all = pickle::decode(py, &invocation.args)?;
     if !values.is_empty() {
         let values = values.iter().map(|value| pickle::decode(py, &value.payload));
@@ -234,5 +268,5 @@ fn reply(result: &Bound<'_, PyAny>, returns: u32) -> PyResult<Reply> {
         let synced = result.py().detach(|| session.client()?.sync());
         synced.map_err(|error| to_python(result.py(), &error))?;
     }
-    Ok(Reply { values, kept: Vec::new() })
+    Ok(Reply { values, ..Reply::default() })
 }

@@ -1,7 +1,7 @@
 //! How tasks and actors run, as Python says it.
 
 use marline_runtime::core::resources::{Amount, Resources};
-use marline_runtime::core::spec::{self, Budget, Lifetime, RetryOn};
+use marline_runtime::core::spec::{self, Budget, Checkpoints, Lifetime, RetryOn};
 use pyo3::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -101,6 +101,10 @@ struct Terms {
     get_if_exists: bool,
     preemptible: bool,
     idle_ttl: Option<f64>,
+    /// Whether its state can be saved, and when that is done.
+    saves: bool,
+    checkpoint_every: Option<u32>,
+    checkpoint_interval: Option<f64>,
 }
 
 #[pymethods]
@@ -125,6 +129,10 @@ impl ActorOptions {
             get_if_exists: terms.get_if_exists,
             preemptible: terms.preemptible,
             idle_ttl: seconds(terms.idle_ttl),
+            checkpoints: terms.saves.then_some(Checkpoints {
+                every_calls: terms.checkpoint_every,
+                interval: seconds(terms.checkpoint_interval),
+            }),
         };
         let name = name.map(Arc::from);
         Ok(ActorOptions { options: Arc::new(options), name, namespace: namespace.into() })

@@ -399,6 +399,11 @@ impl Client {
         self.with(|machine, effects| machine.delete_actor(actor, effects))
     }
 
+    /// Ends the current life of an actor, which lives on if it may be restarted.
+    pub fn kill_actor(&self, actor: ActorId) -> Result<(), Error> {
+        self.with(|machine, effects| machine.kill_actor(actor, effects))
+    }
+
     /// Calls an actor; the values of the objects that the call needs go along.
     pub fn call(
         &self,

@@ -73,6 +73,14 @@ pub trait Instance: Send + Sync + 'static {
         false
     }
 
+    /// Starts from this state, which a call of `save_checkpoint` gave in an earlier life.
+    fn load_checkpoint(&self, _checkpoint: &Payload) -> Result<(), Error> {
+        Err(Error::unsupported("this actor cannot read checkpoints"))
+    }
+
+    /// A [reply](Reply::exits) said that the actor ends: the last that it can do.
+    fn exit(&self) {}
+
     /// Begins a method; `end` is told how it ended.
     fn begin(&self, invocation: &Invocation, end: End) {
         end(self.call(invocation));
@@ -102,6 +110,8 @@ pub struct Reply {
     pub values: Vec<Value>,
     /// Things that it kept references to.
     pub kept: Vec<Thing>,
+    /// The actor ends itself after this call.
+    pub exits: bool,
 }
 
 /// What user code can know of itself while it runs.

@@ -29,7 +29,9 @@ impl Program for Echo {
 
     fn run(&self, invocation: &Invocation) -> Result<Reply, Error> {
         match &*invocation.name {
-            "echo" => Ok(Reply { values: vec![invocation.args.clone().into()], kept: Vec::new() }),
+            "echo" => {
+                Ok(Reply { values: vec![invocation.args.clone().into()], ..Reply::default() })
+            }
             _ => Err(Error::failed("it fails", Default::default())),
         }
     }
@@ -43,7 +45,7 @@ impl Instance for Counter {
     fn call(&self, _: &Invocation) -> Result<Reply, Error> {
         let count = self.0.fetch_add(1, Ordering::Relaxed) + 1;
         let payload = Payload::raw(count.to_le_bytes().to_vec());
-        Ok(Reply { values: vec![payload.into()], kept: Vec::new() })
+        Ok(Reply { values: vec![payload.into()], ..Reply::default() })
     }
 }
 

@@ -52,7 +52,8 @@ impl Deed {
     }
 
     fn of(payload: &Payload) -> Deed {
-        Deed::ALL[payload.inline[0] as usize]
+        // What a worker calls for itself has no arguments.
+        payload.inline.first().map_or(Deed::Return, |deed| Deed::ALL[*deed as usize])
     }
 }
 
@@ -74,6 +75,10 @@ struct Executor {
     /// Calls that come after the one that runs, and whether each was asked not to begin.
     ahead: VecDeque<(Arc<TaskSpec>, Attempt, bool)>,
     actor: Option<(Arc<ActorSpec>, Instance)>,
+    /// What its actor remembers: how many calls it has had, in all its lives.
+    state: u64,
+    /// Its actor has ended itself: it begins nothing any more.
+    exited: bool,
     kept: Vec<Thing>,
 }
 
@@ -120,7 +125,8 @@ impl World {
             return self.tell(worker, Event::ExecutorRefused { executor });
         }
         let (running, ahead) = (BTreeMap::new(), VecDeque::new());
-        let new = Executor { running, ahead, actor: None, kept: Vec::new() };
+        let (state, exited, kept) = (0, false, Vec::new());
+        let new = Executor { running, ahead, actor: None, state, exited, kept };
         self.executors.alive.insert((worker, executor), new);
         let wait = self.random.up_to(Duration::from_millis(20));
         self.act(wait, worker, executor, Turn::Ready);
@@ -169,6 +175,9 @@ impl World {
     ) {
         let Some(executor) = self.executors.alive.get_mut(&(worker, id)) else { return };
         let (actor, _) = executor.actor.as_ref().expect("calls go to actors");
+        if executor.exited {
+            return;
+        }
         if actor.options.max_concurrency == 1 && !executor.running.is_empty() {
             executor.ahead.push_back((spec, attempt, false));
         } else {
@@ -187,7 +196,9 @@ impl World {
         let executor = self.executors.alive.get_mut(&(worker, id)).expect("it runs calls");
         executor.running.insert(spec.id, (spec.clone(), attempt));
         let (actor, instance) = executor.actor.clone().expect("calls go to actors");
-        self.oracle.call_starts(&spec, &actor, instance, host);
+        if spec.id.as_u128() != actor.id.as_u128() {
+            self.oracle.call_starts(&spec, &actor, instance, host);
+        }
         self.begin(worker, id, &spec, attempt);
     }
 
@@ -231,9 +242,13 @@ impl World {
         id: ExecutorId,
         spec: Arc<ActorSpec>,
         epoch: ActorEpoch,
+        checkpoint: Option<&Payload>,
     ) {
         if let Some(executor) = self.executors.alive.get_mut(&(worker, id)) {
             let instance = Instance { actor: spec.id, epoch };
+            let state = checkpoint.map(|saved| saved.inline[..].try_into().expect("a state"));
+            executor.state = state.map_or(0, u64::from_le_bytes);
+            self.oracle.state_restored(&spec, executor.state);
             executor.actor = Some((spec, instance));
             self.oracle.instance_begins(instance);
             let wait = self.random.up_to(Duration::from_millis(200));
@@ -315,6 +330,19 @@ impl World {
             outcome: Ok(vec![result_of(task, attempt); spec.returns as usize]),
             kept: vec![],
         };
+        if let Some((actor, _)) = &executor.actor {
+            if spec.id.as_u128() == actor.id.as_u128() {
+                let state = executor.state.to_le_bytes().to_vec();
+                end.outcome = Ok(vec![Payload::raw(state).into()]);
+                if self.random.one_in(20) {
+                    self.oracle.save_failed(actor.id);
+                    end.outcome = Err(raised());
+                }
+            } else {
+                executor.state += 1;
+                self.oracle.state_changed(actor.id, executor.state);
+            }
+        }
         match Deed::of(&spec.args) {
             Deed::Raise => end.outcome = Err(raised()),
             Deed::PassOn => {
@@ -335,7 +363,12 @@ impl World {
             Some(_) => Event::CallFinished { executor: id, call: task, end },
             None => Event::RunEnded { executor: id, task, end },
         };
+        let exits = executor.actor.is_some() && self.faults && self.random.one_in(200);
         self.tell(worker, event);
+        if exits {
+            self.executors.alive.get_mut(&(worker, id)).expect("it acts").exited = true;
+            return self.tell(worker, Event::ActorExited { executor: id });
+        }
         self.begin_next(worker, id);
     }
 }

@@ -98,6 +98,7 @@ impl World {
             11 => FromClient::WatchActor { actor: self.odd_actor() },
             12 => FromClient::Watch { session: self.odd_session(id) },
             // It may end what is another's: that is what a detached name is for. Not too often.
+            13 if self.random.one_in(2) => FromClient::KillActor { actor: self.odd_actor() },
             _ => FromClient::DeleteActor { actor: self.odd_actor() },
         }
     }

@@ -34,6 +34,10 @@ pub struct Oracle {
     last_call: BTreeMap<(Session, Instance), u64>,
     /// Sessions that are over, with the hosts that were told.
     over: BTreeMap<Session, BTreeSet<Session>>,
+    /// How many calls have changed the latest instance of each actor, counting what it began with.
+    done: BTreeMap<ActorId, u64>,
+    /// Actors that failed to save their state: nothing is promised about those.
+    unsaved: BTreeSet<ActorId>,
     /// Whether the speaker of the event at hand was alive.
     stale_speaker: bool,
 }
@@ -96,6 +100,25 @@ impl Oracle {
                 "{caller} was over before {host} watched it, and its call ran"
             );
         }
+    }
+
+    /// An instance begins with what so many calls did; no more may be forgotten than its options say.
+    pub fn state_restored(&mut self, actor: &ActorSpec, state: u64) {
+        let before = self.done.insert(actor.id, state).unwrap_or_default();
+        if let Some(every) = actor.options.checkpoints.and_then(|terms| terms.every_calls)
+            && !self.unsaved.contains(&actor.id)
+        {
+            let forgotten = before.saturating_sub(state);
+            assert!(forgotten <= every.into(), "{} forgot {forgotten} calls", actor.id);
+        }
+    }
+
+    pub fn save_failed(&mut self, actor: ActorId) {
+        self.unsaved.insert(actor);
+    }
+
+    pub fn state_changed(&mut self, actor: ActorId, state: u64) {
+        self.done.insert(actor, state);
     }
 
     pub fn instance_begins(&mut self, instance: Instance) {

@@ -8,7 +8,7 @@ use marline_core::id::{ActorId, ObjectId, TaskId, Thing};
 use marline_core::payload::{Outcome, Payload, Value};
 use marline_core::resources::{Amount, Resources};
 use marline_core::spec::{
-    ActorOptions, ActorSpec, Budget, Lifetime, RetryOn, Target, TaskOptions, TaskSpec,
+    ActorOptions, ActorSpec, Budget, Checkpoints, Lifetime, RetryOn, Target, TaskOptions, TaskSpec,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -245,6 +245,10 @@ impl World {
             get_if_exists: self.random.one_in(2) && named,
             preemptible: !self.random.one_in(6),
             idle_ttl: self.random.one_in(8).then_some(Duration::from_secs(10)),
+            checkpoints: self.random.one_in(3).then(|| Checkpoints {
+                every_calls: Some(1 + self.random.below(5) as u32),
+                interval: self.random.one_in(3).then_some(Duration::from_secs(1)),
+            }),
             ..ActorOptions::default()
         };
         let name = named.then(|| format!("name-{}", self.random.below(3)).into());

@@ -410,8 +410,8 @@ impl World {
             Effect::Run { executor, spec, attempt, .. } => {
                 self.exec_run(id, executor, spec, attempt)
             }
-            Effect::Construct { executor, spec, epoch, .. } => {
-                self.exec_construct(id, executor, spec, epoch)
+            Effect::Construct { executor, spec, epoch, checkpoints, .. } => {
+                self.exec_construct(id, executor, spec, epoch, checkpoints.first())
             }
             Effect::Call { executor, spec, attempt, .. } => {
                 self.exec_call(id, executor, spec, attempt)

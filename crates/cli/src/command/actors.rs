@@ -41,6 +41,7 @@ fn cause_name(cause: i32) -> Option<&'static str> {
         Ok(DeathCause::RestartsUsedUp) => Some("restarts used up"),
         Ok(DeathCause::OwnerGone) => Some("owner gone"),
         Ok(DeathCause::Idle) => Some("idle"),
+        Ok(DeathCause::Exited) => Some("ended itself"),
         Ok(DeathCause::Unspecified) | Err(_) => None,
     }
 }

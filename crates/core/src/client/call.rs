@@ -103,6 +103,13 @@ impl Client {
         Ok(())
     }
 
+    /// Ends the current life of an actor, which lives on if it may be restarted.
+    pub fn kill_actor(&mut self, actor: ActorId, effects: &mut Vec<Effect>) -> Result<(), Error> {
+        self.must_be_joined()?;
+        effects.push(Effect::ToController(FromClient::KillActor { actor }));
+        Ok(())
+    }
+
     pub(super) fn actor_created(
         &mut self,
         requested: ActorId,

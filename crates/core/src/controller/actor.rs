@@ -14,11 +14,12 @@ use crate::error::{Error, Ran};
 use crate::hold::Holder;
 use crate::id::{ActorEpoch, ActorId, Session, SessionId, TaskId, Thing};
 use crate::map::Set;
-use crate::message::{ActorPlace, Instance, ShapeId, ToClient, ToWorker};
+use crate::message::{ActorPlace, Instance, Leave, ShapeId, ToClient, ToWorker};
+use crate::payload::Payload;
 use crate::schedule::{Demand, Ticket, Work, WorkerSlot};
 use crate::spec::{self, ACTOR_SCHEME, ActorSpec, Lifetime};
 use crate::time::Time;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use super::worker::Hosted;
@@ -49,6 +50,8 @@ pub enum DeathCause {
     OwnerGone,
     /// It was idle for too long.
     Idle,
+    /// It ended itself.
+    Exited,
 }
 
 #[derive(Debug)]
@@ -71,7 +74,12 @@ pub(super) struct Actor {
     pub next_number: u64,
     /// The instance refused a call: it is about to be over, so calls wait.
     pub stalled: bool,
+    /// What its instances saved, newest first; a life only ever adds to what the one before had.
+    pub checkpoints: VecDeque<Payload>,
 }
+
+/// So many checkpoints of an actor are kept: the newest, and one more in case it cannot be read.
+const KEPT_CHECKPOINTS: usize = 2;
 
 #[derive(Debug)]
 pub(super) enum Life {
@@ -225,6 +233,7 @@ impl Controller {
             sent: BTreeMap::new(),
             next_number: 0,
             stalled: false,
+            checkpoints: VecDeque::new(),
             spec: spec.clone(),
         };
         self.actors.insert(id, actor);
@@ -256,7 +265,13 @@ impl Controller {
     /// Nothing is missing: it waits for a worker.
     fn actor_is_ready_to_go(&mut self, now: Time, id: ActorId, effects: &mut Vec<Effect>) {
         let spec = &self.actors[&id].spec;
-        match self.check_input(&spec.args, &spec.needs) {
+        let checked = self.check_input(&spec.args, &spec.needs).and_then(|()| {
+            match spec.options.checkpoints {
+                Some(_) => self.check_room_for_checkpoint(spec),
+                None => Ok(()),
+            }
+        });
+        match checked {
             Ok(()) => self.queue_actor(id, false),
             Err(error) => self.die(now, id, DeathCause::ConstructorFailed, error, effects),
         }
@@ -298,9 +313,10 @@ impl Controller {
         assert!(before.is_none(), "a worker has one instance of {id} at a time");
         let to = record.session;
         let values = self.values_of(&spec.needs);
+        let checkpoints = self.checkpoints_of(id);
         effects.push(Effect::ToWorker {
             to,
-            message: ToWorker::Instantiate { spec, epoch, values, grant },
+            message: ToWorker::Instantiate { spec, epoch, values, grant, checkpoints },
         });
     }
 
@@ -382,16 +398,82 @@ impl Controller {
         now: Time,
         worker: Session,
         instance: Instance,
-        idle: bool,
+        why: Leave,
         effects: &mut Vec<Effect>,
     ) {
-        let current = self.instance_over(worker, instance);
-        if current && idle {
-            let error = Error::gone(format!("actor {} was idle for too long", instance.actor));
-            self.die(now, instance.actor, DeathCause::Idle, error, effects);
-        } else if current {
-            let error = Error::unavailable(Ran::Maybe, format!("actor {} moves", instance.actor));
-            self.restart(now, instance.actor, error, true, effects);
+        if !self.instance_over(worker, instance) {
+            return;
+        }
+        let id = instance.actor;
+        match why {
+            Leave::Told => {
+                let error = Error::unavailable(Ran::Maybe, format!("actor {id} moves"));
+                self.restart(now, id, error, true, effects);
+            }
+            Leave::Idle => {
+                let error = Error::gone(format!("actor {id} was idle for too long"));
+                self.die(now, id, DeathCause::Idle, error, effects);
+            }
+            Leave::Exited => {
+                let error = Error::gone(format!("actor {id} ended itself (exit_actor)"));
+                self.die(now, id, DeathCause::Exited, error, effects);
+            }
+        }
+    }
+
+    fn input_bytes(&self, spec: &ActorSpec) -> usize {
+        let values = self.values_of(&spec.needs);
+        spec.args.len() + values.iter().map(|value| value.payload.len()).sum::<usize>()
+    }
+
+    fn check_room_for_checkpoint(&self, spec: &ActorSpec) -> Result<(), Error> {
+        let bytes = self.input_bytes(spec);
+        let limit = self.config.max_input_bytes.saturating_sub(spec::MAX_CHECKPOINT_BYTES);
+        if bytes <= limit {
+            return Ok(());
+        }
+        Err(Error::too_large(format!(
+            "the arguments of an actor with checkpoints are {bytes} bytes, the limit is {limit} \
+             (max_input_bytes less MAX_CHECKPOINT_BYTES): pass less, or no checkpoints"
+        )))
+    }
+
+    /// The newest checkpoint of an actor, and the one before it if there is room for both.
+    fn checkpoints_of(&self, id: ActorId) -> Vec<Payload> {
+        let actor = &self.actors[&id];
+        let mut room = self.config.max_input_bytes.saturating_sub(self.input_bytes(&actor.spec));
+        let fits = |payload: &&Payload| {
+            let fits = payload.len() <= room;
+            room = room.saturating_sub(payload.len());
+            fits
+        };
+        actor.checkpoints.iter().take_while(fits).cloned().collect()
+    }
+
+    /// An instance saved its state. A stale one cannot.
+    pub(super) fn checkpoint(
+        &mut self,
+        worker: Session,
+        instance: Instance,
+        sequence: u64,
+        payload: Payload,
+        effects: &mut Vec<Effect>,
+    ) {
+        if self.is_current(worker, instance) {
+            let actor = self.actors.get_mut(&instance.actor).expect("it is current");
+            actor.checkpoints.push_front(payload);
+            actor.checkpoints.truncate(KEPT_CHECKPOINTS);
+            let message = ToWorker::Checkpointed { instance, sequence };
+            effects.push(Effect::ToWorker { to: worker, message });
+        }
+    }
+
+    /// Ends the current life of an actor, which lives on if it may be restarted.
+    pub(super) fn kill_actor(&mut self, id: ActorId, effects: &mut Vec<Effect>) {
+        let Some(actor) = self.actors.get(&id) else { return };
+        if let Some(worker) = actor.worker().and_then(|worker| self.workers.get(&worker)) {
+            let message = ToWorker::Kill(Instance { actor: id, epoch: actor.epoch });
+            effects.push(Effect::ToWorker { to: worker.session, message });
         }
     }
 
@@ -521,6 +603,7 @@ impl Controller {
         }
         self.calls_lost(now, id, &error, effects);
         self.tell_watchers(id, effects);
+        self.actors.get_mut(&id).expect("it died just now").checkpoints.clear();
         let free = self.holds.release_all(Holder::Actor(id));
         self.free(free);
         self.dead_actors.push_back(id);

@@ -58,6 +58,7 @@ impl Controller {
             FromClient::DeleteActor { actor } => {
                 let _ = self.delete_actor(now, actor, effects);
             }
+            FromClient::KillActor { actor } => self.kill_actor(actor, effects),
         }
     }
 }

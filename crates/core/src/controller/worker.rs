@@ -7,7 +7,7 @@ use crate::error::{Error, Ran};
 use crate::hold::Holder;
 use crate::id::{ActorEpoch, ActorId, Session, SessionEpoch, SessionId, TaskId};
 use crate::map::{Map, Set};
-use crate::message::{FromWorker, Instance, Refusal, ShapeId, ToWorker, Try};
+use crate::message::{FromWorker, Instance, Leave, Refusal, ShapeId, ToWorker, Try};
 use crate::schedule::WorkerSlot;
 use crate::time::Time;
 use std::collections::VecDeque;
@@ -107,8 +107,11 @@ impl Controller {
             FromWorker::ActorDied { instance, error } => {
                 self.actor_died(now, session, instance, error, effects);
             }
-            FromWorker::ActorDestroyed { instance, idle } => {
-                self.actor_destroyed(now, session, instance, idle, effects);
+            FromWorker::ActorDestroyed { instance, why } => {
+                self.actor_destroyed(now, session, instance, why, effects);
+            }
+            FromWorker::Checkpoint { instance, sequence, payload } => {
+                self.checkpoint(session, instance, sequence, payload, effects);
             }
             FromWorker::Watch { session: watched } => {
                 let alive = self.watch(session, watched);
@@ -117,7 +120,7 @@ impl Controller {
             }
             FromWorker::ActorRefused { instance, reason } => {
                 self.note_refusal(now, session, reason);
-                self.actor_destroyed(now, session, instance, false, effects);
+                self.actor_destroyed(now, session, instance, Leave::Told, effects);
             }
             FromWorker::Entrust { call, to, contains, instance, kept } => {
                 self.entrust(session, call, to, contains, instance, kept, effects);
@@ -233,7 +236,7 @@ impl Controller {
             self.attempt_refused(now, session, attempt, Refusal::Draining, effects);
         }
         for instance in actors {
-            self.actor_destroyed(now, session, instance, false, effects);
+            self.actor_destroyed(now, session, instance, Leave::Told, effects);
         }
         self.end_session(now, session.id, EndCause::Closed, effects);
     }

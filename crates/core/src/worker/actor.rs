@@ -2,14 +2,15 @@
 //! one caller in their order.
 
 use super::call::{Call, From, cancelled};
+use super::checkpoint::Saving;
 use super::executor::Occupant;
 use super::{Effect, ExecutorId, Timer, Worker};
 use crate::account::Grant;
 use crate::error::{Error, Ran};
 use crate::id::{ActorEpoch, ActorId, Session, TaskId, Thing};
 use crate::map::{Map, Set};
-use crate::message::{FromHost, FromWorker, Instance, Refusal};
-use crate::payload::Value;
+use crate::message::{FromHost, FromWorker, Instance, Leave, Refusal};
+use crate::payload::{Payload, Value};
 use crate::spec::ActorSpec;
 use crate::time::Time;
 use std::collections::{BTreeMap, VecDeque};
@@ -21,6 +22,7 @@ pub(super) struct Hosted {
     pub spec: Arc<ActorSpec>,
     pub epoch: ActorEpoch,
     values: Vec<Value>,
+    checkpoints: Vec<Payload>,
     pub grant: Grant,
     pub executor: ExecutorId,
     pub life: Life,
@@ -35,6 +37,8 @@ pub(super) struct Hosted {
     /// The number of the next call of each direct caller.
     pub next: Map<Session, u64>,
     pub last_used: Time,
+    /// How far its state is saved, if it can be.
+    pub saving: Option<Saving>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,6 +61,8 @@ pub(super) enum Why {
     Idle,
     /// Its worker drains: the actor goes on elsewhere.
     Moves,
+    /// It said so itself.
+    Exited,
 }
 
 impl Hosted {
@@ -78,6 +84,7 @@ impl Worker {
         epoch: ActorEpoch,
         values: Vec<Value>,
         grant: Grant,
+        checkpoints: Vec<Payload>,
         effects: &mut Vec<Effect>,
     ) {
         let id = spec.id;
@@ -88,9 +95,11 @@ impl Worker {
         }
         let (executor, ready) = self.occupy(Occupant::Actor(id), &spec.class, effects);
         let hosted = Hosted {
+            saving: spec.options.checkpoints.map(Saving::new),
             spec,
             epoch,
             values,
+            checkpoints,
             grant,
             executor,
             life: Life::Constructing,
@@ -117,8 +126,9 @@ impl Worker {
     ) {
         let hosted = self.actors.get_mut(&id).expect("its executor started for it");
         let values = std::mem::take(&mut hosted.values);
+        let checkpoints = std::mem::take(&mut hosted.checkpoints);
         let (spec, epoch, grant) = (hosted.spec.clone(), hosted.epoch, hosted.grant.clone());
-        effects.push(Effect::Construct { executor, spec, epoch, values, grant });
+        effects.push(Effect::Construct { executor, spec, epoch, values, grant, checkpoints });
     }
 
     pub(super) fn constructed(
@@ -145,6 +155,7 @@ impl Worker {
                 if let Some(ttl) = ttl {
                     self.timers.insert((now + ttl, Timer::Idle(id)));
                 }
+                self.save_in_time(now, id);
             }
             Err(error) => {
                 self.actors.remove(&id);
@@ -166,6 +177,21 @@ impl Worker {
         }
     }
 
+    /// The controller has an instance's executor killed; the actor may live on in another.
+    pub(super) fn kill_instance(&mut self, instance: Instance, effects: &mut Vec<Effect>) {
+        match self.actors.get(&instance.actor).filter(|hosted| hosted.epoch == instance.epoch) {
+            Some(hosted) => self.kill(hosted.executor, effects),
+            None => self.counters.stale += 1,
+        }
+    }
+
+    /// An instance ends itself.
+    pub(super) fn actor_exited(&mut self, executor: ExecutorId, effects: &mut Vec<Effect>) {
+        if let Occupant::Actor(id) = self.occupant(executor) {
+            self.end_actor(id, Why::Exited, effects);
+        }
+    }
+
     pub(super) fn end_actor(&mut self, id: ActorId, why: Why, effects: &mut Vec<Effect>) {
         let hosted = self.actors.get_mut(&id).expect("it is here");
         match &mut hosted.life {
@@ -181,7 +207,8 @@ impl Worker {
     }
 
     /// The executor of an instance is gone, and the instance with it. What was ahead of the call that ran
-    /// had not begun, for the answer to that one comes first; unless what it said last was `unheard`.
+    /// had not begun, for the answer to that one comes first; unless what it said last was `unheard`. One that
+    /// exits begins nothing any more.
     pub(super) fn actor_executor_died(
         &mut self,
         id: ActorId,
@@ -191,11 +218,20 @@ impl Worker {
     ) {
         let mut hosted = self.actors.remove(&id).expect("its executor had it");
         let instance = hosted.instance();
-        let (begun, not_begun) = match unheard {
+        let exited = hosted.life == Life::Ending(Why::Exited);
+        let (begun, not_begun) = match unheard && !exited {
             true => (hosted.ahead, VecDeque::new()),
             false => (VecDeque::new(), hosted.ahead),
         };
-        for call in std::mem::take(&mut hosted.running).into_values().chain(begun) {
+        if exited && hosted.spec.options.max_concurrency == 1 {
+            // The call that exits was answered before: this is the one that was to begin next.
+            let next = std::mem::take(&mut hosted.running).into_values();
+            for call in next.filter(|call| !call.answered) {
+                self.turn_away(&call, effects);
+            }
+        }
+        let stored = hosted.saving.as_mut().map(Saving::give_up).unwrap_or_default();
+        for call in std::mem::take(&mut hosted.running).into_values().chain(begun).chain(stored) {
             if !call.answered
                 && let From::Caller(to) = call.from
             {
@@ -209,7 +245,14 @@ impl Worker {
             }
         }
         let message = match hosted.life {
-            Life::Ending(why) => FromWorker::ActorDestroyed { instance, idle: why == Why::Idle },
+            Life::Ending(why) => {
+                let why = match why {
+                    Why::Deleted | Why::Moves => Leave::Told,
+                    Why::Idle => Leave::Idle,
+                    Why::Exited => Leave::Exited,
+                };
+                FromWorker::ActorDestroyed { instance, why }
+            }
             Life::Constructing | Life::Ready | Life::Leaving => {
                 FromWorker::ActorDied { instance, error }
             }
@@ -236,7 +279,7 @@ impl Worker {
         if hosted.life != Life::Ready {
             return;
         }
-        let busy = !hosted.running.is_empty() || !hosted.mailbox.is_empty();
+        let busy = !hosted.ids.is_empty();
         let due = if busy { now + ttl } else { hosted.last_used + ttl };
         if now >= due {
             self.end_actor(id, Why::Idle, effects);
@@ -246,15 +289,17 @@ impl Worker {
     }
 
     /// Draining began: actors finish the calls they have.
-    pub(super) fn actors_leave(&mut self, effects: &mut Vec<Effect>) {
+    pub(super) fn actors_leave(&mut self, now: Time, effects: &mut Vec<Effect>) {
         let mut ids: Vec<ActorId> = self.actors.keys().copied().collect();
         ids.sort_unstable();
         for id in ids {
             let hosted = self.actors.get_mut(&id).expect("it was listed");
-            let empty = hosted.running.is_empty() && hosted.mailbox.is_empty();
             match hosted.life {
-                Life::Ready if empty => self.end_actor(id, Why::Moves, effects),
-                Life::Ready | Life::Constructing => hosted.life = Life::Leaving,
+                Life::Ready => {
+                    hosted.life = Life::Leaving;
+                    self.deliver(now, id, effects);
+                }
+                Life::Constructing => hosted.life = Life::Leaving,
                 Life::Leaving | Life::Ending(_) => {}
             }
         }
@@ -278,8 +323,10 @@ fn cut_short(call: &Call, actor: ActorId, life: Life, error: &Error) -> FromHost
     }
     let lost = |error: Error| FromHost::CallLost { attempt, error: error.ran(Ran::Maybe) };
     match life {
-        Life::Ending(Why::Deleted) => {
-            FromHost::CallEnded { attempt, outcome: Err(deleted_under(actor)) }
+        Life::Ending(why @ (Why::Deleted | Why::Exited)) => {
+            let how = if why == Why::Deleted { "was deleted" } else { "ended itself" };
+            let error = Error::gone(format!("actor {actor} {how} while this call ran"));
+            FromHost::CallEnded { attempt, outcome: Err(error.ran(Ran::Maybe)) }
         }
         Life::Ending(Why::Moves | Why::Idle) => lost(Error::unavailable(
             Ran::Maybe,
@@ -287,9 +334,4 @@ fn cut_short(call: &Call, actor: ActorId, life: Life, error: &Error) -> FromHost
         )),
         Life::Constructing | Life::Ready | Life::Leaving => lost(error.clone()),
     }
-}
-
-/// Why a call ended that ran when its actor was deleted.
-fn deleted_under(actor: ActorId) -> Error {
-    Error::gone(format!("actor {actor} was deleted while this call ran")).ran(Ran::Maybe)
 }

@@ -42,10 +42,12 @@ pub(super) struct Call {
 pub(super) enum From {
     Controller,
     Caller(Session),
+    /// Nobody: it saves the actor's state.
+    Worker,
 }
 
 impl Call {
-    fn new(
+    pub fn new(
         from: From,
         spec: Arc<TaskSpec>,
         attempt: Attempt,
@@ -61,9 +63,22 @@ impl Call {
     }
 
     /// Gives it to its executor, once.
-    fn hand_over(&mut self, executor: ExecutorId) -> Effect {
+    fn given_to(&mut self, executor: ExecutorId) -> Effect {
         let values = std::mem::take(&mut self.values);
         Effect::Call { executor, spec: self.spec.clone(), attempt: self.attempt, values }
+    }
+}
+
+impl Hosted {
+    /// Gives the next call to the executor, if there is one and it may go on.
+    fn hand_over(&mut self, effects: &mut Vec<Effect>) -> Option<Call> {
+        if !self.may_go_on() {
+            return None;
+        }
+        let mut call = self.mailbox.pop_front()?;
+        effects.push(call.given_to(self.executor));
+        self.goes_on();
+        Some(call)
     }
 }
 
@@ -77,6 +92,7 @@ impl Worker {
                     FromHost::CallRefused { attempt: call.tried(), reason: Refusal::NotHere };
                 self.answer(to, message, effects);
             }
+            From::Worker => {}
         }
     }
 
@@ -159,6 +175,7 @@ impl Worker {
                 self.answer(to, FromHost::CallEnded { attempt, outcome: Err(error) }, effects);
             }
             From::Controller => effects.push(super::task::ended(attempt, End::Failed(error))),
+            From::Worker => panic!("{attempt:?} is made when nothing runs"),
         }
     }
 
@@ -188,11 +205,8 @@ impl Worker {
         while hosted.running.len() < limit {
             let mut call = match hosted.ahead.pop_front() {
                 Some(call) => call,
-                None => match hosted.mailbox.pop_front() {
-                    Some(mut call) => {
-                        effects.push(call.hand_over(hosted.executor));
-                        call
-                    }
+                None => match hosted.hand_over(effects) {
+                    Some(call) => call,
                     None => break,
                 },
             };
@@ -207,12 +221,18 @@ impl Worker {
             }
             hosted.running.insert(call.spec.id, call);
         }
-        while limit == 1 && hosted.ahead.len() < MAX_AHEAD {
-            let Some(mut call) = hosted.mailbox.pop_front() else { break };
-            effects.push(call.hand_over(hosted.executor));
+        while limit == 1
+            && hosted.ahead.len() < MAX_AHEAD
+            && let Some(call) = hosted.hand_over(effects)
+        {
             hosted.ahead.push_back(call);
         }
-        if hosted.life == Life::Leaving && hosted.running.is_empty() && hosted.mailbox.is_empty() {
+        if let Some(mut save) = hosted.save_now(now) {
+            effects.push(save.given_to(hosted.executor));
+            hosted.ids.insert(save.spec.id);
+            hosted.running.insert(save.spec.id, save);
+        }
+        if hosted.life == Life::Leaving && hosted.ids.is_empty() && hosted.is_saved() {
             self.end_actor(id, Why::Moves, effects);
         }
     }
@@ -238,7 +258,9 @@ impl Worker {
         for timer in &call.timers {
             self.timers.remove(timer);
         }
-        self.settle_call(now, instance, call, end, effects);
+        if let Some((call, end)) = self.checkpointed_by(id, call, end, effects) {
+            self.settle_call(now, instance, call, end, effects);
+        }
         if self.actors.contains_key(&id) {
             self.deliver(now, id, effects);
         }
@@ -262,6 +284,7 @@ impl Worker {
         }
         let attempt = call.tried();
         match call.from {
+            From::Worker => {}
             From::Controller => {
                 let ended = match outcome {
                     Ok(values) => End::Finished(values),

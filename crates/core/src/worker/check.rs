@@ -46,7 +46,8 @@ impl Worker {
                 hosted.ahead.is_empty() || (limit == 1 && hosted.running.len() == 1),
                 "{id} has calls ahead of none"
             );
-            let calls = hosted.waiting().map(|call| call.spec.id).chain(hosted.running.keys().copied());
+            let calls =
+                hosted.waiting().map(|call| call.spec.id).chain(hosted.running.keys().copied());
             assert_eq!(calls.collect::<Set<_>>(), hosted.ids, "the calls of {id}");
         }
         for id in &self.spares {

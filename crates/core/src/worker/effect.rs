@@ -5,7 +5,7 @@ use crate::account::Grant;
 use crate::id::{ActorEpoch, Attempt, Session, TaskId};
 use crate::lease::Pong;
 use crate::message::{FromHost, FromWorker};
-use crate::payload::Value;
+use crate::payload::{Payload, Value};
 use crate::spec::{ActorSpec, TaskSpec};
 use std::sync::Arc;
 
@@ -32,13 +32,14 @@ pub enum Effect {
         values: Vec<Value>,
         grant: Grant,
     },
-    /// Make an actor in an idle executor.
+    /// Make an actor in an idle executor, from the newest of these checkpoints that can be read.
     Construct {
         executor: ExecutorId,
         spec: Arc<ActorSpec>,
         epoch: ActorEpoch,
         values: Vec<Value>,
         grant: Grant,
+        checkpoints: Vec<Payload>,
     },
     /// Call the actor in this executor.
     Call { executor: ExecutorId, spec: Arc<TaskSpec>, attempt: Attempt, values: Vec<Value> },

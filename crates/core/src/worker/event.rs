@@ -50,6 +50,8 @@ pub enum Event {
     Resumed { executor: ExecutorId },
     /// The actor in this executor let go of things it kept.
     Dropped { executor: ExecutorId, things: Vec<Thing> },
+    /// The actor in this executor ends by itself, for good: no call begins any more.
+    ActorExited { executor: ExecutorId },
     /// The worker is to finish and leave.
     DrainAsked { grace: Duration },
     /// The time has come that [`next_wake`](super::Worker::next_wake) named, or later.

@@ -89,10 +89,14 @@ impl Worker {
             }
             ToWorker::TakeBack(attempt) => self.taken_back(attempt, effects),
             ToWorker::CancelAttempt { attempt, force } => self.cancel(now, attempt, force, effects),
-            ToWorker::Instantiate { spec, epoch, values, grant } => {
-                self.instantiate(now, spec, epoch, values, grant, effects);
+            ToWorker::Instantiate { spec, epoch, values, grant, checkpoints } => {
+                self.instantiate(now, spec, epoch, values, grant, checkpoints, effects);
             }
             ToWorker::Destroy(instance) => self.destroy(instance, effects),
+            ToWorker::Kill(instance) => self.kill_instance(instance, effects),
+            ToWorker::Checkpointed { instance, sequence } => {
+                self.checkpoint_stored(now, instance, sequence, effects);
+            }
             ToWorker::Watched { session, alive } => self.watched(now, session, alive, effects),
             ToWorker::SessionEnded { session } => self.caller_ended(now, session, effects),
             ToWorker::Entrusted { call } => {
@@ -118,6 +122,7 @@ impl Worker {
                 Timer::Call(actor, call) => self.call_is_late(now, actor, call, effects),
                 Timer::CallGrace(actor, call) => self.call_did_not_stop(now, actor, call, effects),
                 Timer::Idle(actor) => self.look_whether_idle(now, actor, effects),
+                Timer::Save(actor) => self.save_is_due(now, actor, effects),
                 Timer::Report => self.report(effects),
                 Timer::Drained => self.give_up(effects),
             }
@@ -147,7 +152,7 @@ impl Worker {
         (self.draining, self.returns) = (true, returns);
         effects.push(Effect::ToController(FromWorker::Draining));
         self.give_back_backlogs(effects);
-        self.actors_leave(effects);
+        self.actors_leave(now, effects);
     }
 
     /// The grace is over: what still runs is given back.

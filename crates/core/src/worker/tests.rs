@@ -5,10 +5,12 @@ use crate::account::Grant;
 use crate::error::{Error, ErrorKind, Failure, Ran};
 use crate::id::{ActorEpoch, Attempt, ObjectId, SessionEpoch, SessionId, Thing};
 use crate::lease::Terms;
-use crate::message::{End, FromHost, FromWorker, Instance, Refusal, ToHost, ToWorker};
+use crate::message::{End, FromHost, FromWorker, Instance, Leave, Refusal, ToHost, ToWorker};
 use crate::payload::{Payload, Value};
 use crate::resources::Resources;
-use crate::spec::{ActorOptions, ActorSpec, Target, TaskOptions, TaskSpec};
+use crate::spec::{
+    ActorOptions, ActorSpec, Checkpoints, SAVE_METHOD, Target, TaskOptions, TaskSpec,
+};
 use std::sync::Arc;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -82,7 +84,8 @@ impl Rig {
     fn host(&mut self, options: ActorOptions) -> ExecutorId {
         let spec = Arc::new(actor(options));
         let (epoch, values, grant) = (ACTOR.epoch, Vec::new(), Grant::default());
-        self.controller_says(ToWorker::Instantiate { spec, epoch, values, grant });
+        let checkpoints = Vec::new();
+        self.controller_says(ToWorker::Instantiate { spec, epoch, values, grant, checkpoints });
         let [Effect::Spawn { executor, .. }] = self.take()[..] else {
             panic!("an executor starts")
         };
@@ -269,7 +272,8 @@ fn the_executor_for_the_next_actor_is_started_ahead() {
             ..actor(ActorOptions::default())
         });
         let (epoch, values, grant) = (ActorEpoch(1), Vec::new(), Grant::default());
-        rig.controller_says(ToWorker::Instantiate { spec, epoch, values, grant });
+        let checkpoints = Vec::new();
+        rig.controller_says(ToWorker::Instantiate { spec, epoch, values, grant, checkpoints });
         rig.take()
     };
     let [Effect::Spawn { executor: first, .. }, Effect::Spawn { executor: spare, .. }] =
@@ -632,7 +636,10 @@ fn an_actor_that_nobody_calls_ends_after_its_idle_time() {
     rig.pass(8 * SECOND);
     assert_eq!(rig.take(), [Effect::Kill { executor }]);
     rig.dies(executor);
-    assert_eq!(rig.take(), [tell(FromWorker::ActorDestroyed { instance: ACTOR, idle: true })]);
+    assert_eq!(
+        rig.take(),
+        [tell(FromWorker::ActorDestroyed { instance: ACTOR, why: Leave::Idle })]
+    );
 }
 
 // Leaving.
@@ -651,7 +658,10 @@ fn a_draining_worker_finishes_what_runs_and_leaves() {
     assert_eq!(rig.take(), [refused(3, Refusal::Draining)]);
 
     rig.dies(hosts);
-    assert_eq!(rig.take(), [tell(FromWorker::ActorDestroyed { instance: ACTOR, idle: false })]);
+    assert_eq!(
+        rig.take(),
+        [tell(FromWorker::ActorDestroyed { instance: ACTOR, why: Leave::Told })]
+    );
     rig.ends(runs, 1, Ok(vec![value()]));
     let over = ended(1, End::Finished(vec![value()]), Duration::ZERO);
     assert_eq!(rig.take(), [kill(runs), over, tell(FromWorker::Leaving), Effect::Drained]);
@@ -775,7 +785,9 @@ fn a_call_that_runs_when_its_actor_is_deleted_is_told_so() {
     };
     // What its executor said after it was told to die is not heard: the second may have begun.
     for message in [ran, ahead] {
-        let FromHost::CallEnded { outcome: Err(error), .. } = message else { panic!("{message:?}") };
+        let FromHost::CallEnded { outcome: Err(error), .. } = message else {
+            panic!("{message:?}")
+        };
         assert_eq!((error.kind(), error.may_have_run()), (ErrorKind::Gone, true));
         let expected = format!("actor {} was deleted while this call ran", ACTOR.actor);
         assert_eq!(error.message(), expected);
@@ -810,4 +822,121 @@ fn what_is_to_be_ready_is_started_when_the_worker_has_joined() {
     worker.check_invariants();
     let spawn = |id| Effect::Spawn { executor: ExecutorId(id), runtime: "python".into() };
     assert_eq!(effects, [tell(FromWorker::Joined), spawn(0), spawn(1)]);
+}
+
+// Checkpoints, and actors that end themselves.
+
+/// An actor that is saved after every `calls` calls.
+fn saved_every(calls: u32) -> ActorOptions {
+    let checkpoints = Some(Checkpoints { every_calls: Some(calls), interval: None });
+    ActorOptions { checkpoints, ..ActorOptions::default() }
+}
+
+/// The id of the call by which a worker saves [`ACTOR`].
+const SAVE: u128 = ACTOR.actor.as_u128();
+
+fn is_save(effect: &Effect) -> bool {
+    matches!(effect, Effect::Call { spec, .. } if &**spec.target.name() == SAVE_METHOD)
+}
+
+fn stored(sequence: u64) -> ToWorker {
+    ToWorker::Checkpointed { instance: ACTOR, sequence }
+}
+
+#[test]
+fn after_so_many_calls_nothing_begins_before_the_state_is_stored() {
+    let mut rig = Rig::new();
+    let executor = rig.host(saved_every(2));
+    rig.call(method(1), 0);
+    rig.trust_caller();
+    rig.call(method(2), 1);
+    rig.call(method(3), 2);
+    assert_eq!(rig.take(), [calls(executor, method(1)), calls(executor, method(2))]);
+    rig.call_ends(executor, 1, value());
+    assert_eq!(rig.take(), [answered(1, value())]);
+    rig.call_ends(executor, 2, value());
+    let effects = rig.take();
+    assert!(effects.len() == 2 && is_save(&effects[1]), "{effects:?}");
+    rig.call_ends(executor, SAVE, value());
+    let payload = value().payload;
+    let checkpoint = FromWorker::Checkpoint { instance: ACTOR, sequence: 0, payload };
+    assert_eq!(rig.take(), [tell(checkpoint)]);
+    rig.controller_says(stored(0));
+    assert_eq!(rig.take(), [calls(executor, method(3))]);
+}
+
+#[test]
+fn a_state_that_cannot_be_saved_does_not_stop_the_actor() {
+    let mut rig = Rig::new();
+    let executor = rig.host(saved_every(1));
+    rig.call(method(1), 0);
+    rig.trust_caller();
+    rig.call(method(2), 1);
+    rig.call_ends(executor, 1, value());
+    rig.take();
+    let end = CallEnd { outcome: Err(raised()), kept: Vec::new() };
+    rig.happens(Event::CallFinished { executor, call: task_id(SAVE), end });
+    assert_eq!(rig.take(), [calls(executor, method(2))]);
+}
+
+#[test]
+fn who_asks_for_a_checkpoint_is_answered_when_it_is_stored() {
+    let mut rig = Rig::new();
+    let executor = rig.host(saved_every(10));
+    let target = Target::Method { actor: ACTOR.actor, method: SAVE_METHOD.into() };
+    rig.call(TaskSpec { target, ..method(1) }, 0);
+    rig.trust_caller();
+    rig.take();
+    rig.call_ends(executor, 1, value());
+    assert!(matches!(rig.take()[..], [Effect::ToController(FromWorker::Checkpoint { .. })]));
+    rig.controller_says(stored(0));
+    assert_eq!(rig.take(), [answered(1, value())]);
+}
+
+#[test]
+fn the_state_is_saved_when_its_time_has_come_if_there_were_calls() {
+    let mut rig = Rig::new();
+    let checkpoints = Some(Checkpoints { every_calls: None, interval: Some(SECOND) });
+    let executor = rig.host(ActorOptions { checkpoints, ..ActorOptions::default() });
+    rig.pass(SECOND);
+    assert_eq!(rig.take(), [], "nothing has happened to it");
+    rig.call(method(1), 0);
+    rig.trust_caller();
+    rig.call_ends(executor, 1, value());
+    rig.take();
+    rig.pass(SECOND);
+    assert!(rig.take().iter().any(is_save));
+}
+
+#[test]
+fn an_actor_of_a_draining_worker_is_saved_before_it_moves() {
+    let mut rig = Rig::new();
+    let executor = rig.host(saved_every(10));
+    rig.call(method(1), 0);
+    rig.trust_caller();
+    rig.call_ends(executor, 1, value());
+    rig.take();
+    rig.controller_says(ToWorker::Drain { grace: SECOND });
+    assert!(rig.take().iter().any(is_save));
+    rig.call_ends(executor, SAVE, value());
+    rig.take();
+    rig.controller_says(stored(0));
+    assert_eq!(rig.take(), [Effect::Kill { executor }]);
+}
+
+#[test]
+fn an_actor_that_ends_itself_begins_nothing_and_does_not_come_back() {
+    let mut rig = Rig::new();
+    let executor = rig.host(ActorOptions::default());
+    rig.call(method(1), 0);
+    rig.trust_caller();
+    rig.call(method(2), 1);
+    rig.take();
+    rig.call_ends(executor, 1, value());
+    rig.happens(Event::ActorExited { executor });
+    assert_eq!(rig.take(), [answered(1, value()), Effect::Kill { executor }]);
+    rig.dies(executor);
+    let waited = FromHost::CallRefused { attempt: tried(2), reason: Refusal::NotHere };
+    let gone = FromWorker::ActorDestroyed { instance: ACTOR, why: Leave::Exited };
+    assert_eq!(rig.take(), [answer(waited), tell(gone)]);
 }

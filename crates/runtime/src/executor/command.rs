@@ -113,7 +113,7 @@ impl CommandEnd {
 
     fn into_reply(mut self, program: &str) -> Result<Reply, Error> {
         if self.code == Some(0) {
-            return Ok(Reply { values: vec![self.encode().into()], kept: Vec::new() });
+            return Ok(Reply { values: vec![self.encode().into()], ..Reply::default() });
         }
         let words = match (self.code, self.signal) {
             (Some(code), _) => format!("{program:?} exited with status {code}"),

@@ -9,11 +9,12 @@ use marline_core::error::{Error, Failure, Ran};
 use marline_core::id::{ActorEpoch, ActorId, Attempt, TaskId};
 use marline_core::message;
 use marline_core::message::Try;
-use marline_core::payload::Value;
-use marline_core::spec::{ActorSpec, TaskSpec};
+use marline_core::payload::{Payload, Value};
+use marline_core::spec::{ActorSpec, MAX_CHECKPOINT_BYTES, SAVE_METHOD, TaskSpec};
 use marline_core::worker::CallEnd;
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -23,9 +24,24 @@ const MAX_RESULT_BYTES: usize = MAX_MESSAGE_BYTES - (1 << 20);
 /// What an executor is told.
 #[derive(Clone, Debug)]
 pub(crate) enum Command {
-    Run { spec: Arc<TaskSpec>, attempt: Attempt, values: Vec<Value>, grant: Grant },
-    Construct { spec: Arc<ActorSpec>, epoch: ActorEpoch, values: Vec<Value>, grant: Grant },
-    Call { spec: Arc<TaskSpec>, attempt: Attempt, values: Vec<Value> },
+    Run {
+        spec: Arc<TaskSpec>,
+        attempt: Attempt,
+        values: Vec<Value>,
+        grant: Grant,
+    },
+    Construct {
+        spec: Arc<ActorSpec>,
+        epoch: ActorEpoch,
+        values: Vec<Value>,
+        grant: Grant,
+        checkpoints: Vec<Payload>,
+    },
+    Call {
+        spec: Arc<TaskSpec>,
+        attempt: Attempt,
+        values: Vec<Value>,
+    },
 }
 
 /// What an executor says.
@@ -42,6 +58,10 @@ pub(crate) enum Said {
     CallFinished {
         attempt: Try,
         end: CallEnd,
+    },
+    /// The actor ends itself: it begins no call any more.
+    Exited {
+        instance: message::Instance,
     },
     /// User code waits for other work, or no longer.
     Blocked {
@@ -129,6 +149,8 @@ pub(crate) struct Runner {
     tell: Tell,
     running: Running,
     actor: Option<Actor>,
+    /// The actor has ended itself.
+    exited: Arc<AtomicBool>,
 }
 
 #[derive(Clone)]
@@ -138,11 +160,13 @@ struct Actor {
     epoch: ActorEpoch,
     gpus: Arc<[u32]>,
     concurrent: bool,
+    /// Its state is saved.
+    saved: bool,
 }
 
 impl Runner {
     pub fn new(program: Arc<dyn Program>, running: Running, tell: Tell) -> Runner {
-        Runner { program, tell, running, actor: None }
+        Runner { program, tell, running, actor: None, exited: Arc::default() }
     }
 
     /// Does what it is told, and says how it ended. Calls of an actor that takes several at a time run
@@ -155,28 +179,62 @@ impl Runner {
                 let end = self.guarded(&spec, attempt, place, values, |call| program.run(call));
                 (self.tell)(Said::RunEnded { attempt: Try { task: spec.id, attempt }, end });
             }
-            Command::Construct { spec, epoch, values, grant } => {
-                self.construct(&spec, epoch, values, grant);
+            Command::Construct { spec, epoch, values, grant, checkpoints } => {
+                self.construct(&spec, epoch, values, grant, &checkpoints);
             }
             Command::Call { spec, attempt, values } => self.call(spec, attempt, values),
         }
     }
 
-    fn construct(&mut self, spec: &ActorSpec, epoch: ActorEpoch, values: Vec<Value>, grant: Grant) {
+    fn construct(
+        &mut self,
+        spec: &ActorSpec,
+        epoch: ActorEpoch,
+        values: Vec<Value>,
+        grant: Grant,
+        checkpoints: &[Payload],
+    ) {
         let (name, args) = (spec.class.clone(), spec.args.clone());
         let invocation = Invocation { name, args, values, returns: 0 };
-        let made = caught(|| self.program.construct(&invocation));
+        let made = self.make(&invocation, checkpoints);
         let result = made.map(|instance| {
             let concurrent = spec.options.max_concurrency > 1;
+            let saved = spec.options.checkpoints.is_some();
             let (id, gpus) = (spec.id, grant.gpus.into());
-            self.actor = Some(Actor { instance, id, epoch, gpus, concurrent });
+            self.actor = Some(Actor { instance, id, epoch, gpus, concurrent, saved });
         });
         let instance = message::Instance { actor: spec.id, epoch };
         (self.tell)(Said::Constructed { instance, result });
     }
 
+    /// Makes an instance, from the newest checkpoint that can be read.
+    fn make(
+        &self,
+        invocation: &Invocation,
+        checkpoints: &[Payload],
+    ) -> Result<Arc<dyn Instance>, Error> {
+        let mut unread = None;
+        for checkpoint in checkpoints {
+            let instance = caught(|| self.program.construct(invocation))?;
+            match caught(|| instance.load_checkpoint(checkpoint)) {
+                Ok(()) => return Ok(instance),
+                Err(error) => {
+                    eprintln!("marline: a checkpoint cannot be read: {error}");
+                    unread.get_or_insert(error);
+                }
+            }
+        }
+        match unread {
+            Some(error) => Err(error),
+            None => caught(|| self.program.construct(invocation)),
+        }
+    }
+
     fn call(&self, spec: Arc<TaskSpec>, attempt: Attempt, values: Vec<Value>) {
         let Some(actor) = self.actor.clone() else { return };
+        if self.exited.load(Ordering::Acquire) {
+            return;
+        }
         if actor.instance.ends_later() {
             return self.begin(&actor, &spec, attempt, values);
         }
@@ -198,8 +256,24 @@ impl Runner {
 
     fn call_now(&self, actor: &Actor, spec: &TaskSpec, attempt: Attempt, values: Vec<Value>) {
         let place = actor.place();
-        let end = self.guarded(spec, attempt, place, values, |call| actor.instance.call(call));
+        let mut exits = false;
+        let end = self.guarded(spec, attempt, place, values, |call| {
+            let reply = actor.checked(&call.name, caught(|| actor.instance.call(call)));
+            exits = reply.as_ref().is_ok_and(|reply| reply.exits);
+            reply
+        });
         (self.tell)(Said::CallFinished { attempt: Try { task: spec.id, attempt }, end });
+        if exits {
+            self.exit(actor);
+        }
+    }
+
+    /// The actor ends itself. Whatever it was given besides is not begun.
+    fn exit(&self, actor: &Actor) {
+        self.exited.store(true, Ordering::Release);
+        actor.instance.exit();
+        let instance = message::Instance { actor: actor.id, epoch: actor.epoch };
+        (self.tell)(Said::Exited { instance });
     }
 
     /// Begins a call that ends later.
@@ -207,10 +281,15 @@ impl Runner {
         let (task, tell, running) = (spec.id, self.tell.clone(), self.running.clone());
         // Where one runs at a time, the next one may be here already, and is to wait.
         let (ended, has_ended) = (!actor.concurrent).then(oneshot).unzip();
+        let (runner, actor_of, method) = (self.clone(), actor.clone(), spec.target.name().clone());
         let end = move |reply: Result<Reply, Error>| {
             running.end(task);
-            let end = call_end(reply.and_then(bounded));
+            let exits = reply.as_ref().is_ok_and(|reply| reply.exits);
+            let end = call_end(actor_of.checked(&method, reply).and_then(bounded));
             tell(Said::CallFinished { attempt: Try { task, attempt }, end });
+            if exits {
+                runner.exit(&actor_of);
+            }
             if let Some(ended) = ended {
                 let _ = ended.send(()); // It waits for this, unless it is past waiting.
             }
@@ -275,6 +354,19 @@ fn call_end(reply: Result<Reply, Error>) -> CallEnd {
 }
 
 impl Actor {
+    /// What a call came to. A state that cannot be kept is an error; that may be nobody's to hear, so it is
+    /// printed.
+    fn checked(&self, method: &str, reply: Result<Reply, Error>) -> Result<Reply, Error> {
+        if !self.saved || method != SAVE_METHOD {
+            return reply;
+        }
+        let reply = reply.and_then(fit_to_keep);
+        if let Err(error) = &reply {
+            eprintln!("marline: the state of actor {} was not saved: {error}", self.id);
+        }
+        reply
+    }
+
     fn place(&self) -> Place {
         Place { actor: Some((self.id, self.epoch)), gpus: self.gpus.clone() }
     }
@@ -284,6 +376,21 @@ impl Actor {
 struct Place {
     actor: Option<(ActorId, ActorEpoch)>,
     gpus: Arc<[u32]>,
+}
+
+/// Whether what an actor saved can be kept.
+fn fit_to_keep(reply: Reply) -> Result<Reply, Error> {
+    let bytes: usize = reply.values.iter().map(|value| value.payload.len()).sum();
+    if reply.values.iter().any(|value| !value.contains.is_empty()) {
+        return Err(Error::invalid("a checkpoint cannot contain references or handles"));
+    }
+    if bytes <= MAX_CHECKPOINT_BYTES {
+        return Ok(reply);
+    }
+    let message = format!(
+        "the checkpoint is {bytes} bytes, the limit is {MAX_CHECKPOINT_BYTES} (MAX_CHECKPOINT_BYTES)"
+    );
+    Err(Error::too_large(message).ran(Ran::Maybe))
 }
 
 /// What does not fit into a message is user code's error, seen here: what carries messages would break.

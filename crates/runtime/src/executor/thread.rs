@@ -108,6 +108,7 @@ pub(super) fn event(executor: ExecutorId, said: Said) -> Event {
         Said::CallFinished { attempt, end } => {
             Event::CallFinished { executor, call: attempt.task, end }
         }
+        Said::Exited { instance: _ } => Event::ActorExited { executor },
         Said::Blocked { attempt: _, blocked: true } => Event::Blocked { executor },
         Said::Blocked { attempt: _, blocked: false } => Event::Resumed { executor },
     }

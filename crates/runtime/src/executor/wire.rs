@@ -2,8 +2,8 @@
 //! controller and a worker, without a link. Each is preceded by its length, four bytes, big-endian.
 //!
 //! To the executor: `assign_task`, `instantiate_actor`, `execute_actor_method`. From it: `joined` when
-//! it is up, `attempt_ended` for tasks and calls, `actor_ready` or `actor_failed`, and `blocked`,
-//! `resumed`, `dropped`.
+//! it is up, `attempt_ended` for tasks and calls, `actor_ready` or `actor_failed`, `actor_destroyed` when the
+//! actor ends itself, and `blocked`, `resumed`, `dropped`.
 
 use super::run::{Command, Said};
 use crate::net::MAX_MESSAGE_BYTES;
@@ -14,7 +14,7 @@ use crate::wire::v1;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use marline_core::error::Error;
 use marline_core::id::ActorEpoch;
-use marline_core::message::{End, FromWorker, ShapeId, ToWorker};
+use marline_core::message::{End, FromWorker, Leave, ShapeId, ToWorker};
 use prost::Message as _;
 use std::time::Duration;
 
@@ -35,8 +35,8 @@ pub(super) fn encode_command(command: Command) -> Vec<u8> {
         Command::Run { spec, attempt, values, grant } => {
             ToWorker::Assign { spec, attempt, values, shape: ShapeId(0), grant: Some(grant) }
         }
-        Command::Construct { spec, epoch, values, grant } => {
-            ToWorker::Instantiate { spec, epoch, values, grant }
+        Command::Construct { spec, epoch, values, grant, checkpoints } => {
+            ToWorker::Instantiate { spec, epoch, values, grant, checkpoints }
         }
         // The executor knows which life of its actor it is.
         Command::Call { spec, attempt, values } => {
@@ -52,8 +52,8 @@ pub(super) fn decode_command(frame: Bytes) -> Result<Command, Error> {
         Message::ToWorker(ToWorker::Assign { spec, attempt, values, shape: _, grant }) => {
             Ok(Command::Run { spec, attempt, values, grant: grant.unwrap_or_default() })
         }
-        Message::ToWorker(ToWorker::Instantiate { spec, epoch, values, grant }) => {
-            Ok(Command::Construct { spec, epoch, values, grant })
+        Message::ToWorker(ToWorker::Instantiate { spec, epoch, values, grant, checkpoints }) => {
+            Ok(Command::Construct { spec, epoch, values, grant, checkpoints })
         }
         Message::ToWorker(ToWorker::Execute { spec, attempt, epoch: _, values }) => {
             Ok(Command::Call { spec, attempt, values })
@@ -82,6 +82,7 @@ pub(super) fn encode_said(said: Said) -> Vec<u8> {
         Said::Constructed { instance, result: Err(error) } => {
             FromWorker::ActorFailed { instance, error: error.bounded() }
         }
+        Said::Exited { instance } => FromWorker::ActorDestroyed { instance, why: Leave::Exited },
         Said::Blocked { attempt, blocked: true } => FromWorker::Blocked { attempt },
         Said::Blocked { attempt, blocked: false } => FromWorker::Resumed { attempt },
     }))

@@ -221,8 +221,9 @@ impl State {
             worker::Effect::Run { executor, spec, attempt, values, grant } => {
                 seat.command(executor, Command::Run { spec, attempt, values, grant });
             }
-            worker::Effect::Construct { executor, spec, epoch, values, grant } => {
-                seat.command(executor, Command::Construct { spec, epoch, values, grant });
+            worker::Effect::Construct { executor, spec, epoch, values, grant, checkpoints } => {
+                let command = Command::Construct { spec, epoch, values, grant, checkpoints };
+                seat.command(executor, command);
             }
             worker::Effect::Call { executor, spec, attempt, values } => {
                 seat.command(executor, Command::Call { spec, attempt, values });

@@ -55,6 +55,7 @@ fn from_client(message: &FromClient) -> usize {
         | FromClient::FindActor { .. }
         | FromClient::WatchActor { .. }
         | FromClient::DeleteActor { .. }
+        | FromClient::KillActor { .. }
         | FromClient::Watch { .. }
         | FromClient::Sync { .. } => 0,
     }
@@ -84,6 +85,7 @@ fn from_worker(message: &FromWorker) -> usize {
         FromWorker::Ended { end: End::Failed(why) | End::Lost(why), .. } => why.bytes(),
         FromWorker::ActorFailed { instance: _, error: why }
         | FromWorker::ActorDied { instance: _, error: why } => why.bytes(),
+        FromWorker::Checkpoint { payload, .. } => payload.len(),
         FromWorker::CallsEnded(reports) => reports
             .iter()
             .map(|report| report.error.as_ref().map_or(0, Error::bytes) + BYTES_BESIDES_PAYLOAD)
@@ -109,10 +111,15 @@ fn to_worker(message: &ToWorker) -> usize {
     match message {
         ToWorker::Assign { spec, values: needed, .. } => spec.args.len() + values(needed),
         ToWorker::Execute { spec, values: needed, .. } => spec.args.len() + values(needed),
-        ToWorker::Instantiate { spec, values: needed, .. } => spec.args.len() + values(needed),
+        ToWorker::Instantiate { spec, values: needed, checkpoints, .. } => {
+            let saved = checkpoints.iter().map(|checkpoint| checkpoint.len()).sum::<usize>();
+            spec.args.len() + values(needed) + saved
+        }
         ToWorker::TakeBack(_)
         | ToWorker::CancelAttempt { .. }
         | ToWorker::Destroy(_)
+        | ToWorker::Kill(_)
+        | ToWorker::Checkpointed { .. }
         | ToWorker::Watched { .. }
         | ToWorker::SessionEnded { .. }
         | ToWorker::Entrusted { .. }

@@ -48,7 +48,7 @@ impl Program for Stage {
             _ => {}
         }
         let values = vec![invocation.args.clone().into(); invocation.returns as usize];
-        Ok(Reply { values, kept: Vec::new() })
+        Ok(Reply { values, ..Reply::default() })
     }
 
     fn construct(&self, invocation: &Invocation) -> Result<Arc<dyn Instance>, Error> {
@@ -65,7 +65,7 @@ impl Instance for Counter {
             self.1.pass();
         }
         let count = self.0.fetch_add(1, Ordering::Relaxed) + 1;
-        Ok(Reply { values: vec![Payload::raw(vec![count as u8]).into()], kept: Vec::new() })
+        Ok(Reply { values: vec![Payload::raw(vec![count as u8]).into()], ..Reply::default() })
     }
 }
 

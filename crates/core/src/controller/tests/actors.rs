@@ -1,6 +1,7 @@
 //! Actors: names, epochs, restarts, ends.
 
 use super::*;
+use crate::spec::Checkpoints;
 
 #[test]
 fn a_taken_name_is_already_exists_unless_get_if_exists() {
@@ -284,4 +285,55 @@ fn a_named_actor_is_found_whichever_version_of_its_class_is_asked_for() {
     assert_eq!(create(named(2, "python:m.Counter#2")), Ok(first));
     let error = create(named(3, "python:m.Diary#1")).unwrap_err();
     assert!(error.message().contains("is a python:m.Counter, not a python:m.Diary"), "{error}");
+}
+
+#[test]
+fn a_restart_begins_with_the_two_newest_checkpoints_and_a_stale_life_cannot_save() {
+    let mut rig = Rig::new();
+    let (client, worker) = (rig.client(1), rig.worker(2, 1));
+    let options = ActorOptions {
+        max_restarts: Budget::Unlimited,
+        checkpoints: Some(Checkpoints::default()),
+        ..ActorOptions::default()
+    };
+    let first = rig.create(client, worker, actor_with(7, options));
+    let saved = |number: u8| Payload::raw(vec![number]);
+    for number in 0..3 {
+        let (sequence, payload) = (number.into(), saved(number));
+        rig.worker_says(worker, FromWorker::Checkpoint { instance: first, sequence, payload });
+        let stored = ToWorker::Checkpointed { instance: first, sequence };
+        assert_eq!(rig.orders(worker), stored);
+    }
+    rig.worker_says(worker, FromWorker::ActorDied { instance: first, error: crashed() });
+    rig.is_nowhere(client, first.actor);
+    let ToWorker::Instantiate { checkpoints, .. } = rig.orders(worker) else {
+        panic!("it is made again")
+    };
+    assert_eq!(checkpoints, [saved(2), saved(1)]);
+    let late = FromWorker::Checkpoint { instance: first, sequence: 3, payload: saved(3) };
+    rig.worker_says(worker, late);
+    rig.nothing_left();
+}
+
+#[test]
+fn an_actor_that_ended_itself_is_not_restarted() {
+    let mut rig = Rig::new();
+    let (client, worker) = (rig.client(1), rig.worker(2, 1));
+    let options = ActorOptions { max_restarts: Budget::Unlimited, ..ActorOptions::default() };
+    let instance = rig.create(client, worker, actor_with(7, options));
+    rig.worker_says(worker, FromWorker::ActorDestroyed { instance, why: Leave::Exited });
+    assert!(rig.is_dead(client, instance.actor).message().contains("exit_actor"));
+    let state = rig.controller.actor_status(instance.actor).unwrap().state;
+    assert_eq!(state, ActorState::Dead(DeathCause::Exited));
+    rig.nothing_left();
+}
+
+#[test]
+fn an_actor_that_is_killed_lives_on_if_it_may_be_restarted() {
+    let mut rig = Rig::new();
+    let (client, worker) = (rig.client(1), rig.worker(2, 1));
+    let instance = rig.create(client, worker, actor(7));
+    rig.client_says(client, FromClient::KillActor { actor: instance.actor });
+    assert_eq!(rig.orders(worker), ToWorker::Kill(instance));
+    rig.nothing_left();
 }

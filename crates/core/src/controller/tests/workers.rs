@@ -133,7 +133,7 @@ fn drain_moves_actors_at_no_cost() {
     rig.ask(|controller, now, effects| controller.drain(now, leaving.id, grace, effects)).unwrap();
     assert_eq!(rig.orders(leaving), ToWorker::Drain { grace });
 
-    rig.worker_says(leaving, FromWorker::ActorDestroyed { instance, idle: false });
+    rig.worker_says(leaving, FromWorker::ActorDestroyed { instance, why: Leave::Told });
     rig.is_nowhere(client, instance.actor);
     let moved = rig.instantiates(staying, instance.actor);
     assert_eq!(moved.epoch, instance.epoch.next());

@@ -183,10 +183,11 @@ impl<'a> Ears<'a> {
             FromWorker::Blocked { .. } => Event::Blocked { executor },
             FromWorker::Resumed { .. } => Event::Resumed { executor },
             FromWorker::Dropped { things, .. } => Event::Dropped { executor, things },
+            FromWorker::ActorDestroyed { .. } => Event::ActorExited { executor },
             FromWorker::Refused { .. }
+            | FromWorker::Checkpoint { .. }
             | FromWorker::Started { .. }
             | FromWorker::ActorDied { .. }
-            | FromWorker::ActorDestroyed { .. }
             | FromWorker::Watch { .. }
             | FromWorker::ActorRefused { .. }
             | FromWorker::Entrust { .. }

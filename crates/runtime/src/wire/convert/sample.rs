@@ -15,14 +15,14 @@ use marline_core::id::{
 use marline_core::lease::{Ping, Pong, Terms};
 use marline_core::link::{Incarnation, Packet};
 use marline_core::message::{
-    ActorPlace, CallReport, End, FromClient, FromHost, FromWorker, Instance, Refusal, ShapeId,
-    ToClient, ToHost, ToWorker, Try,
+    ActorPlace, CallReport, End, FromClient, FromHost, FromWorker, Instance, Leave, Refusal,
+    ShapeId, ToClient, ToHost, ToWorker, Try,
 };
 use marline_core::payload::{Encoding, Payload, Value};
 use marline_core::resources::{Amount, Resources};
 use marline_core::schedule::Provided;
 use marline_core::spec::{
-    ActorOptions, ActorSpec, Budget, Lifetime, RetryOn, Target, TaskOptions, TaskSpec,
+    ActorOptions, ActorSpec, Budget, Checkpoints, Lifetime, RetryOn, Target, TaskOptions, TaskSpec,
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ macro_rules! variants {
 }
 
 variants! { from_client_name, FROM_CLIENT, FromClient:
-    Submit Cancel Put Fetch Hold Accept Release CreateActor FindActor WatchActor DeleteActor Watch
+    Submit Cancel Put Fetch Hold Accept Release CreateActor FindActor WatchActor DeleteActor KillActor Watch
     Sync
 }
 variants! { to_client_name, TO_CLIENT, ToClient:
@@ -51,10 +51,10 @@ variants! { to_client_name, TO_CLIENT, ToClient:
 }
 variants! { from_worker_name, FROM_WORKER, FromWorker:
     Joined Refused Started Ended Blocked Resumed ActorReady ActorFailed ActorDied ActorDestroyed
-    Watch ActorRefused Entrust Dropped CallsEnded Draining Leaving
+    Watch ActorRefused Entrust Dropped CallsEnded Draining Leaving Checkpoint
 }
 variants! { to_worker_name, TO_WORKER, ToWorker:
-    Assign Execute TakeBack CancelAttempt Instantiate Destroy Watched SessionEnded Entrusted Drain WindUp
+    Assign Execute TakeBack CancelAttempt Instantiate Destroy Kill Checkpointed Watched SessionEnded Entrusted Drain WindUp
 }
 variants! { to_host_name, TO_HOST, ToHost: Call CancelCall }
 variants! { from_host_name, FROM_HOST, FromHost: CallEnded CallRefused CallLost }
@@ -158,6 +158,10 @@ pub(crate) fn actor_options() -> ActorOptions {
         get_if_exists: true,
         preemptible: false,
         idle_ttl: Some(Duration::from_secs(60)),
+        checkpoints: Some(Checkpoints {
+            every_calls: Some(5),
+            interval: Some(Duration::from_secs(3)),
+        }),
     }
 }
 
@@ -228,6 +232,7 @@ pub(crate) fn from_client() -> Vec<FromClient> {
         FromClient::FindActor { request: 9, namespace: "tests".into(), name: "counter".into() },
         FromClient::WatchActor { actor },
         FromClient::DeleteActor { actor },
+        FromClient::KillActor { actor },
         FromClient::Watch { session: session() },
     ]
 }
@@ -299,7 +304,9 @@ pub(crate) fn from_worker() -> Vec<FromWorker> {
         FromWorker::ActorReady { instance },
         FromWorker::ActorFailed { instance, error: error() },
         FromWorker::ActorDied { instance, error: error() },
-        FromWorker::ActorDestroyed { instance, idle: true },
+        FromWorker::ActorDestroyed { instance, why: Leave::Idle },
+        FromWorker::ActorDestroyed { instance, why: Leave::Exited },
+        FromWorker::Checkpoint { instance, sequence: 3, payload: payload() },
         FromWorker::Watch { session },
         FromWorker::ActorRefused { instance, reason: Refusal::Full },
         FromWorker::Entrust {
@@ -347,8 +354,11 @@ pub(crate) fn to_worker() -> Vec<ToWorker> {
             epoch,
             values: values(),
             grant: grant(),
+            checkpoints: vec![payload(), Payload::default()],
         },
         ToWorker::Destroy(instance()),
+        ToWorker::Kill(instance()),
+        ToWorker::Checkpointed { instance: instance(), sequence: 7 },
         ToWorker::Watched { session, alive: true },
         ToWorker::SessionEnded { session },
         ToWorker::Entrusted { call: attempt },

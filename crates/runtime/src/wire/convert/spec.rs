@@ -5,7 +5,7 @@ use super::ids::{actor_id, actor_id_bytes, task_id, task_id_bytes};
 use crate::wire::v1::{self, budget, retry_on, task_spec};
 use marline_core::Error;
 use marline_core::spec::{
-    ActorOptions, ActorSpec, Budget, Lifetime, RetryOn, Target, TaskOptions, TaskSpec,
+    ActorOptions, ActorSpec, Budget, Checkpoints, Lifetime, RetryOn, Target, TaskOptions, TaskSpec,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -180,6 +180,10 @@ impl From<ActorOptions> for v1::ActorOptions {
             get_if_exists: options.get_if_exists,
             preemptible: Some(options.preemptible),
             idle_ttl_ms: options.idle_ttl.map(millis),
+            checkpoints: options.checkpoints.map(|terms| v1::Checkpoints {
+                every_calls: terms.every_calls,
+                interval_ms: terms.interval.map(millis),
+            }),
         }
     }
 }
@@ -203,6 +207,10 @@ impl TryFrom<v1::ActorOptions> for ActorOptions {
             get_if_exists: wire.get_if_exists,
             preemptible: wire.preemptible.unwrap_or(default.preemptible),
             idle_ttl: wire.idle_ttl_ms.map(Duration::from_millis).or(default.idle_ttl),
+            checkpoints: wire.checkpoints.map(|wire| Checkpoints {
+                every_calls: wire.every_calls,
+                interval: wire.interval_ms.map(Duration::from_millis),
+            }),
         })
     }
 }

@@ -46,6 +46,7 @@ fn encode_cause(cause: DeathCause) -> v1::DeathCause {
         DeathCause::RestartsUsedUp => v1::DeathCause::RestartsUsedUp,
         DeathCause::OwnerGone => v1::DeathCause::OwnerGone,
         DeathCause::Idle => v1::DeathCause::Idle,
+        DeathCause::Exited => v1::DeathCause::Exited,
     }
 }
 

@@ -169,6 +169,7 @@ fn an_actor_shows_why_it_is_gone_and_a_worker_what_it_has() {
         DeathCause::RestartsUsedUp,
         DeathCause::OwnerGone,
         DeathCause::Idle,
+        DeathCause::Exited,
     ];
     let dead = causes.map(ActorState::Dead);
     let states = [ActorState::Creating, ActorState::Ready, ActorState::Restarting];
@@ -190,7 +191,7 @@ fn an_actor_shows_why_it_is_gone_and_a_worker_what_it_has() {
         assert_eq!((shown.epoch, shown.restarts, shown.pending_calls), (2, 1, 4));
         (shown.state, shown.cause)
     });
-    let expected = [(1, 0), (2, 0), (3, 0), (4, 1), (4, 2), (4, 3), (4, 4), (4, 5)];
+    let expected = [(1, 0), (2, 0), (3, 0), (4, 1), (4, 2), (4, 3), (4, 4), (4, 5), (4, 6)];
     assert_eq!(shown.collect::<Vec<_>>(), expected);
 
     let marline_core::controller::Role::Worker(info) = sample::worker_role() else {

@@ -33,6 +33,7 @@ impl From<FromClient> for Kind {
             }),
             FromClient::WatchActor { actor } => Kind::WatchActor(actor_id_bytes(actor)),
             FromClient::DeleteActor { actor } => Kind::DeleteActor(actor_id_bytes(actor)),
+            FromClient::KillActor { actor } => Kind::KillActor(actor_id_bytes(actor)),
             FromClient::Watch { session } => Kind::WatchSession(session.into()),
         }
     }
@@ -67,6 +68,9 @@ impl TryFrom<Kind> for FromClient {
             }
             Kind::DeleteActor(id) => {
                 FromClient::DeleteActor { actor: actor_id(&id, "Message.delete_actor")? }
+            }
+            Kind::KillActor(id) => {
+                FromClient::KillActor { actor: actor_id(&id, "Message.kill_actor")? }
             }
             Kind::WatchSession(session) => FromClient::Watch { session: session.try_into()? },
             _elsewhere => return Err(misplaced(Direction::ClientToController)),

@@ -7,7 +7,7 @@ use crate::wire::frame::Direction;
 use crate::wire::v1::{self, attempt_ended, message::Kind};
 use marline_core::Error;
 use marline_core::id::{ActorEpoch, Attempt};
-use marline_core::message::{CallReport, End, FromWorker, Instance, ShapeId, ToWorker};
+use marline_core::message::{CallReport, End, FromWorker, Instance, Leave, ShapeId, ToWorker};
 use std::time::Duration;
 
 impl From<ToWorker> for Kind {
@@ -34,15 +34,21 @@ impl From<ToWorker> for Kind {
             ToWorker::CancelAttempt { attempt, force } => {
                 Kind::CancelAttempt(v1::CancelAttempt { attempt: Some(attempt.into()), force })
             }
-            ToWorker::Instantiate { spec, epoch, values, grant } => {
+            ToWorker::Instantiate { spec, epoch, values, grant, checkpoints } => {
                 Kind::InstantiateActor(v1::InstantiateActor {
                     spec: Some(spec.into()),
                     epoch: epoch.0,
                     values: all(values),
                     grant: Some(grant.into()),
+                    checkpoints: all(checkpoints),
                 })
             }
             ToWorker::Destroy(instance) => Kind::DestroyActor(instance.into()),
+            ToWorker::Kill(instance) => Kind::KillActorInstance(instance.into()),
+            ToWorker::Checkpointed { instance, sequence } => {
+                let instance = Some(instance.into());
+                Kind::Checkpointed(v1::Checkpoint { instance, sequence, payload: None })
+            }
             ToWorker::Watched { session, alive } => {
                 Kind::Watched(v1::Watched { session: Some(session.into()), alive })
             }
@@ -81,8 +87,14 @@ impl TryFrom<Kind> for ToWorker {
                 epoch: ActorEpoch(wire.epoch),
                 values: each(wire.values, "InstantiateActor.values")?,
                 grant: required(wire.grant, "InstantiateActor.grant")?,
+                checkpoints: each(wire.checkpoints, "InstantiateActor.checkpoints")?,
             },
             Kind::DestroyActor(instance) => ToWorker::Destroy(instance.try_into()?),
+            Kind::KillActorInstance(instance) => ToWorker::Kill(instance.try_into()?),
+            Kind::Checkpointed(wire) => ToWorker::Checkpointed {
+                instance: required(wire.instance, "Checkpoint.instance")?,
+                sequence: wire.sequence,
+            },
             Kind::Watched(wire) => ToWorker::Watched {
                 session: required(wire.session, "Watched.session")?,
                 alive: wire.alive,
@@ -119,8 +131,14 @@ impl From<FromWorker> for Kind {
             FromWorker::ActorReady { instance } => Kind::ActorReady(instance.into()),
             FromWorker::ActorFailed { instance, error } => Kind::ActorFailed(lost(instance, error)),
             FromWorker::ActorDied { instance, error } => Kind::ActorDied(lost(instance, error)),
-            FromWorker::ActorDestroyed { instance, idle } => {
-                Kind::ActorDestroyed(v1::ActorDestroyed { instance: Some(instance.into()), idle })
+            FromWorker::ActorDestroyed { instance, why } => {
+                let (idle, exited) = (why == Leave::Idle, why == Leave::Exited);
+                let instance = Some(instance.into());
+                Kind::ActorDestroyed(v1::ActorDestroyed { instance, idle, exited })
+            }
+            FromWorker::Checkpoint { instance, sequence, payload } => {
+                let (instance, payload) = (Some(instance.into()), Some(payload.into()));
+                Kind::Checkpoint(v1::Checkpoint { instance, sequence, payload })
             }
             FromWorker::Watch { session } => Kind::Watch(session.into()),
             FromWorker::ActorRefused { instance, reason } => {
@@ -178,7 +196,16 @@ impl TryFrom<Kind> for FromWorker {
             },
             Kind::ActorDestroyed(wire) => FromWorker::ActorDestroyed {
                 instance: required(wire.instance, "ActorDestroyed.instance")?,
-                idle: wire.idle,
+                why: match (wire.exited, wire.idle) {
+                    (true, _) => Leave::Exited,
+                    (false, true) => Leave::Idle,
+                    (false, false) => Leave::Told,
+                },
+            },
+            Kind::Checkpoint(wire) => FromWorker::Checkpoint {
+                instance: required(wire.instance, "Checkpoint.instance")?,
+                sequence: wire.sequence,
+                payload: required(wire.payload, "Checkpoint.payload")?,
             },
             Kind::Watch(session) => FromWorker::Watch { session: session.try_into()? },
             Kind::ActorRefused(wire) => FromWorker::ActorRefused {

@@ -8,9 +8,8 @@ import signal
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 import marline
+import pytest
 
 EVERY = 5
 

@@ -118,6 +118,9 @@ def spread(answers: list[Row], rounds: rows.Rounds) -> list[str]:
         for kind in ("task", "call", "socket", "pipe") if rounds.get(taken) else ():
             each = sorted(one[f"{kind} beside p50"] for one in rounds[taken])
             lines.append(f"- {kind}, {name}, median of each process: {', '.join(map(number, each))} µs")
+    if rounds.get(rows.FLOORS):
+        alone = sorted(one["socket p50"] for one in rounds[rows.FLOORS])
+        lines.append(f"- socket, without Marline, median of each process: {', '.join(map(number, alone))} µs")
     return lines
 
 

@@ -3,7 +3,7 @@
 # what a target needs beyond that it installs (Debian packages when root) or asks for.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check python unit docs model sim sanitize fuzz bench-channels bench-cluster clean packages
+.PHONY: help demo test check python unit docs model sim sanitize fuzz bench-channels bench-cluster bench-python clean packages
 
 CARGO ?= cargo
 # nextest runs tests side by side; without it plain `cargo test` does.
@@ -67,6 +67,9 @@ bench-channels: ## the channel benchmark against ten rivals; writes target/bench
 
 bench-cluster: ## tasks, calls, actors, failures and decisions, against tonic and tokio; writes target/bench/cluster.json
 	scripts/bench-cluster $(ARGS)
+
+bench-python: ## the Python package against Ray, Dask, process pools and raw sockets; writes target/bench/python.json
+	scripts/bench-python $(ARGS)
 
 packages:
 	scripts/packages valgrind iproute2

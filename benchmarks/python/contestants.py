@@ -1,0 +1,130 @@
+"""Who takes part, and how one of them is run: in a cage, with a deadline, and nothing left behind."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from pathlib import Path
+
+import contain
+import rows
+from figures import Figures
+
+HERE = Path(__file__).resolve().parent
+# From <sys/prctl.h>.
+PR_SET_PDEATHSIG = 1
+libc = ctypes.CDLL(None)
+
+
+@dataclasses.dataclass(frozen=True)
+class Contestant:
+    name: str
+    # What --only calls it.
+    word: str
+    # The environment it runs in: ours, or that of the rivals.
+    rival: bool
+    command: list[str]
+    # It is ended after so many seconds. A full turn of Ray takes two minutes on two cores.
+    deadline: int
+    # Without a cage it is not started at all.
+    wild: bool = False
+    # Turns in each round. Where the kernel puts a process it mostly stays: a process is one draw.
+    turns: int = 1
+
+
+CONTESTANTS = [
+    Contestant(rows.OURS, "marline", False, ["shapes.py", "marline"], 300),
+    Contestant(rows.BESIDE, "beside", False, ["shapes.py", "marline", "--beside"], 120, turns=7),
+    Contestant(
+        rows.ONE_CORE, "one-core", False, ["shapes.py", "marline", "--beside", "--one-core"], 120, turns=3
+    ),
+    Contestant(rows.RAY, "ray", True, ["shapes.py", "ray"], 600, wild=True),
+    Contestant(rows.FLOORS, "floors", False, ["floors.py"], 120, turns=7),
+    Contestant(rows.POOL, "pool", False, ["pool.py"], 120),
+    Contestant(rows.DASK, "dask", True, ["dask_cluster.py"], 300),
+]
+
+
+class Failed(Exception):
+    """A contestant gave no figures; the text says why."""
+
+
+@dataclasses.dataclass
+class Result:
+    version: str
+    figures: Figures
+
+
+def turn(contestant: Contestant, python: Path, scale: int) -> Result:
+    """Lets one contestant take its figures."""
+    cage = contain.words()
+    if cage is None and contestant.wild:
+        raise Failed("it listens on every interface, and no namespaces can be made here to keep it in")
+    # A short path: there will be sockets in it.
+    folder = Path(tempfile.mkdtemp(prefix="bench-", dir="/tmp"))
+    try:
+        return _run(contestant, [*(cage or []), str(python)], folder, scale)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _run(contestant: Contestant, python: list[str], folder: Path, scale: int) -> Result:
+    script, *words = contestant.command
+    out = folder / "figures.json"
+    said = folder / "said.txt"
+    command = [*python, str(HERE / script), *words, "--out", str(out), "--scale", str(scale)]
+    with said.open("w") as stream:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=subprocess.STDOUT,
+            cwd=folder,
+            env=environment(folder),
+            start_new_session=True,
+            preexec_fn=_end_with_parent,
+        )
+        try:
+            code = process.wait(contestant.deadline)
+        except subprocess.TimeoutExpired:
+            raise Failed(f"it took longer than {contestant.deadline} s{_last_words(said)}") from None
+        finally:
+            _end(process)
+    if code != 0 or not out.exists():
+        raise Failed(f"it ended with code {code}{_last_words(said)}")
+    return Result(**json.loads(out.read_text()))
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Ours without what would change anybody's behaviour; temporary files go to the folder."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("MARLINE_", "RAY_", "DASK_", "PYTHON"))
+    }
+    return {**kept, "TMPDIR": str(folder), "RAY_USAGE_STATS_ENABLED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def _end_with_parent() -> None:
+    """In the child: it is killed when this program dies, and the cage with it."""
+    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kills what is left of a session; in a cage, its first process takes everything along."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+    process.wait(10)
+
+
+def _last_words(said: Path) -> str:
+    lines = [line.strip() for line in said.read_text(errors="replace").splitlines() if line.strip()]
+    return "; it said last: " + " / ".join(lines[-3:]) if lines else ""

@@ -1,0 +1,159 @@
+"""The rows: as tables for people, in Markdown, to be pasted into docs/benchmarks/python.md; and as JSON for
+machines, in the form that every benchmark of this project writes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import statistics
+from pathlib import Path
+
+import machine
+import rows
+from rows import Row
+
+# How each contestant was set up; the words stand beside its version.
+SET_UP = {
+    rows.OURS: "`init(num_cpus=2)`: embedded, executors are processes; the release wheel",
+    rows.RAY: "`init(num_cpus=2, include_dashboard=False, logging_level='ERROR')`",
+    rows.DASK: "`LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None)`",
+    rows.POOL: "`ProcessPoolExecutor(2)`, forked",
+    rows.FLOORS: "100 bytes to another Python process and back, `os.write` and `os.read`, both blocking",
+}
+NOTHING = "\N{EN DASH}"
+VERSIONS = {rows.POOL: "Python", rows.FLOORS: "Python"}
+
+
+@dataclasses.dataclass
+class Circumstances:
+    """What a reader has to know about a run."""
+
+    rounds: int
+    scale: int
+    versions: dict[str, str]
+    # Why a contestant has no figures.
+    absent: dict[str, str]
+    caged: bool
+    # How much of the machine others used, each time that it was looked at.
+    busy: list[float]
+
+    def lines(self) -> list[str]:
+        cage = (
+            "every contestant in namespaces of its own: no network but `lo`, no processes but its own"
+            if self.caged
+            else "no namespaces: they could not be made here"
+        )
+        share = [f"{value:.0%}" for value in (statistics.median(self.busy), max(self.busy))]
+        rough = f"; rough: {self.scale} times fewer calls" if self.scale > 1 else ""
+        return [
+            f"machine: {machine.describe()}; commit: {machine.commit()}",
+            f"medians of {self.rounds} interleaved rounds{rough}; {cage}",
+            f"others used {share[0]} of the machine (median), {share[1]} (at most), before each turn",
+            *self.contestants(),
+        ]
+
+    def contestants(self) -> list[str]:
+        known = [
+            f"{name}: {VERSIONS.get(name, '')} {self.versions[name]}, {how}".replace(":  ", ": ")
+            for name, how in SET_UP.items()
+            if name in self.versions
+        ]
+        return known + [f"{name}: not measured: {why}" for name, why in self.absent.items()]
+
+
+def table(answers: list[Row], absent: dict[str, str]) -> list[str]:
+    lines = [
+        "| shape | metric | ours | rivals | against | ratio | goal |",
+        "|---|---|---:|---|---|---:|---:|",
+    ]
+    for row in answers:
+        question = row.question
+        rivals = [f"{name} {number(statistics.median(values))}" for name, values in row.rivals.items()]
+        missing = [name for name in question.rivals if name in absent]
+        rivals += [f"{name} not measured" for name in missing]
+        cells = [
+            question.shape,
+            question.metric,
+            f"{number(statistics.median(row.ours))} {question.unit}".strip(),
+            ", ".join(rivals),
+            question.against or NOTHING,
+            ratio(row),
+            f"{question.goal:g}" if question.goal else NOTHING,
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def ratio(row: Row) -> str:
+    value = row.ratio()
+    if value is None:
+        return "not measured" if row.question.against else NOTHING
+    mark = "**" if row.state == "missed" else ""
+    return f"{mark}{number(value)}{mark}"
+
+
+def summary(answers: list[Row]) -> str:
+    states = [row.state for row in answers]
+    asked = len(states) - states.count("none")
+    unmeasured = states.count("not measured")
+    words = f"{states.count('missed')} of {asked} goals missed"
+    return words + (f", {unmeasured} not measured." if unmeasured else ".")
+
+
+def spread(answers: list[Row], rounds: rows.Rounds) -> list[str]:
+    """How far figures moved from turn to turn; beside the floors, every one of them."""
+    lines = [
+        "| shape | metric | turns | ours, by turns | against, by turns | ratio, by turns |",
+        "|---|---|---:|---:|---:|---:|",
+    ]
+    for row in answers:
+        if row.question.against and (ratios := row.ratios()):
+            other = row.rivals[row.question.against]
+            turns = str(len(ratios))
+            cells = [row.question.shape, row.question.metric, turns, *map(reach, (row.ours, other, ratios))]
+            lines.append(f"| {' | '.join(cells)} |")
+    lines.append("")
+    for taken, name in ((rows.BESIDE, "as the kernel likes"), (rows.ONE_CORE, "on one core")):
+        for kind in ("task", "call", "socket", "pipe") if rounds.get(taken) else ():
+            each = sorted(one[f"{kind} beside p50"] for one in rounds[taken])
+            lines.append(f"- {kind}, {name}, median of each process: {', '.join(map(number, each))} µs")
+    if rounds.get(rows.FLOORS):
+        alone = sorted(one["socket p50"] for one in rounds[rows.FLOORS])
+        lines.append(f"- socket, without Marline, median of each process: {', '.join(map(number, alone))} µs")
+    return lines
+
+
+def reach(values: list[float]) -> str:
+    low, high = number(min(values)), number(max(values))
+    return low if low == high else f"{low} to {high}"
+
+
+def number(value: float) -> str:
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+
+
+def markdown(answers: list[Row], rounds: rows.Rounds, under: Circumstances) -> str:
+    lines = [
+        *(f"- {line}" for line in under.lines()),
+        "- `ratio`: how many times better ours is than `against`; **bold** falls short",
+        "",
+        *table(answers, under.absent),
+        "",
+        summary(answers),
+        "",
+        *spread(answers, rounds),
+    ]
+    return "\n".join(lines)
+
+
+def write(path: Path, answers: list[Row], under: Circumstances) -> None:
+    document = {
+        "commit": machine.commit(),
+        "machine": "; ".join([machine.describe(), *under.lines()[1:]]).replace("`", ""),
+        "rows": [row.as_json() for row in answers],
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n")

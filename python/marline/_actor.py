@@ -9,6 +9,7 @@ from marline import _native, _session
 from marline._executor import is_async_class
 from marline._options import Options
 from marline._pickle import dumps_code
+from marline._runtime_env import Shipped
 
 
 class ActorClass:
@@ -50,7 +51,9 @@ class ActorClass:
             self._code = dumps_code(self._cls)
         code, key = self._code
         label = f"{self._cls.__module__}.{self._cls.__qualname__}"
-        return _native.Function(label, key, session.put_code(code), Options().for_task(), 0)
+        shipped = Shipped(self._options.runtime_env, session)
+        put = session.put_raw(code, shipped.description, shipped.packages)
+        return _native.Function(shipped.runtime, label, key, put, Options().for_task(), 0)
 
 
 def _methods(cls: type) -> dict[str, int] | None:

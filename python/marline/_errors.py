@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import sys
 import traceback
 from typing import Any
 
@@ -71,6 +73,10 @@ class TaskError(MarlineError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _of_user_code, self._marline_parts
+
+
+class RuntimeEnvError(MarlineError):
+    """The environment in which work was to run could not be made."""
 
 
 class TooLargeError(MarlineError, ValueError):
@@ -212,8 +218,19 @@ def describe(error: BaseException) -> tuple[str, str, str, bytes | None]:
         message = _cut(str(error))
     except Exception as problem:
         message = f"(its text could not be made: {type(problem).__name__})"
+    if isinstance(error, ModuleNotFoundError):
+        message += _where_from(error)
     text = _cut("".join(traceback.format_exception(error)))
     return class_name, message, text, _pickled(error)
+
+
+def _where_from(error: ModuleNotFoundError) -> str:
+    """How a module that is missing comes to where it is."""
+    return (
+        f" (in an executor on {os.uname().nodename}). If it is code of yours, send it along: "
+        'runtime_env={"working_dir": FOLDER} or {"py_modules": [PATH]}; if not, install it in the Python '
+        f"that workers run, {sys.executable}"
+    )
 
 
 def _pickled(error: BaseException) -> bytes | None:

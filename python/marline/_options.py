@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from marline import _native
+from marline._runtime_env import NOTHING, RuntimeEnv, parse
 
 _TASK = {
     "num_cpus",
@@ -19,6 +20,7 @@ _TASK = {
     "num_returns",
     "preemptible",
     "name",
+    "runtime_env",
 }
 _ACTOR = {
     "num_cpus",
@@ -35,6 +37,7 @@ _ACTOR = {
     "lifetime",
     "idle_ttl",
     "preemptible",
+    "runtime_env",
 }
 
 # How many coroutines of one actor run at a time, unless said otherwise.
@@ -63,6 +66,7 @@ class Options:
     get_if_exists: bool = False
     lifetime: str | None = None
     idle_ttl: float | None = None
+    runtime_env: RuntimeEnv = NOTHING
 
     @property
     def label(self) -> str | None:
@@ -79,6 +83,8 @@ class Options:
         for option in options:
             if option not in known:
                 raise TypeError(f"{what} has no option {option!r}: there are {', '.join(sorted(known))}")
+        if "runtime_env" in options:
+            options = {**options, "runtime_env": parse(options["runtime_env"])}
         return dataclasses.replace(self, **options)
 
     def for_task(self) -> _native.TaskOptions:

@@ -10,6 +10,7 @@ from typing import Any
 from marline import _native, _session
 from marline._options import Options
 from marline._pickle import dumps_code
+from marline._runtime_env import Shipped
 
 
 class RemoteFunction:
@@ -50,8 +51,10 @@ class RemoteFunction:
             self._code = dumps_code(self._function)
         code, key = self._code
         label = self._options.label or _label(self._function)
-        options = self._options.for_task()
-        return _native.Function(label, key, session.put_code(code), options, self._options.num_returns)
+        shipped = Shipped(self._options.runtime_env, session)
+        put = session.put_raw(code, shipped.description, shipped.packages)
+        options, returns = self._options.for_task(), self._options.num_returns
+        return _native.Function(shipped.runtime, label, key, put, options, returns)
 
 
 def _label(function: Any) -> str:

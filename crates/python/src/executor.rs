@@ -7,7 +7,7 @@ use crate::session::joined;
 use crate::signal::interrupt_main_thread;
 use marline_runtime::core::error::Error;
 use marline_runtime::core::id::TaskId;
-use marline_runtime::core::payload::Value;
+use marline_runtime::core::payload::{Payload, Value};
 use marline_runtime::{End, Instance, Invocation, Program, Reply, context, serve_as};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -191,17 +191,20 @@ fn show_gpus(py: Python<'_>) -> PyResult<()> {
     }
 }
 
-/// The function or class that is meant, and the values that are arguments: the last value is its code, or
-/// empty if this executor has had it.
+/// The function or class that is meant, and the values that are arguments: the last value is its code with
+/// its environment, or empty if this executor has had it.
 fn code<'py, 'a>(
     py: Python<'py>,
     invocation: &'a Invocation,
 ) -> PyResult<(Bound<'py, PyAny>, &'a [Value])> {
-    let (code, values) = match invocation.values.split_last() {
-        Some((code, values)) => (PyBytes::new(py, &code.payload.inline), values),
-        None => (PyBytes::new(py, b""), &[][..]),
+    let Some((code, values)) = invocation.values.split_last() else {
+        let words = format!("{:?} came without its code", invocation.name);
+        return Err(to_python(py, &Error::internal(words)));
     };
-    Ok((helper(py, Helper::Code)?.call1((&*invocation.name, code))?, values))
+    let Payload { inline, buffers, .. } = &code.payload;
+    let environment = buffers.first().map(|buffer| PyBytes::new(py, buffer));
+    let code = PyBytes::new(py, inline);
+    Ok((helper(py, Helper::Code)?.call1((&*invocation.name, code, environment))?, values))
 }
 
 /// The arguments of a call, complete.

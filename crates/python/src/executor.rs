@@ -201,10 +201,11 @@ fn code<'py, 'a>(
         let words = format!("{:?} came without its code", invocation.name);
         return Err(to_python(py, &Error::internal(words)));
     };
-    let Payload { inline, buffers, .. } = &code.payload;
+    let Payload { inline, buffers, code_version, .. } = &code.payload;
     let environment = buffers.first().map(|buffer| PyBytes::new(py, buffer));
     let code = PyBytes::new(py, inline);
-    Ok((helper(py, Helper::Code)?.call1((&*invocation.name, code, environment))?, values))
+    let code = (&*invocation.name, code, code_version, environment);
+    Ok((helper(py, Helper::Code)?.call1(code)?, values))
 }
 
 /// The arguments of a call, complete.

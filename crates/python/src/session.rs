@@ -196,17 +196,18 @@ impl Session {
 
     /// Puts bytes as they are. Code may have the environment beside it that it is to be read in; the packages
     /// which that names live as long as the code.
-    #[pyo3(signature = (data, environment=None, packages=Vec::new()))]
+    #[pyo3(signature = (data, code_version=0, environment=None, packages=Vec::new()))]
     fn put_raw(
         &self,
         py: Python<'_>,
         data: &Bound<'_, PyBytes>,
+        code_version: u32,
         environment: Option<&Bound<'_, PyBytes>>,
         packages: Vec<Bound<'_, ObjectRef>>,
     ) -> PyResult<ObjectRef> {
         let bytes = |data: &Bound<'_, PyBytes>| Bytes::copy_from_slice(data.as_bytes());
         let buffers = environment.map(bytes).into_iter().collect();
-        let payload = Payload { buffers, ..Payload::raw(bytes(data)) };
+        let payload = Payload { buffers, code_version, ..Payload::raw(bytes(data)) };
         let contains = packages.iter().map(|package| Thing::Object(package.get().id)).collect();
         let value = Value { payload, contains };
         let put = self.inner.client().and_then(|client| client.put(value.clone()));

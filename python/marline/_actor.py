@@ -8,7 +8,8 @@ from typing import Any, NoReturn
 from marline import _native, _session
 from marline._executor import ActorExit, current, is_async_class
 from marline._options import Options
-from marline._pickle import dumps_code
+from marline._pickle import Code, dumps_code
+from marline._runtime_env import Shipped
 
 
 class ActorClass:
@@ -17,7 +18,7 @@ class ActorClass:
     def __init__(self, cls: type, options: Options) -> None:
         self._cls = cls
         self._options = options
-        self._code: tuple[bytes, str] | None = None
+        self._code: Code | None = None
         self._native: tuple[_native.Session, _native.Function] | None = None
         self.__doc__ = cls.__doc__
         self.__name__ = cls.__name__
@@ -48,9 +49,11 @@ class ActorClass:
     def _in(self, session: _native.Session) -> _native.Function:
         if self._code is None:
             self._code = dumps_code(self._cls)
-        code, key = self._code
+        code = self._code
         label = f"{self._cls.__module__}.{self._cls.__qualname__}"
-        return _native.Function(label, key, session.put_code(code), Options().for_task(), 0)
+        shipped = Shipped(self._options.runtime_env, session)
+        put = session.put_raw(code.pickled, code.version, shipped.description, shipped.packages)
+        return _native.Function(shipped.runtime, label, code.key, put, Options().for_task(), 0)
 
 
 def _saves(cls: type) -> bool:

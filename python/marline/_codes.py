@@ -34,7 +34,7 @@ class Codes:
             options = dataclasses.replace(options, name=name_of(function))
         code = dumps_code(function)
         # What options hold cannot always be hashed: their text tells them apart.
-        key = code[1], repr(options)
+        key = code.key, repr(options)
         with self._lock:
             known = self._known.get(key)
             if known is None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import sys
 import traceback
 from typing import Any
 
@@ -67,10 +69,14 @@ class TaskError(MarlineError):
     #: The traceback, as text.
     remote_traceback: str = ""
     # What it was made from, and is made from again when it is pickled.
-    _marline_parts: tuple[str, str, str, bytes | None] = ("", "", "", None)
+    _marline_parts: tuple[str, str, str, tuple[bytes, int] | None] = ("", "", "", None)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _of_user_code, self._marline_parts
+
+
+class RuntimeEnvError(MarlineError):
+    """The environment in which work was to run could not be made."""
 
 
 class TooLargeError(MarlineError, ValueError):
@@ -127,7 +133,7 @@ def make(
     message: str,
     class_name: str | None,
     remote_traceback: str | None,
-    pickled: bytes | None,
+    pickled: tuple[bytes, int] | None,
     cause: BaseException | None,
 ) -> BaseException:
     """The exception that stands for an error; called by the native module."""
@@ -142,12 +148,14 @@ def make(
 
 
 def _of_user_code(
-    message: str, class_name: str, remote_traceback: str, pickled: bytes | None
+    message: str, class_name: str, remote_traceback: str, pickled: tuple[bytes, int] | None
 ) -> BaseException:
+    from marline import _pickle
+
     original: BaseException | None = None
-    if pickled is not None:
+    if pickled is not None and _pickle.can_read(pickled[1]):
         try:
-            original = pickle.loads(pickled)
+            original = pickle.loads(pickled[0])
         except BaseException:
             original = None
     text = f"{message}\n\nThe traceback, where it was raised:\n{remote_traceback}".rstrip()
@@ -204,7 +212,7 @@ def _as_task_error(original: BaseException, text: str) -> Any:
             return None
 
 
-def describe(error: BaseException) -> tuple[str, str, str, bytes | None]:
+def describe(error: BaseException) -> tuple[str, str, str, tuple[bytes, int] | None]:
     """What an exception of user code is to others; called by the native module."""
     cls = type(error)
     class_name = f"{cls.__module__}.{cls.__qualname__}" if cls.__module__ != "builtins" else cls.__qualname__
@@ -212,16 +220,27 @@ def describe(error: BaseException) -> tuple[str, str, str, bytes | None]:
         message = _cut(str(error))
     except Exception as problem:
         message = f"(its text could not be made: {type(problem).__name__})"
+    if isinstance(error, ModuleNotFoundError):
+        message += _where_from(error)
     text = _cut("".join(traceback.format_exception(error)))
     return class_name, message, text, _pickled(error)
 
 
-def _pickled(error: BaseException) -> bytes | None:
+def _where_from(error: ModuleNotFoundError) -> str:
+    """How a module that is missing comes to where it is."""
+    return (
+        f" (in an executor on {os.uname().nodename}). If it is code of yours, send it along: "
+        'runtime_env={"working_dir": FOLDER} or {"py_modules": [PATH]}; if not, install it in the Python '
+        f"that workers run, {sys.executable}"
+    )
+
+
+def _pickled(error: BaseException) -> tuple[bytes, int] | None:
     from marline import _pickle
 
     try:
         pickled = _pickle.dumps_by_value(error)
-        pickle.loads(pickled)  # Whoever gets it must be able to read it.
+        pickle.loads(pickled[0])  # Whoever gets it must be able to read it.
     except Exception:
         return None
     return pickled

@@ -15,12 +15,12 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from marline import _native
+from marline import _native, _runtime_env_here
 from marline._errors import TaskCancelledError
-from marline._pickle import Need
+from marline._pickle import Need, can_read, incompatible
 
 _codes: dict[str, Any] = {}
-_pickled: dict[str, bytes] = {}
+_pickled: dict[str, tuple[bytes, int, bytes | None]] = {}
 # What runs on threads other than the main one, and on the event loop, by the id of its task.
 _threads: dict[str, int] = {}
 _awaits: dict[str, asyncio.Task[Any]] = {}
@@ -49,10 +49,15 @@ def _cancel_main(_number: int, _frame: object) -> None:
         raise TaskCancelledError("the task was cancelled")
 
 
-def code(name: str, pickled: bytes) -> Any:
-    """The function or class of this name. Its code comes once, and is read until that succeeds."""
+def code(name: str, pickled: bytes, version: int, environment: bytes | None) -> Any:
+    """The function or class of this name. Its code comes once, with the environment that it is to be read in,
+    and is read until that succeeds."""
     if name not in _codes:
-        pickled = _pickled.setdefault(name, pickled)
+        pickled, version, environment = _pickled.setdefault(name, (pickled, version, environment))
+        if not can_read(version):
+            raise incompatible(version, name)
+        if environment is not None:
+            _runtime_env_here.apply(environment)
         _codes[name] = pickle.loads(pickled)
         del _pickled[name]
     return _codes[name]

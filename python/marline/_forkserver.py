@@ -16,7 +16,10 @@ import shutil
 import signal
 import socket
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from marline._package_folder import PackageFolder
 
 # The longest message.
 MAX_BYTES = 128 << 10
@@ -29,6 +32,7 @@ class Server:
         self.worker = worker
         self.forks: set[int] = set()
         self.folder: str | None = None
+        self.packages: PackageFolder | None = None
         # Readable when the worker has ended; forks of it may have its end of the socket open still.
         self.driver: int | None = None
 
@@ -57,7 +61,8 @@ class Server:
 
     def set_up(self, setup: dict[str, Any]) -> None:
         """Looks for modules where the driver does, and learns which cluster this is."""
-        from marline import _session
+        from marline import _runtime_env_here, _session
+        from marline._package_folder import PackageFolder
 
         if "path" in setup:
             sys.path[:] = setup["path"]
@@ -66,6 +71,12 @@ class Server:
         if os.path.isdir(setup.get("folder", "")):
             os.chdir(setup["folder"])
         self.folder = setup.get("remove")
+        if self.folder is not None:
+            _runtime_env_here.folder = os.path.join(self.folder, "packages")
+        else:
+            with contextlib.suppress(OSError):  # Who needs it is told that there is none.
+                self.packages = PackageFolder()
+                _runtime_env_here.folder = self.packages.path
         if "driver" in setup:
             with contextlib.suppress(OSError):
                 self.driver = os.pidfd_open(setup["driver"])
@@ -111,6 +122,8 @@ class Server:
                 os.waitpid(pid, 0)
         if self.folder is not None:
             shutil.rmtree(self.folder, ignore_errors=True)
+        if self.packages is not None:
+            self.packages.remove()
         _native.sweep()
 
 

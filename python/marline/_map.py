@@ -40,7 +40,7 @@ class Ran:
 
     results: list[Any]
     seconds: float
-    failure: tuple[str, str, str, bytes | None] | None = None
+    failure: tuple[str, str, str, tuple[bytes, int] | None] | None = None
 
     def error(self) -> BaseException | None:
         """The exception of the item that failed, as itself."""

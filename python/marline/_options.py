@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from marline import _native
+from marline._runtime_env import NOTHING, RuntimeEnv, parse
 
 _TASK = {
     "num_cpus",
@@ -19,6 +20,7 @@ _TASK = {
     "num_returns",
     "preemptible",
     "name",
+    "runtime_env",
 }
 _ACTOR = {
     "num_cpus",
@@ -37,6 +39,7 @@ _ACTOR = {
     "preemptible",
     "checkpoint_every",
     "checkpoint_interval",
+    "runtime_env",
 }
 
 # How many coroutines of one actor run at a time, unless said otherwise.
@@ -67,6 +70,7 @@ class Options:
     idle_ttl: float | None = None
     checkpoint_every: int | None = None
     checkpoint_interval: float | None = None
+    runtime_env: RuntimeEnv = NOTHING
 
     @property
     def label(self) -> str | None:
@@ -83,6 +87,8 @@ class Options:
         for option in options:
             if option not in known:
                 raise TypeError(f"{what} has no option {option!r}: there are {', '.join(sorted(known))}")
+        if "runtime_env" in options:
+            options = {**options, "runtime_env": parse(options["runtime_env"])}
         return dataclasses.replace(self, **options)
 
     def for_task(self) -> _native.TaskOptions:

@@ -1,12 +1,22 @@
-"""Pickling what plain pickle cannot: lambdas, closures, what is defined in ``__main__``."""
+"""Pickling what plain pickle cannot: lambdas, closures, what is defined in ``__main__``.
+
+Such code travels as bytecode, which only the minor version of Python reads that made it: the version goes
+along, and another one refuses it with words. Plain data and what is imported by name can be read by all.
+"""
 
 from __future__ import annotations
 
+import collections
 import hashlib
-from typing import Any
+import io
+import platform
+import sys
+import types
+from typing import Any, NamedTuple
 
 import cloudpickle
 
+from marline._errors import IncompatibleError
 from marline._unpicklable import explain
 
 
@@ -22,13 +32,34 @@ class Need:
         return Need, (self.index,)
 
 
-def dumps_by_value(value: Any) -> bytes:
-    """Pickles with the code of what cannot be imported elsewhere."""
-    pickled: bytes = cloudpickle.dumps(value, protocol=5)
-    return pickled
+class _Bytecode:
+    """Notes whether there is bytecode in what is pickled."""
+
+    def __init__(self) -> None:
+        self.is_met = False
+
+    def reduce(self, code: types.CodeType) -> Any:
+        self.is_met = True
+        return cloudpickle.Pickler.dispatch_table[types.CodeType](code)
 
 
-def dumps_value(value: Any) -> bytes:
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    # It does not note it itself: it would be part of a cycle, and keep what it pickled alive for a while.
+    def __init__(self, file: io.BytesIO, bytecode: _Bytecode) -> None:
+        special = {types.CodeType: bytecode.reduce}
+        self.dispatch_table = collections.ChainMap(special, cloudpickle.Pickler.dispatch_table)
+        super().__init__(file, protocol=5)
+
+
+def dumps_by_value(value: Any) -> tuple[bytes, int]:
+    """Pickles with the code of what cannot be imported elsewhere. Says which minor version of Python can
+    read it, or 0 for any."""
+    file, bytecode = io.BytesIO(), _Bytecode()
+    _Pickler(file, bytecode).dump(value)
+    return file.getvalue(), sys.version_info.minor if bytecode.is_met else 0
+
+
+def dumps_value(value: Any) -> tuple[bytes, int]:
     """The same for a value; what cannot be pickled is named. Called by the native module."""
     try:
         return dumps_by_value(value)
@@ -45,13 +76,38 @@ def _name(value: Any) -> str:
             return "the value"
 
 
-def dumps_code(code: Any) -> tuple[bytes, str]:
-    """A function or class as it travels, and a key that no other code has."""
+class Code(NamedTuple):
+    """A function or class as it travels."""
+
+    pickled: bytes
+    #: No other code has it.
+    key: str
+    #: Which minor version of Python can read it; 0: any.
+    version: int
+
+
+def dumps_code(code: Any) -> Code:
+    """A function or class as it travels."""
     try:
-        pickled = dumps_by_value(code)
+        pickled, version = dumps_by_value(code)
     except Exception as error:
         raise explain(code, error, getattr(code, "__qualname__", "the function")) from error
-    return pickled, hashlib.blake2b(pickled, digest_size=8).hexdigest()
+    return Code(pickled, hashlib.blake2b(pickled, digest_size=8).hexdigest(), version)
+
+
+def can_read(version: int) -> bool:
+    """Whether this Python reads what a version made."""
+    return version in (0, sys.version_info.minor)
+
+
+def incompatible(version: int, what: str) -> IncompatibleError:
+    """Another version made it. Called by the native module, too."""
+    here = f"{platform.node()}, {sys.executable}"
+    return IncompatibleError(
+        f"{what} has code in it that was pickled by Python 3.{version}, and this is Python "
+        f"3.{sys.version_info.minor} ({here}): run drivers and workers with the same minor version "
+        "(marline worker --python PROGRAM), or use functions and classes of a module that both can import"
+    )
 
 
 def loads_message_pack(data: bytes) -> Any:

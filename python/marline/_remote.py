@@ -9,7 +9,8 @@ from typing import Any
 
 from marline import _native, _session
 from marline._options import Options
-from marline._pickle import dumps_code
+from marline._pickle import Code, dumps_code
+from marline._runtime_env import Shipped
 
 
 class RemoteFunction:
@@ -19,7 +20,7 @@ class RemoteFunction:
         functools.update_wrapper(self, function)
         self._function = function
         self._options = options
-        self._code: tuple[bytes, str] | None = None
+        self._code: Code | None = None
         self._native: tuple[_native.Session, _native.Function] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -48,10 +49,12 @@ class RemoteFunction:
         """Takes its code to a session."""
         if self._code is None:
             self._code = dumps_code(self._function)
-        code, key = self._code
+        code = self._code
         label = self._options.label or _label(self._function)
-        options = self._options.for_task()
-        return _native.Function(label, key, session.put_code(code), options, self._options.num_returns)
+        shipped = Shipped(self._options.runtime_env, session)
+        put = session.put_raw(code.pickled, code.version, shipped.description, shipped.packages)
+        options, returns = self._options.for_task(), self._options.num_returns
+        return _native.Function(shipped.runtime, label, code.key, put, options, returns)
 
 
 def _label(function: Any) -> str:

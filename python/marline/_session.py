@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, overload
 
-from marline import _native
+from marline import _native, _runtime_env
 from marline._native import ObjectRef
 
 _lock = threading.Lock()
@@ -75,18 +75,20 @@ def init(
     memory: int | None = None,
     resources: dict[str, float] | None = None,
     token: str | None = None,
+    runtime_env: dict[str, Any] | None = None,
     ignore_reinit_error: bool = False,
     **others: Any,
 ) -> Running:
     """Starts a cluster in this process, or joins the one at ``address`` (``MARLINE_ADDRESS``).
 
     ``"local"`` starts one whatever ``MARLINE_ADDRESS`` says; ``"auto"`` is the one that ``marline up`` runs
-    on this machine. A cluster elsewhere asks for its ``token`` (or ``MARLINE_TOKEN_FILE``).
+    on this machine. A cluster elsewhere asks for its ``token`` (or ``MARLINE_TOKEN_FILE``). All work of this
+    process runs in ``runtime_env``, as far as it does not say otherwise.
     """
-    global _session, _folder, _at
     unknown = [name for name in others if not name.startswith("_")]
     if unknown:
         raise TypeError(f"init() got an unexpected keyword argument {unknown[0]!r}")
+    env = _runtime_env.parse(runtime_env)
     with _lock:
         if home is not None:
             return Running(home[0])  # A task that says so is part of a cluster already.
@@ -95,31 +97,52 @@ def init(
                 return Running("here")
             raise RuntimeError("marline.init() was called already: call marline.shutdown() first")
         address = address or os.environ.get("MARLINE_ADDRESS") or "local"
-        if address != "local":
-            _at = _found(address, token)
-            _session = _native.Session.join(*_at)
-            return Running(address)
-        _folder = tempfile.mkdtemp(prefix="marline-")
-        amounts = {
-            "num_cpus": float(len(os.sched_getaffinity(0)) if num_cpus is None else num_cpus),
-            "num_gpus": float(num_gpus or 0),
-            "memory": memory or 0,
-            "resources": resources or {},
+        if address == "local":
+            session, address = _embed(num_cpus, num_gpus, memory, resources)
+        else:
+            session = _join(address, token)
+    try:
+        _runtime_env.around = _runtime_env.Shipped(env, session).env
+    except BaseException:
+        shutdown()
+        raise
+    return Running(address)
+
+
+def _join(address: str, token: str | None) -> _native.Session:
+    """Joins a cluster elsewhere."""
+    global _session, _at
+    _at = _found(address, token)
+    _session = _native.Session.join(*_at)
+    return _session
+
+
+def _embed(
+    num_cpus: float | None, num_gpus: float | None, memory: int | None, resources: dict[str, float] | None
+) -> tuple[_native.Session, str]:
+    """Starts a cluster in this process; says where it is."""
+    global _session, _folder, _at
+    _folder = tempfile.mkdtemp(prefix="marline-")
+    amounts = {
+        "num_cpus": float(len(os.sched_getaffinity(0)) if num_cpus is None else num_cpus),
+        "num_gpus": float(num_gpus or 0),
+        "memory": memory or 0,
+        "resources": resources or {},
+    }
+    here = f"unix:{_folder}/socket"
+    setup = json.dumps(
+        {
+            "path": sys.path,
+            "folder": os.getcwd(),
+            "address": here,
+            "driver": os.getpid(),
+            "remove": _folder,
         }
-        here = f"unix:{_folder}/socket"
-        setup = json.dumps(
-            {
-                "path": sys.path,
-                "folder": os.getcwd(),
-                "address": here,
-                "driver": os.getpid(),
-                "remove": _folder,
-            }
-        )
-        command = [sys.executable, "-m", "marline._forkserver"]
-        _session = _native.Session.embed(here, amounts, command, setup)
-        _at = here, None
-        return Running(here)
+    )
+    command = [sys.executable, "-m", "marline._forkserver"]
+    _session = _native.Session.embed(here, amounts, command, setup)
+    _at = here, None
+    return _session, here
 
 
 def _found(address: str, token: str | None) -> tuple[str, str | None]:
@@ -142,6 +165,8 @@ def shutdown() -> None:
     with _lock:
         session, _session = _session, None
         folder, _folder = _folder, None
+        if home is None:
+            _runtime_env.around = _runtime_env.NOTHING
     if session is not None:
         session.shutdown()
     if folder is not None:
@@ -157,6 +182,8 @@ def _forked() -> None:
     _native.forked()
     _lock = threading.Lock()
     _session = _folder = None
+    if home is None:
+        _runtime_env.around = _runtime_env.NOTHING
 
 
 os.register_at_fork(after_in_child=_forked)

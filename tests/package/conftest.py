@@ -58,6 +58,7 @@ class Separate:
 
     def __init__(self, folder: Path) -> None:
         self.environment = {**os.environ, "XDG_RUNTIME_DIR": str(folder)}
+        self.folder: Path | None = None
         self.processes: list[subprocess.Popen[str]] = []
         announced = self.start("controller", "--listen", "127.0.0.1:0")
         self.address: str = announced["address"]
@@ -67,7 +68,11 @@ class Separate:
         """Starts a process, and waits until it says that it has begun."""
         binary = os.environ.get("MARLINE_BINARY", "marline")
         process = subprocess.Popen(
-            [binary, "--json", *words], stdout=subprocess.PIPE, text=True, env=self.environment
+            [binary, "--json", *words],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=self.environment,
+            cwd=self.folder,
         )
         self.processes.append(process)
         assert process.stdout is not None

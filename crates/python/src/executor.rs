@@ -222,17 +222,21 @@ fn show_gpus(py: Python<'_>) -> PyResult<()> {
     }
 }
 
-/// The function or class that is meant, and the values that are arguments: the last value is its code, or
-/// empty if this executor has had it.
+/// The function or class that is meant, and the values that are arguments: the last value is its code with
+/// its environment, or empty if this executor has had it.
 fn code<'py, 'a>(
     py: Python<'py>,
     invocation: &'a Invocation,
 ) -> PyResult<(Bound<'py, PyAny>, &'a [Value])> {
-    let (code, values) = match invocation.values.split_last() {
-        Some((code, values)) => (PyBytes::new(py, &code.payload.inline), values),
-        None => (PyBytes::new(py, b""), &[][..]),
+    let Some((code, values)) = invocation.values.split_last() else {
+        let words = format!("{:?} came without its code", invocation.name);
+        return Err(to_python(py, &Error::internal(words)));
     };
-    Ok((helper(py, Helper::Code)?.call1((&*invocation.name, code))?, values))
+    let Payload { inline, buffers, code_version, .. } = &code.payload;
+    let environment = buffers.first().map(|buffer| PyBytes::new(py, buffer));
+    let code = PyBytes::new(py, inline);
+    let code = (&*invocation.name, code, code_version, environment);
+    Ok((helper(py, Helper::Code)?.call1(code)?, values))
 }
 
 /// The arguments of a call, complete.

@@ -25,7 +25,7 @@ fn make<'py>(py: Python<'py>, error: &Error) -> PyResult<Bound<'py, PyAny>> {
             error.message(),
             failure.map(|failure| failure.class.as_str()),
             failure.map(|failure| failure.traceback.as_str()),
-            pickled.map(|payload| PyBytes::new(py, &payload.inline)),
+            pickled.map(|payload| (PyBytes::new(py, &payload.inline), payload.code_version)),
             cause,
         ),
     )
@@ -44,10 +44,11 @@ fn describe(py: Python<'_>, exception: &PyErr) -> PyResult<Error> {
     let value = exception.value(py);
     value.setattr("__traceback__", exception.traceback(py))?;
     let described = py.import("marline._errors")?.call_method1("describe", (value,))?;
-    let (class, message, traceback, pickled): (String, String, String, Option<Vec<u8>>) =
+    let (class, message, traceback, pickled): (String, String, String, Option<(Vec<u8>, u32)>) =
         described.extract()?;
-    let payload = pickled.map(|pickled| Payload {
+    let payload = pickled.map(|(pickled, code_version)| Payload {
         encoding: Encoding::Pickle5,
+        code_version,
         inline: Bytes::from(pickled),
         ..Payload::default()
     });

@@ -14,7 +14,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 use std::sync::Arc;
 
-/// The scheme of the names of Python functions and classes.
+/// The scheme of the names of Python functions and classes; those with a runtime environment add its hash:
+/// `python/1f0a`.
 pub const SCHEME: &str = "python";
 /// The longest part of a name that says which function it is, in bytes.
 const MAX_LABEL_BYTES: usize = 200;
@@ -34,6 +35,7 @@ pub struct Function {
 impl Function {
     #[new]
     fn new(
+        runtime: &str,
         label: &str,
         key: &str,
         code: Bound<'_, ObjectRef>,
@@ -44,7 +46,7 @@ impl Function {
         while !label.is_char_boundary(end) {
             end -= 1;
         }
-        let name = format!("{SCHEME}:{}#{key}", &label[..end]).into();
+        let name = format!("{runtime}:{}#{key}", &label[..end]).into();
         let (code_id, options) = (code.get().id, options.get().options.clone());
         Function { name, code_id, _code: code.unbind(), options, returns }
     }

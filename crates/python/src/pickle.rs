@@ -49,13 +49,15 @@ pub fn encode(value: &Bound<'_, PyAny>) -> PyResult<Value> {
     let outer = MET.replace(Some(Vec::new()));
     let pickled = pickle(value);
     let met = MET.replace(outer);
-    let pickled = pickled?;
+    let (pickled, code_version) = pickled?;
     let inline = Bytes::copy_from_slice(pickled.as_bytes());
-    let payload = Payload { encoding: Encoding::Pickle5, inline, ..Payload::default() };
+    let encoding = Encoding::Pickle5;
+    let payload = Payload { encoding, code_version, inline, ..Payload::default() };
     Ok(Value { payload, contains: met.unwrap_or_default() })
 }
 
-fn pickle<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
+/// The bytes, and which minor version of Python can read them; 0: any.
+fn pickle<'py>(value: &Bound<'py, PyAny>) -> PyResult<(Bound<'py, PyBytes>, u32)> {
     static DUMPS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     static FALLBACK: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let py = value.py();
@@ -63,12 +65,12 @@ fn pickle<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
         let pickled = pickled.cast_into::<PyBytes>()?;
         // What is pickled by its name in `__main__` has another `__main__` where it is read.
         if !contains(pickled.as_bytes(), b"__main__") {
-            return Ok(pickled);
+            return Ok((pickled, 0));
         }
     }
     MET.with_borrow_mut(|met| met.iter_mut().for_each(Vec::clear));
     let fallback = function(py, &FALLBACK, "marline._pickle", "dumps_value")?;
-    Ok(fallback.call1((value,))?.cast_into::<PyBytes>()?)
+    fallback.call1((value,))?.extract()
 }
 
 fn contains(bytes: &[u8], word: &[u8]) -> bool {
@@ -79,6 +81,11 @@ fn contains(bytes: &[u8], word: &[u8]) -> bool {
 pub fn decode<'py>(py: Python<'py>, payload: &Payload) -> PyResult<Bound<'py, PyAny>> {
     static LOADS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     static MESSAGE_PACK: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    if payload.code_version != 0 && payload.code_version != minor_version(py) {
+        let what = (payload.code_version, "a value");
+        let error = py.import("marline._pickle")?.call_method1("incompatible", what)?;
+        return Err(PyErr::from_value(error));
+    }
     let bytes = PyBytes::new(py, &payload.inline);
     match payload.encoding {
         Encoding::Pickle5 => function(py, &LOADS, "pickle", "loads")?.call1((bytes,)),
@@ -87,4 +94,10 @@ pub fn decode<'py>(py: Python<'py>, payload: &Payload) -> PyResult<Bound<'py, Py
             function(py, &MESSAGE_PACK, "marline._pickle", "loads_message_pack")?.call1((bytes,))
         }
     }
+}
+
+/// Which Python this is.
+fn minor_version(py: Python<'_>) -> u32 {
+    static MINOR: PyOnceLock<u32> = PyOnceLock::new();
+    *MINOR.get_or_init(py, || u32::from(py.version_info().minor))
 }

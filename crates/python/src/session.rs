@@ -10,7 +10,9 @@ use crate::options::{ActorOptions, Amounts};
 use crate::pickle;
 use crate::reference::ObjectRef;
 use crate::wait::wait_for;
+use bytes::Bytes;
 use marline_runtime::core::error::Error;
+use marline_runtime::core::id::Thing;
 use marline_runtime::core::payload::{Payload, Value};
 use marline_runtime::core::spec::ActorSpec;
 use marline_runtime::core::worker;
@@ -192,9 +194,22 @@ impl Session {
         Ok(ObjectRef::put(&self.inner, id, value))
     }
 
-    /// Puts code as it was pickled.
-    fn put_code(&self, py: Python<'_>, code: &Bound<'_, PyBytes>) -> PyResult<ObjectRef> {
-        let value = Value::from(Payload::raw(code.as_bytes().to_vec()));
+    /// Puts bytes as they are. Code may have the environment beside it that it is to be read in; the packages
+    /// which that names live as long as the code.
+    #[pyo3(signature = (data, code_version=0, environment=None, packages=Vec::new()))]
+    fn put_raw(
+        &self,
+        py: Python<'_>,
+        data: &Bound<'_, PyBytes>,
+        code_version: u32,
+        environment: Option<&Bound<'_, PyBytes>>,
+        packages: Vec<Bound<'_, ObjectRef>>,
+    ) -> PyResult<ObjectRef> {
+        let bytes = |data: &Bound<'_, PyBytes>| Bytes::copy_from_slice(data.as_bytes());
+        let buffers = environment.map(bytes).into_iter().collect();
+        let payload = Payload { buffers, code_version, ..Payload::raw(bytes(data)) };
+        let contains = packages.iter().map(|package| Thing::Object(package.get().id)).collect();
+        let value = Value { payload, contains };
         let put = self.inner.client().and_then(|client| client.put(value.clone()));
         let id = put.map_err(|error| to_python(py, &error))?;
         Ok(ObjectRef::put(&self.inner, id, value))

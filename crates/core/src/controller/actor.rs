@@ -141,9 +141,17 @@ impl Actor {
     }
 }
 
-/// A class whichever version of its code it is: `python:model.Counter#1f0a` is a `python:model.Counter`.
-fn without_version(class: &str) -> &str {
-    class.split_once('#').map_or(class, |(class, _)| class)
+/// A class whichever version of its code it is, in whichever environment: `python/77aa:model.Counter#1f0a`
+/// is a `python:model.Counter`.
+fn without_version(class: &str) -> String {
+    let class = class.split_once('#').map_or(class, |(class, _)| class);
+    match class.split_once(':') {
+        Some((runtime, name)) => {
+            let scheme = runtime.split_once('/').map_or(runtime, |(scheme, _)| scheme);
+            format!("{scheme}:{name}")
+        }
+        None => class.to_owned(),
+    }
 }
 
 /// What a worker must provide to host this class.

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// What a worker can run: names of functions, `actor:NAME` for classes, and `scheme:*` for everything
-/// under a scheme (`command:*`, `python:*`).
+/// under a scheme (`command:*`, `python:*`) and its environments (`python/1f0a:…`).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Provides {
     /// The names.
@@ -23,9 +23,10 @@ impl Provides {
     /// Whether work that requires this can run here.
     pub fn provides(&self, requires: &str) -> bool {
         self.names.contains(requires)
-            || requires
-                .split_once(':')
-                .is_some_and(|(scheme, _)| self.names.contains(format!("{scheme}:*").as_str()))
+            || requires.split_once(':').is_some_and(|(runtime, _)| {
+                let scheme = runtime.split_once('/').map_or(runtime, |(scheme, _)| scheme);
+                self.names.contains(format!("{scheme}:*").as_str())
+            })
     }
 
     pub(super) fn serves(&self, key: &ShapeKey) -> bool {

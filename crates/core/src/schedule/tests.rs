@@ -293,6 +293,7 @@ fn what_cannot_be_placed_says_why() {
     );
     assert_eq!(schedule.why_infeasible(&key("python:x", Resources::one_cpu())), None);
     assert!(schedule.knows("python:anything") && !schedule.knows("ruby:anything"));
+    assert!(schedule.knows("python/77aa:anything") && !schedule.knows("ruby/python:anything"));
 }
 
 #[test]

@@ -14,7 +14,8 @@ pub struct ExecutorId(pub u64);
 
 #[derive(Debug)]
 pub(super) struct Executor {
-    /// Which sort of program it is: the scheme of the names it runs (`python`, `command`, or none).
+    /// Which sort of program it is: the scheme of the names it runs (`python`, `command`, or none), with
+    /// the environment it runs them in, if they have one (`python/1f0a`).
     runtime: Arc<str>,
     pub ready: bool,
     /// It was told to die; whatever it says now is not heard.
@@ -90,7 +91,8 @@ impl Worker {
         }
     }
 
-    /// An executor has nothing to do: it waits for the next, unless enough others do.
+    /// An executor has nothing to do: it waits for the next. Of too many that wait, the one goes that has
+    /// waited for longest: it may be of a runtime that nobody asks for any more.
     pub(super) fn vacate(&mut self, id: ExecutorId, effects: &mut Vec<Effect>) {
         let executor = self.executors.get_mut(&id).expect("it had an occupant");
         executor.occupant = Occupant::None;
@@ -99,10 +101,12 @@ impl Worker {
         }
         // A command may leave processes behind: they go with its executor.
         let once = &*executor.runtime == COMMAND_SCHEME;
-        if self.idle.len() < self.config.max_idle_executors && !self.draining && !once {
-            self.idle.push(id);
-        } else {
-            self.kill(id, effects);
+        if self.draining || once {
+            return self.kill(id, effects);
+        }
+        self.idle.push(id);
+        if self.idle.len() > self.config.max_idle_executors {
+            self.kill(self.idle[0], effects);
         }
     }
 

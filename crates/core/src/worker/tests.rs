@@ -264,6 +264,32 @@ fn an_executor_is_used_again_for_the_next_task() {
 }
 
 #[test]
+fn of_too_many_idle_executors_the_one_goes_that_was_idle_for_longest() {
+    let mut rig =
+        Rig::with(Config { spare_executors: 0, max_idle_executors: 2, ..Config::default() });
+    let in_runtime = |number: u128, runtime: &str| {
+        let target = Target::Function(format!("{runtime}:f").into());
+        TaskSpec { target, ..task(number) }
+    };
+    let runtimes = ["python", "python/1", "python/2"];
+    let executors: Vec<ExecutorId> = (1..)
+        .zip(runtimes)
+        .map(|(number, runtime)| rig.start(in_runtime(number, runtime)))
+        .collect();
+    for (number, executor) in (1..).zip(&executors) {
+        rig.ends(*executor, number, Ok(vec![value()]));
+    }
+    let killed = rig.take().into_iter().filter(|effect| matches!(effect, Effect::Kill { .. }));
+    let killed: Vec<Effect> = killed.collect();
+    assert_eq!(killed, [Effect::Kill { executor: executors[0] }]);
+    for (number, (runtime, executor)) in (4..).zip(runtimes.iter().zip(&executors).skip(1)) {
+        rig.assign(in_runtime(number, runtime), Some(one_cpu()));
+        let again = run(*executor, in_runtime(number, runtime));
+        assert_eq!(rig.take(), [started(task_id(number)), again]);
+    }
+}
+
+#[test]
 fn the_executor_for_the_next_actor_is_started_ahead() {
     let mut rig = Rig::with(Config::default());
     let make = |rig: &mut Rig, number: u128| {

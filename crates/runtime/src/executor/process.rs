@@ -115,7 +115,7 @@ impl Handle {
             life: Mutex::new(Life::Starting),
             source: Mutex::default(),
             ready: AtomicBool::new(false),
-            is_fork: launch.forks.as_ref().is_some_and(|forks| forks.runtime() == runtime),
+            is_fork: launch.forks.as_ref().is_some_and(|forks| forks.serves(runtime)),
             codes: Mutex::default(),
         });
         drop(guard);

@@ -283,6 +283,7 @@ fn a_named_actor_is_found_whichever_version_of_its_class_is_asked_for() {
     };
     let first = create(named(1, "python:m.Counter#1")).unwrap();
     assert_eq!(create(named(2, "python:m.Counter#2")), Ok(first));
+    assert_eq!(create(named(4, "python/77aa:m.Counter#2")), Ok(first), "in another environment");
     let error = create(named(3, "python:m.Diary#1")).unwrap_err();
     assert!(error.message().contains("is a python:m.Counter, not a python:m.Diary"), "{error}");
 }

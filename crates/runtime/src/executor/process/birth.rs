@@ -40,7 +40,7 @@ impl Born {
     /// Starts an executor of this runtime.
     pub async fn bear(launch: &Launch, runtime: &str, outfit: Outfit) -> io::Result<Born> {
         let process = match &launch.forks {
-            Some(forks) if runtime == forks.runtime() => {
+            Some(forks) if forks.serves(runtime) => {
                 let Outfit { variable, stdin, stdout, stderr } = &outfit;
                 let descriptors = [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()];
                 Process::Fork(forks.fork(variable, descriptors).await?)

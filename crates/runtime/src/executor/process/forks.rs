@@ -80,9 +80,10 @@ impl Forks {
         Forks { how, server: Mutex::default() }
     }
 
-    /// The scheme of the names that its forks run.
-    pub fn runtime(&self) -> &str {
-        &self.how.runtime
+    /// Whether its forks are executors of this runtime: its own, or that in an environment (`python/1f0a`).
+    pub fn serves(&self, runtime: &str) -> bool {
+        let rest = runtime.strip_prefix(&self.how.runtime);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     }
 
     /// Forks an executor.

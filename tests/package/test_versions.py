@@ -1,0 +1,202 @@
+"""Drivers and workers of two versions of Python: code that was pickled by value is refused with words, data
+and what both can import passes."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import cloudpickle
+import marline
+import pytest
+from conftest import PATIENCE, Separate, descendants, until
+from marline._pickle import dumps_by_value, dumps_code
+
+HERE = f"3.{sys.version_info.minor}"
+# What an interpreter says of itself: its version, and whether it has the lock that this package needs.
+ASK = "import sys, sysconfig; print(*sys.version_info[:2], sysconfig.get_config_var('Py_GIL_DISABLED') or 0)"
+
+
+@functools.cache
+def other_python() -> tuple[str, str]:
+    """A Python of another minor version that can have this package, and its version."""
+    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
+    programs = {shutil.which(f"python3.{minor}") for minor in range(11, 20)} - {None}
+    found = {}
+    for program in [*programs, *pyenv.glob("versions/*/bin/python3")]:
+        said = subprocess.run([program, "-c", ASK], capture_output=True, text=True, timeout=PATIENCE)
+        major, minor, *rest = said.stdout.split() or ("0", "0")
+        if major == "3" and int(minor) >= 11 and rest == ["0"]:
+            found[int(minor)] = str(program)
+    found.pop(sys.version_info.minor, None)
+    if not found:
+        pytest.skip(f"there is no other Python than {HERE} here, on the PATH or of pyenv: two are needed")
+    minor = min(found)
+    return found[minor], f"3.{minor}"
+
+
+MODULE = """
+import marline
+
+class Counter:
+    def __init__(self, start):
+        self.count = start
+
+    def add(self, n):
+        self.count += n
+        return self.count
+
+class Point:
+    def __init__(self, x):
+        self.x = x
+
+def x_of(point):
+    return point.x
+
+def version():
+    import sys
+    return f"3.{sys.version_info.minor}"
+
+def call(function, *args):
+    return function(*args)
+
+def adder(n):
+    return lambda x: x + n
+
+def fail():
+    class Odd(ValueError):
+        def __str__(self):
+            return "it is odd"
+    raise Odd
+
+def nested(n):
+    return marline.get(marline.remote(lambda: n + 1).remote())
+
+def caught(error):
+    return type(error).__name__, str(error).splitlines()[0]
+"""
+
+
+@pytest.fixture
+def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """A module that both have."""
+    (tmp_path / "shared.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import shared  # type: ignore[import-not-found]
+
+    yield shared
+    del sys.modules["shared"]
+
+
+@pytest.fixture
+def other(shared: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A cluster whose worker has another Python, of this version; it has all this package needs."""
+    program, version = other_python()
+    before = descendants(os.getpid())
+    separate = Separate(tmp_path_factory.mktemp("run"))
+    # The native module is for every version, and so is what it needs.
+    library = tmp_path_factory.mktemp("library")
+    for module in (marline, cloudpickle):
+        folder = Path(module.__file__).parent
+        (library / folder.name).symlink_to(folder)
+    separate.environment["PYTHONPATH"] = str(library)
+    separate.environment["PYTHONDONTWRITEBYTECODE"] = "1"
+    try:
+        separate.start("worker", "--quiet", "--python", program, "--cpus", "2")
+        env = {"py_modules": [shared]}
+        with marline.init(separate.address, token=separate.token, runtime_env=env):
+            yield version
+    finally:
+        separate.end()
+    until("nothing is left", lambda: not (descendants(os.getpid()) - before))
+
+
+def refused(from_version: str, by_version: str) -> Any:
+    """The error that says so."""
+    words = (
+        rf"pickled by Python {from_version}, and this is Python {by_version} .*: .*worker --python PROGRAM"
+    )
+    return pytest.raises(marline.IncompatibleError, match=words)
+
+
+def test_code_by_value_is_refused(other: str) -> None:
+    task = marline.remote(lambda: 1)
+    for _ in range(3):
+        # Also by executors that had it before, and are not sent it again.
+        with refused(HERE, other) as caught:
+            marline.get(task.remote(), timeout=PATIENCE)
+    assert "<lambda>" in str(caught.value)
+
+    @marline.remote
+    class Local:
+        def use(self) -> int:
+            return 1
+
+    with pytest.raises(marline.MarlineError, match=f"by Python {HERE}, and this is Python {other}"):
+        marline.get(Local.remote().use.remote(), timeout=PATIENCE)
+
+
+def test_code_by_name_and_plain_data_pass(other: str, shared: ModuleType) -> None:
+    assert marline.get(marline.remote(shared.version).remote()) == other
+    data = {"a": [1, 2.5, None, "ä", b"\0"], (1, 2): {3}, "code_version": 11}
+    assert marline.get(marline.remote(shared.call).remote(dict, data)) == data
+    assert marline.get(marline.remote(shared.x_of).remote(shared.Point(3))) == 3
+    assert marline.get(marline.remote(shared.call).remote(shared.x_of, shared.Point(4))) == 4
+    counter = marline.remote(shared.Counter).remote(5)
+    assert marline.get(counter.add.remote(2)) == 7
+    assert marline.get(marline.remote(shared.call).remote(len, marline.put([1, 2]))) == 2
+    assert marline.get(marline.remote(shared.call).remote(shared.Point, 1)).x == 1
+
+
+def test_code_in_arguments_is_refused(other: str, shared: ModuleType) -> None:
+    class Local:
+        x = 1
+
+        def use(self) -> int:
+            return self.x
+
+    call = marline.remote(shared.call)
+    counter = marline.remote(shared.Counter).remote(0)
+    for code in (lambda x: x, Local, Local(), [Local()]):
+        for ref in (
+            call.remote(id, code),
+            call.remote(id, marline.put(code)),
+            counter.add.remote(code),
+        ):
+            with refused(HERE, other):
+                marline.get(ref, timeout=PATIENCE)
+    assert marline.get(counter.add.remote(1)) == 1, "it lives"
+
+
+def test_code_in_results_is_refused_and_in_errors_left_out(other: str, shared: ModuleType) -> None:
+    with refused(other, HERE):
+        marline.get(marline.remote(shared.adder).remote(1))
+    with pytest.raises(marline.TaskError) as caught:
+        marline.get(marline.remote(shared.fail).remote())
+    assert "Odd: it is odd" in str(caught.value) and not isinstance(caught.value, ValueError)
+    # On its way back it is what it was.
+    name, words = marline.get(marline.remote(shared.caught).remote(caught.value))
+    assert (name, words) == ("Odd", "it is odd")
+    with pytest.raises(marline.TaskError, match="it is odd"):
+        list(marline.map(shared.call, [shared.fail]))
+
+
+def test_workers_of_one_version_understand_each_other(other: str, shared: ModuleType) -> None:
+    assert marline.get(marline.remote(shared.nested).remote(1)) == 2
+
+
+def test_only_code_has_a_version(shared: ModuleType) -> None:
+    class Bare:
+        x = 1
+
+    minor = sys.version_info.minor
+    assert dumps_code(lambda: 1).version == dumps_by_value([lambda: 1])[1] == minor
+    assert dumps_code(shared.version).version == dumps_by_value({"CodeType": shared.Point(1)})[1] == 0
+    assert dumps_by_value(Bare())[1] == 0, "there is no code in it"

@@ -9,7 +9,7 @@
 //!
 //! Where things are decided: membership and time in `session.rs`, tasks in `task.rs`, actors and calls
 //! in `actor.rs` and `call.rs`, when their state is saved in `checkpoint.rs`, callers in `host.rs`, executors
-//! in `executor.rs`. `query.rs` only reads.
+//! in `executor.rs`, who goes when memory runs short in `memory.rs`. `query.rs` only reads.
 
 mod actor;
 mod call;
@@ -19,6 +19,7 @@ mod effect;
 mod event;
 mod executor;
 mod host;
+mod memory;
 mod query;
 mod session;
 mod task;
@@ -207,6 +208,9 @@ impl Worker {
             Event::Resumed { executor } => self.run_blocked(executor, false, effects),
             Event::Dropped { executor, things } => self.dropped(executor, things, effects),
             Event::ActorExited { executor } => self.actor_exited(executor, effects),
+            Event::MemoryShort { used, limit, taken } => {
+                self.memory_short(used, limit, &taken, effects);
+            }
             Event::DrainAsked { grace } => self.drain(now, grace, false, effects),
             Event::TimePassed => self.time_passed(now, effects),
         }

@@ -4,13 +4,14 @@
 //! `run.rs` runs user code, on a thread of the worker's process (`thread.rs`) or in a process of its own:
 //! `process.rs` is the worker's end of that, `child.rs` the executor's, `wire.rs` what they say to each
 //! other, `lifeline.rs` the file they share, `log.rs` what user code prints
-//! (and `print.rs` passes on). `command.rs` is the program
-//! that runs commands.
+//! (and `print.rs` passes on). `memory.rs` looks whether there is enough. `command.rs` is the program that runs
+//! commands.
 
 pub(crate) mod child;
 pub(crate) mod command;
 pub(crate) mod lifeline;
 pub(crate) mod log;
+pub(crate) mod memory;
 mod print;
 pub(crate) mod process;
 pub(crate) mod run;

@@ -335,6 +335,7 @@ impl ExecutorOptions {
             pass_on,
             forks: forks.map(Forks::new),
             alive: Arc::default(),
+            memory_watch: Default::default(),
         };
         Ok((Executors::Processes(Arc::new(launch)), process))
     }

@@ -52,6 +52,8 @@ pub enum Event {
     Dropped { executor: ExecutorId, things: Vec<Thing> },
     /// The actor in this executor ends by itself, for good: no call begins any more.
     ActorExited { executor: ExecutorId },
+    /// Memory runs short: what is used of what there is, in bytes, and what executors take of it.
+    MemoryShort { used: u64, limit: u64, taken: Vec<(ExecutorId, u64)> },
     /// The worker is to finish and leave.
     DrainAsked { grace: Duration },
     /// The time has come that [`next_wake`](super::Worker::next_wake) named, or later.

@@ -20,6 +20,8 @@ pub(super) struct Executor {
     pub ready: bool,
     /// It was told to die; whatever it says now is not heard.
     pub doomed: bool,
+    /// Why it was, where its death would not tell.
+    pub cause: Option<Error>,
     pub occupant: Occupant,
 }
 
@@ -66,7 +68,8 @@ impl Worker {
         let id = ExecutorId(self.next_executor);
         self.next_executor += 1;
         effects.push(Effect::Spawn { executor: id, runtime: runtime.clone() });
-        self.executors.insert(id, Executor { runtime, ready: false, doomed: false, occupant });
+        let executor = Executor { runtime, ready: false, doomed: false, cause: None, occupant };
+        self.executors.insert(id, executor);
         id
     }
 
@@ -164,6 +167,7 @@ impl Worker {
         };
         self.idle.retain(|idle| *idle != id);
         self.spares.retain(|spare| *spare != id);
+        let error = executor.cause.unwrap_or(error);
         match executor.occupant {
             Occupant::None => {}
             Occupant::Task(task) => self.run_died(now, task, error, effects),

@@ -966,3 +966,26 @@ fn an_actor_that_ends_itself_begins_nothing_and_does_not_come_back() {
     let gone = FromWorker::ActorDestroyed { instance: ACTOR, why: Leave::Exited };
     assert_eq!(rig.take(), [answer(waited), tell(gone)]);
 }
+
+// Memory.
+
+#[test]
+fn when_memory_runs_short_one_executor_goes_and_says_why() {
+    let mut rig = Rig::new();
+    let (first, second) = (rig.start(task(1)), rig.start(task(2)));
+    let taken = vec![(first, 60 << 20), (second, 50 << 20)];
+    let short = Event::MemoryShort { used: 120 << 20, limit: 125 << 20, taken };
+    rig.happens(short.clone());
+    assert_eq!(rig.take(), [Effect::Kill { executor: second }], "the newest of the same function");
+    rig.happens(short);
+    assert_eq!(rig.take(), [], "it may be enough");
+    rig.dies(second);
+    let effects = rig.take();
+    let Effect::ToController(FromWorker::Ended { end: End::Lost(error), .. }) = &effects[0] else {
+        panic!("it is lost: {effects:?}")
+    };
+    assert_eq!((error.kind(), error.may_have_run()), (ErrorKind::Exhausted, true));
+    for words in ["120 MiB of 125 MiB", "50 MiB"] {
+        assert!(error.message().contains(words), "{error}");
+    }
+}

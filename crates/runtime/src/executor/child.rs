@@ -84,6 +84,8 @@ fn serve(program: Arc<dyn Program>, memory: u64) -> io::Result<()> {
         let limit = Rlimit { current: Some(memory), maximum: Some(memory) };
         rustix::process::setrlimit(Resource::As, limit)?;
     }
+    // If the kernel needs memory, it is to take an executor rather than its worker. It may not be allowed.
+    let _ = std::fs::write("/proc/self/oom_score_adj", "500");
     let running = Running::default();
     let stop = {
         let (program, running) = (program.clone(), running.clone());

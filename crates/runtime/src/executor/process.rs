@@ -20,12 +20,13 @@ pub(crate) use forks::Forks;
 use super::child::{DESCRIPTORS, VARIABLE};
 use super::lifeline::Lifeline;
 use super::log::{Logs, Source};
+use super::memory;
 use super::run::Command;
 use super::wire::encode_command;
 use crate::net::io;
 use crate::node::Node;
 use birth::{Born, Outfit};
-use death::{end, how};
+use death::{end, how, was_killed};
 use ears::{Ears, Prints};
 use marline_core::error::{Error, Ran};
 use marline_core::id::TaskId;
@@ -60,6 +61,8 @@ pub(crate) struct Launch {
     pub pass_on: bool,
     /// How many there are that are not seen to be dead.
     pub alive: Arc<AtomicUsize>,
+    /// How much of it they take.
+    pub memory_watch: memory::Watch,
 }
 
 /// The worker's end of an executor. It lives until it is killed, or dies.
@@ -120,6 +123,7 @@ impl Handle {
         });
         drop(guard);
         launch.alive.fetch_add(1, Ordering::Relaxed);
+        memory::start(&node, worker, &launch);
         let minder = Minder { node, worker, executor, launch, shared: shared.clone() };
         io().spawn(minder.run(runtime.into(), variable, theirs, their_control));
         Ok(Handle { shared })
@@ -285,6 +289,7 @@ impl Minder {
         // Nothing fails any more once there is a process: it is minded until it is dead.
         let born = Born::bear(&self.launch, &runtime, outfit).await?;
         let group = born.pid;
+        self.launch.memory_watch.born(self.executor, group);
         let mut life = self.shared.life.lock().expect("nothing panics under it");
         match *life {
             Life::Killed => end(group),
@@ -320,23 +325,32 @@ impl Minder {
         let _ = (&mut born.death).await;
         // Not waited for yet, so its group's number is nobody else's.
         let _ = kill_process_group(group, Signal::KILL);
+        self.launch.memory_watch.died(self.executor);
         let status = born.reap().await;
         ears.hear_the_rest();
         if by_us && !late {
             // What it printed last has nothing to do with its end.
             return Error::unavailable(Ran::Maybe, "the executor was ended by its worker");
         }
+        let starved = was_killed(status) && self.launch.memory_watch.kernel_killed();
         let words = if late {
             format!(
                 "an executor did not say that it is up within {START_PATIENCE:?}: does the program \
                  come to `Worker::join` or `Worker::run` when it is started again?"
             )
+        } else if starved {
+            "out of memory: the executor was killed by the kernel (signal 9), which needed its memory; ask \
+             for `memory`, so that less runs at a time"
+                .into()
         } else {
             how(status)
         };
         let last = self.shared.source().and_then(|source| self.launch.logs.last_words(source));
         let last = last.map_or(String::new(), |last| format!("; its last words: {last}"));
-        Error::unavailable(Ran::Maybe, words + &last)
+        match starved {
+            true => Error::exhausted(words + &last).ran(Ran::Maybe),
+            false => Error::unavailable(Ran::Maybe, words + &last),
+        }
     }
 }
 

@@ -10,6 +10,11 @@ pub(super) fn end(executor: Pid) {
     let _ = kill_process(executor, Signal::KILL);
 }
 
+/// Whether it was killed, by somebody or the kernel.
+pub(super) fn was_killed(status: Option<ExitStatus>) -> bool {
+    status.and_then(|status| status.signal()) == Some(Signal::KILL.as_raw())
+}
+
 /// How a process ended, in words.
 pub(super) fn how(status: Option<ExitStatus>) -> String {
     let Some(status) = status else { return "the executor is gone".into() };

@@ -1,0 +1,241 @@
+//! How much memory there is, for this process and its like: as the kernel's groups say, or the machine.
+//!
+//! A worker looks every now and then. When more is used than [`THRESHOLD`] allows, it is told what its executors
+//! take, and decides which of them goes before the kernel decides for it.
+
+use super::process::Launch;
+use crate::net::io;
+use crate::node::Node;
+use marline_core::worker::{Event, ExecutorId};
+use rustix::process::Pid;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
+use std::time::Duration;
+
+/// The part of the memory that may be used, as a fraction; 1 is all of it, and nobody is ended for it.
+const THRESHOLD: &str = "MARLINE_MEMORY_THRESHOLD";
+const DEFAULT_THRESHOLD: f64 = 0.95;
+/// How often a worker looks.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// What is used, and what there is.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Usage {
+    used: u64,
+    limit: u64,
+}
+
+impl Usage {
+    fn part(self) -> f64 {
+        self.used as f64 / self.limit.max(1) as f64
+    }
+}
+
+/// What is known of the memory of a worker's executors.
+#[derive(Default)]
+pub(crate) struct Watch {
+    started: OnceLock<()>,
+    pids: Mutex<BTreeMap<ExecutorId, i32>>,
+    groups: OnceLock<Groups>,
+    /// How many processes the kernel had ended for want of memory when it was asked last.
+    kills: AtomicU64,
+}
+
+impl Watch {
+    fn pids(&self) -> MutexGuard<'_, BTreeMap<ExecutorId, i32>> {
+        self.pids.lock().expect("nothing panics under it")
+    }
+
+    pub fn born(&self, executor: ExecutorId, pid: Pid) {
+        self.pids().insert(executor, pid.as_raw_pid());
+    }
+
+    pub fn died(&self, executor: ExecutorId) {
+        self.pids().remove(&executor);
+    }
+
+    fn groups(&self) -> &Groups {
+        self.groups.get_or_init(Groups::of_this_process)
+    }
+
+    /// Whether the kernel has ended somebody for want of memory since it was asked last.
+    pub fn kernel_killed(&self) -> bool {
+        let kills = self.groups().kills();
+        self.kills.swap(kills, Ordering::Relaxed) < kills
+    }
+}
+
+/// Starts to look, on behalf of a worker whose executors are processes; once.
+pub(super) fn start(node: &Weak<Node>, worker: usize, launch: &Arc<Launch>) {
+    launch.memory_watch.started.get_or_init(|| {
+        launch.memory_watch.kernel_killed(); // What was before is nobody's here.
+        io().spawn(watch(node.clone(), worker, Arc::downgrade(launch)));
+    });
+}
+
+/// Looks, as long as its worker is there.
+async fn watch(node: Weak<Node>, worker: usize, launch: Weak<Launch>) {
+    let threshold = threshold(std::env::var(THRESHOLD).ok().as_deref());
+    if threshold >= 1.0 {
+        return;
+    }
+    let mut looks = tokio::time::interval(LOOK_EVERY);
+    loop {
+        looks.tick().await;
+        let (Some(node), Some(launch)) = (node.upgrade(), launch.upgrade()) else { return };
+        let memory = &launch.memory_watch;
+        let usage = memory.groups().usage().filter(|usage| usage.part() >= threshold);
+        let Some(Usage { used, limit }) = usage else { continue };
+        let pids = memory.pids().clone();
+        let taken = pids.into_iter().map(|(id, pid)| (id, resident(pid))).collect();
+        node.executor_said(worker, Event::MemoryShort { used, limit, taken });
+    }
+}
+
+/// What the environment says, if it makes sense.
+fn threshold(said: Option<&str>) -> f64 {
+    let threshold = said.and_then(|said| said.trim().parse().ok());
+    threshold.filter(|part| *part > 0.0).unwrap_or(DEFAULT_THRESHOLD)
+}
+
+/// What a process has for itself, about.
+fn resident(pid: i32) -> u64 {
+    let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
+    field(&rollup, "Pss:").unwrap_or(0) * 1024
+}
+
+/// The number after a name at the beginning of a line.
+fn field(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+/// Where the kernel says what the group of this process uses.
+#[derive(Clone, Debug, Default)]
+struct Groups {
+    /// Folders of the first and the second kind of groups.
+    first: Option<PathBuf>,
+    second: Option<PathBuf>,
+}
+
+impl Groups {
+    fn of_this_process() -> Groups {
+        let lines = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        Groups::read(&lines, Path::new("/sys/fs/cgroup"))
+    }
+
+    fn read(lines: &str, root: &Path) -> Groups {
+        let mut groups = Groups::default();
+        for line in lines.lines() {
+            let mut parts = line.splitn(3, ':');
+            let (Some(_), Some(kinds), Some(path)) = (parts.next(), parts.next(), parts.next())
+            else {
+                continue;
+            };
+            let below = |root: PathBuf| {
+                // In a container the group's own path may not be there: its root is the group.
+                let own = root.join(path.trim_start_matches('/'));
+                if own.is_dir() { own } else { root }
+            };
+            if kinds.split(',').any(|kind| kind == "memory") {
+                groups.first = Some(below(root.join("memory")));
+            } else if kinds.is_empty() {
+                groups.second = Some(below(root.to_owned()));
+            }
+        }
+        groups
+    }
+
+    /// The tightest of what the groups and the machine say.
+    fn usage(&self) -> Option<Usage> {
+        let usages = [self.first_usage(), self.second_usage(), machine()];
+        usages.into_iter().flatten().max_by(|a, b| a.part().total_cmp(&b.part()))
+    }
+
+    fn first_usage(&self) -> Option<Usage> {
+        let folder = self.first.as_ref()?;
+        let stat = fs::read_to_string(folder.join("memory.stat")).ok()?;
+        let limit = field(&stat, "hierarchical_memory_limit ")?;
+        let used = number(&folder.join("memory.usage_in_bytes"))?;
+        bounded(used, field(&stat, "total_inactive_file ").unwrap_or(0), limit)
+    }
+
+    fn second_usage(&self) -> Option<Usage> {
+        let folder = self.second.as_ref()?;
+        let limit = number(&folder.join("memory.max"))?;
+        let used = number(&folder.join("memory.current"))?;
+        let stat = fs::read_to_string(folder.join("memory.stat")).unwrap_or_default();
+        bounded(used, field(&stat, "inactive_file ").unwrap_or(0), limit)
+    }
+
+    /// How many processes the kernel has ended for want of memory.
+    fn kills(&self) -> u64 {
+        let first = self.first.as_ref().map(|folder| folder.join("memory.oom_control"));
+        let second = self.second.as_ref().map(|folder| folder.join("memory.events"));
+        let in_groups = [first, second].into_iter().flatten().map(|file| {
+            let text = fs::read_to_string(file).unwrap_or_default();
+            field(&text, "oom_kill ").unwrap_or(0)
+        });
+        let machine = fs::read_to_string("/proc/vmstat").unwrap_or_default();
+        in_groups.sum::<u64>() + field(&machine, "oom_kill ").unwrap_or(0)
+    }
+}
+
+fn number(file: &Path) -> Option<u64> {
+    fs::read_to_string(file).ok()?.trim().parse().ok()
+}
+
+/// A group without a limit says a number larger than any memory.
+fn bounded(used: u64, can_go: u64, limit: u64) -> Option<Usage> {
+    (limit < 1 << 60).then(|| Usage { used: used.saturating_sub(can_go), limit })
+}
+
+fn machine() -> Option<Usage> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let (total, free) = (field(&text, "MemTotal:")?, field(&text, "MemAvailable:")?);
+    Some(Usage { used: total.saturating_sub(free) * 1024, limit: total * 1024 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_threshold_that_makes_no_sense_is_the_usual_one() {
+        assert_eq!([Some("0.5"), Some("2")].map(threshold), [0.5, 2.0]);
+        assert_eq!([None, Some("half"), Some("-1"), Some("0")].map(threshold), [0.95; 4]);
+    }
+
+    #[test]
+    fn both_kinds_of_groups_are_read() {
+        let root = std::env::temp_dir().join(format!("marline-groups-{}", std::process::id()));
+        let (first, second) = (root.join("memory/jobs"), root.clone());
+        fs::create_dir_all(&first).unwrap();
+        let write = |folder: &Path, name: &str, text: &str| {
+            fs::write(folder.join(name), text).unwrap();
+        };
+        write(&first, "memory.stat", "hierarchical_memory_limit 1000\ntotal_inactive_file 100\n");
+        write(&first, "memory.usage_in_bytes", "900\n");
+        write(&first, "memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n");
+        write(&second, "memory.max", "max\n");
+        write(&second, "memory.current", "500\n");
+        let groups = Groups::read("4:memory:/jobs\n0::/nowhere\n", &root);
+        assert_eq!(groups.first_usage(), Some(Usage { used: 800, limit: 1000 }));
+        assert_eq!(groups.second_usage(), None, "it has no limit");
+        assert!(groups.kills() >= 3);
+        write(&second, "memory.max", "505\n");
+        assert_eq!(groups.second_usage(), Some(Usage { used: 500, limit: 505 }));
+        let tightest = groups.usage().unwrap();
+        assert!(tightest.part() >= 500.0 / 505.0, "{tightest:?}");
+        fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn this_machine_says_what_it_has() {
+        assert!(machine().is_some_and(|usage| usage.used > 0 && usage.used < usage.limit));
+        assert!(resident(std::process::id() as i32) > 0);
+    }
+}

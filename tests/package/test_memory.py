@@ -1,0 +1,100 @@
+"""When memory runs short: one executor goes and says why, its worker and its neighbours live on.
+
+The kernel's limit is real: the driver runs in a control group of its own, which only root can make.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+LIMIT = 400 << 20
+SCRIPT = """
+    import time
+    import marline
+
+    @marline.remote
+    class Keeper:
+        def __init__(self):
+            self.kept = 0
+        def keep(self):
+            self.kept += 1
+            return self.kept
+
+    @marline.remote
+    def small():
+        time.sleep(0.01)
+        return "small"
+
+    @marline.remote(max_retries=0)
+    def hog(step, pause):
+        taken = []
+        while True:
+            taken.append(bytearray(b"x") * step)
+            time.sleep(pause)
+
+    with marline.init(num_cpus=2):
+        keeper = Keeper.remote()
+        assert marline.get(keeper.keep.remote()) == 1
+        try:
+            marline.get(hog.remote({step} << 20, {pause}), timeout=60)
+        except marline.OutOfMemoryError as error:
+            print("MESSAGE", error)
+        assert marline.get(small.remote()) == "small"
+        print("KEPT", marline.get(keeper.keep.remote()))
+"""
+
+
+@pytest.fixture
+def group() -> Iterator[Path]:
+    """A control group whose memory is limited."""
+    first, second = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
+    root, limit = (first, "memory.limit_in_bytes") if first.is_dir() else (second, "memory.max")
+    folder = root / f"marline-test-{os.getpid()}"
+    try:
+        folder.mkdir()
+        (folder / limit).write_text(str(LIMIT))
+    except OSError as error:
+        if folder.is_dir():
+            folder.rmdir()
+        pytest.skip(f"no control group can be made here: {error}")
+    yield folder
+    folder.rmdir()
+
+
+def run_in(group: Path, threshold: str, step: int, pause: float) -> str:
+    """What the script prints, run in this group."""
+    script = textwrap.dedent(SCRIPT).format(step=step, pause=pause)
+
+    def enter() -> None:
+        (group / "cgroup.procs").write_text(str(os.getpid()))
+
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        preexec_fn=enter,
+        env={**os.environ, "MARLINE_MEMORY_THRESHOLD": threshold},
+        capture_output=True,
+        text=True,
+        timeout=80,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_what_takes_most_goes_before_the_kernel_decides(group: Path) -> None:
+    out = run_in(group, threshold="0.6", step=10, pause=0.05)
+    assert "out of memory" in out and "of 400 MiB" in out and "hog" in out
+    assert "its executor had" in out
+    assert "KEPT 2" in out, "its neighbour has its state"
+
+
+def test_when_the_kernel_decides_the_error_says_so(group: Path) -> None:
+    out = run_in(group, threshold="1", step=50, pause=0)
+    assert "out of memory: the executor was killed by the kernel" in out
+    assert "KEPT 2" in out

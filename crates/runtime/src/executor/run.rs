@@ -1,6 +1,7 @@
 //! Running user code: one task after another, or an actor and its calls. The same for an executor that
 //! is a thread and one that is a process; `tell` says where what happened goes.
 
+use super::thread::on_some_thread;
 use super::{Context, Instance, Invocation, Program, Reply, Teller, with_context};
 use crate::net::MAX_MESSAGE_BYTES;
 use marline_channel::{CancelToken, oneshot};
@@ -16,7 +17,6 @@ use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::thread;
 
 /// The most bytes of results: a message without what surrounds them.
 const MAX_RESULT_BYTES: usize = MAX_MESSAGE_BYTES - (1 << 20);
@@ -244,7 +244,7 @@ impl Runner {
         let runner = self.clone();
         let attempt_of = Try { task: spec.id, attempt };
         let call = move || runner.call_now(&actor, &spec, attempt, values);
-        if let Err(error) = thread::Builder::new().name("marline-call".into()).spawn(call) {
+        if let Err(error) = on_some_thread(Box::new(call)) {
             let error = Error::exhausted(format!(
                 "no thread could be started for a call, it did not run: {error}; does the actor's \
                  max_concurrency fit its memory?"

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 /// What a thread is to run.
-type Job = Box<dyn FnOnce() + Send>;
+pub(super) type Job = Box<dyn FnOnce() + Send>;
 
 /// A thread that is to be started, or one that has nothing to do.
 pub(crate) struct Start {
@@ -24,25 +24,29 @@ pub(crate) struct Start {
     executor: ExecutorId,
 }
 
-/// How long a thread whose executor has ended waits for the next.
+/// How long a thread that has nothing to do waits for something.
 const IDLE: Duration = Duration::from_secs(10);
+
+/// Runs something on a thread that has nothing to do, or a new one.
+pub(super) fn on_some_thread(job: Job) -> std::io::Result<()> {
+    static IDLERS: OnceLock<(Sender<Job>, Receiver<Job>)> = OnceLock::new();
+    let (jobs, idlers) = IDLERS.get_or_init(rendezvous);
+    // A rendezvous takes it only if a thread waits for it already.
+    let Err(back) = jobs.try_send(job) else { return Ok(()) };
+    let mut job = back.into_inner();
+    let run = move || loop {
+        job();
+        match idlers.recv().timeout(IDLE).wait() {
+            Ok(next) => job = next,
+            Err(_) => return,
+        }
+    };
+    thread::Builder::new().name("marline-exec".into()).spawn(run).map(drop)
+}
 
 impl Start {
     pub fn start(self) {
-        static IDLERS: OnceLock<(Sender<Job>, Receiver<Job>)> = OnceLock::new();
-        let (jobs, idlers) = IDLERS.get_or_init(rendezvous);
-        // A rendezvous takes it only if a thread waits for it already.
-        let Err(back) = jobs.try_send(self.job) else { return };
-        let mut job = back.into_inner();
-        let run = move || loop {
-            job();
-            match idlers.recv().timeout(IDLE).wait() {
-                Ok(next) => job = next,
-                Err(_) => return,
-            }
-        };
-        let thread = thread::Builder::new().name("marline-exec".into());
-        if let Err(error) = thread.spawn(run)
+        if let Err(error) = on_some_thread(self.job)
             && let Some(node) = self.node.upgrade()
         {
             let words = format!("no thread could be started for an executor: {error}");

@@ -21,6 +21,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from marline._package_folder import PackageFolder
 
+# How executors come to be: "fork", or "spawn".
+START_METHOD = "MARLINE_START_METHOD"
+
 # The longest message.
 MAX_BYTES = 128 << 10
 
@@ -32,6 +35,7 @@ class Server:
         self.worker = worker
         self.forks: set[int] = set()
         self.folder: str | None = None
+        self.spawns = False
         self.packages: PackageFolder | None = None
         # Readable when the worker has ended; forks of it may have its end of the socket open still.
         self.driver: int | None = None
@@ -70,6 +74,7 @@ class Server:
             _session.home = setup["address"], setup.get("token")
         if os.path.isdir(setup.get("folder", "")):
             os.chdir(setup["folder"])
+        self.spawns = os.environ.get(START_METHOD) == "spawn"
         self.folder = setup.get("remove")
         if self.folder is not None:
             _runtime_env_here.folder = os.path.join(self.folder, "packages")
@@ -99,7 +104,7 @@ class Server:
             self.worker.close()
             if self.driver is not None:
                 os.close(self.driver)
-            become_executor(variable, descriptors)
+            become_executor(variable, descriptors, self.spawns)
         finally:
             os._exit(1)
 
@@ -127,14 +132,23 @@ class Server:
         _native.sweep()
 
 
-def become_executor(variable: str, descriptors: list[int]) -> None:
-    """Is an executor until this process ends."""
-    from marline import _executor, _native
-
+def become_executor(variable: str, descriptors: list[int], spawns: bool) -> None:
+    """Is an executor until this process ends; as a Python started anew, if wanted."""
     os.setpgid(0, 0)
     for target, descriptor in enumerate(descriptors):
         os.dup2(descriptor, target)
         os.close(descriptor)
+    if spawns:
+        from marline._spawned import become_spawned
+
+        become_spawned(variable)
+    serve(variable)
+
+
+def serve(variable: str) -> None:
+    """Does what an executor does."""
+    from marline import _executor, _native
+
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     signal.signal(signal.SIGINT, signal.default_int_handler)

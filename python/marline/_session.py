@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, overload
 
 from marline import _native, _runtime_env
+from marline._errors import InvalidError
 from marline._native import ObjectRef
 
 _lock = threading.Lock()
@@ -122,6 +123,9 @@ def _embed(
 ) -> tuple[_native.Session, str]:
     """Starts a cluster in this process; says where it is."""
     global _session, _folder, _at
+    method = os.environ.get("MARLINE_START_METHOD", "fork")
+    if method not in ("fork", "spawn"):
+        raise InvalidError(f"MARLINE_START_METHOD is {method!r}: executors come by 'fork' or 'spawn'")
     _folder = tempfile.mkdtemp(prefix="marline-")
     amounts = {
         "num_cpus": float(len(os.sched_getaffinity(0)) if num_cpus is None else num_cpus),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from pathlib import Path
 
 import marline
 import pytest
@@ -259,3 +260,45 @@ def test_handles_of_one_actor_are_equal() -> None:
     counter = Counter.options(name="same").remote()
     assert {counter, marline.get_actor("same")} == {counter}
     assert counter != Counter.remote()
+
+
+def test_a_call_may_need_what_has_not_come(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+
+    @marline.remote
+    def late() -> str:
+        while not gate.exists():
+            time.sleep(0.01)
+        return "late"
+
+    @marline.remote
+    class Log:
+        def __init__(self) -> None:
+            self.said: list[str] = []
+
+        def say(self, word: str) -> list[str]:
+            self.said.append(word)
+            return self.said
+
+    log = Log.remote()
+    calls = [log.say.remote("early"), log.say.remote(late.remote()), log.say.remote("after")]
+    assert marline.get(calls[0]) == ["early"]
+    gate.touch()
+    assert marline.get(calls[2]) == ["early", "late", "after"], "calls of one process run in their order"
+
+
+def test_a_call_that_needs_what_failed_fails_as_it_did() -> None:
+    @marline.remote
+    def fails() -> None:
+        raise KeyError("lost")
+
+    @marline.remote
+    class Log:
+        def say(self, word: str) -> str:
+            return word
+
+    log = Log.remote()
+    call, after = log.say.remote(fails.remote()), log.say.remote("after")
+    with pytest.raises(KeyError, match="lost"):
+        marline.get(call)
+    assert marline.get(after) == "after"

@@ -5,14 +5,17 @@ use crate::arguments::Arguments;
 use crate::failure::to_python;
 use crate::function::results;
 use crate::pickle;
-use crate::reference::{Held, ObjectRef};
+use crate::reference::{Held, Needed, ObjectRef};
 use crate::session::{Inner, current};
-use marline_runtime::core::id::{ActorId, Thing};
+use marline_runtime::core::error::Error;
+use marline_runtime::core::id::{ActorId, TaskId, Thing};
+use marline_runtime::core::payload::Value;
 use marline_runtime::core::spec::{self, Budget, Target, TaskSpec};
 use marline_runtime::new_task_id;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A handle to an actor.
 #[pyclass(frozen, module = "marline._native")]
@@ -29,6 +32,32 @@ impl Actor {
             spec::TaskOptions { max_retries: Budget::Unlimited, ..spec::TaskOptions::default() };
         let held = Held::new(session, Thing::Actor(id));
         Actor { held, id, options: Arc::new(options) }
+    }
+}
+
+/// The values that came.
+fn values_of(needed: &[Needed]) -> Result<Vec<Value>, Error> {
+    let value = |(answer, index): &Needed| match answer.get() {
+        Some(outcome) => outcome.clone().map(|values| values[*index].clone()),
+        None => Err(Error::not_ready("a value has not come")),
+    };
+    needed.iter().map(value).collect()
+}
+
+/// Has a call go when all that it needs has come.
+fn supply(session: &Arc<Inner>, call: TaskId, needed: Vec<Needed>) {
+    let left = Arc::new(AtomicUsize::new(needed.len()));
+    let answers: Vec<Arc<Answer>> = needed.iter().map(|(answer, _)| answer.clone()).collect();
+    let needed = Arc::new(needed);
+    for answer in answers {
+        let (left, needed, session) = (left.clone(), needed.clone(), session.clone());
+        answer.then(Box::new(move || {
+            if left.fetch_sub(1, Ordering::AcqRel) == 1
+                && let Ok(client) = session.client()
+            {
+                client.supply(call, values_of(&needed));
+            }
+        }));
     }
 }
 
@@ -50,10 +79,8 @@ impl Actor {
         returns: u32,
     ) -> PyResult<Bound<'py, PyAny>> {
         let Arguments { payload, needs, holds, _references } = Arguments::of(args, kwargs, None)?;
-        let mut values = Vec::new();
-        for reference in &_references {
-            values.push(reference.get().come(py)?.clone());
-        }
+        let needed: Vec<Needed> = _references.iter().map(|one| one.get().needed()).collect();
+        let ready = needed.iter().all(|needed| needed.0.get().is_some());
         let spec = Arc::new(TaskSpec {
             id: new_task_id(),
             target: Target::Method { actor: self.id, method: method.into() },
@@ -70,8 +97,14 @@ impl Actor {
             // What it names is known to the controller before the actor speaks of it.
             py.detach(|| client.sync()).map_err(|error| to_python(py, &error))?;
         }
+        // What it needs may have failed: then so does the call, as if it had waited for it.
+        let values = if ready { values_of(&needed).ok() } else { None };
+        let waits = values.is_none();
         let called = client.call_telling(spec.clone(), values, None, answer.tell_call(session));
         called.map_err(|error| to_python(py, &error))?;
+        if waits {
+            supply(session, spec.id, needed);
+        }
         results(py, &spec, |id| ObjectRef::of_call(session, id, answer.clone()))
     }
 

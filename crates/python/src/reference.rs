@@ -17,6 +17,9 @@ use std::sync::{Arc, OnceLock};
 /// How a reference is pickled: what makes it again, and from what.
 type Reduced<'py> = (Bound<'py, PyAny>, (Bound<'py, PyBytes>, u32));
 
+/// A value that is needed: where it comes, and which of the values that is.
+pub type Needed = (Arc<Answer>, usize);
+
 /// A handle to a thing that this process holds; the last one lets go.
 pub struct Held {
     pub session: Arc<Inner>,
@@ -107,6 +110,12 @@ impl ObjectRef {
     ) -> ObjectRef {
         let held = Held::new(session, Thing::Object(id));
         ObjectRef { held, id, answer, is_private: false, public: OnceLock::new() }
+    }
+
+    /// Where its value comes.
+    pub fn needed(&self) -> Needed {
+        let answer = self.answer().clone();
+        (answer, self.answer.get().map_or(0, |(_, index)| *index))
     }
 
     /// Its value, or what stands in its place until it comes.

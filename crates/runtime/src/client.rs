@@ -412,20 +412,20 @@ impl Client {
         deadline: Option<Duration>,
     ) -> Result<Pending<Outcome>, Error> {
         let (tell, pending) = Pending::told();
-        self.call_telling(spec, values, deadline, tell)?;
+        self.call_telling(spec, Some(values), deadline, tell)?;
         Ok(pending)
     }
 
-    /// The same; tells how it ended.
+    /// The same; tells how it ended. Without values it waits until they are [supplied](Client::supply), and
+    /// calls of the same actor that are made after it wait behind it.
     pub fn call_telling(
         &self,
         spec: Arc<TaskSpec>,
-        values: Vec<Value>,
+        values: Option<Vec<Value>>,
         deadline: Option<Duration>,
         tell: Tell<Outcome>,
     ) -> Result<(), Error> {
-        let carried: usize = values.iter().map(|value| value.payload.len()).sum();
-        self.fits("the arguments", spec.args.len() + carried)?;
+        self.fits("the arguments", spec.args.len() + carried(values.iter().flatten()))?;
         self.shared.node.enter(|state, now| {
             let mut effects = Vec::new();
             let seat = state.client(self.shared.index);
@@ -436,6 +436,13 @@ impl Client {
             state.client_effects(self.shared.index, effects);
             Ok(())
         })
+    }
+
+    /// The values of the objects that a call needs, or why there will be none.
+    pub fn supply(&self, call: TaskId, values: Result<Vec<Value>, Error>) {
+        let values =
+            values.and_then(|values| self.fits("the arguments", carried(&values)).map(|()| values));
+        self.with(|machine, effects| machine.supply(call, values, effects));
     }
 
     /// What does not fit into a message would break the connection whenever it is sent.
@@ -459,6 +466,10 @@ impl Client {
             result
         })
     }
+}
+
+fn carried<'a>(values: impl IntoIterator<Item = &'a Value>) -> usize {
+    values.into_iter().map(|value| value.payload.len()).sum()
 }
 
 #[cfg(test)]

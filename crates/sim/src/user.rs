@@ -1,8 +1,8 @@
 //! A client's user: has ideas, and remembers what is owed to it.
 
 use crate::executor::{Deed, made_by};
-use crate::process::{Input, ProcessId};
-use crate::world::World;
+use crate::process::{Input, ProcessId, Role};
+use crate::world::{Happening, World};
 use marline_core::error::{Error, ErrorKind};
 use marline_core::id::{ActorId, ObjectId, TaskId, Thing};
 use marline_core::payload::{Outcome, Payload, Value};
@@ -197,18 +197,37 @@ impl World {
             }),
         });
         let now = self.processes[id.0].clock.read(self.now);
+        let later = self.random.one_in(6);
+        if later {
+            let wait = self.random.up_to(Duration::from_secs(2));
+            self.schedule_in(wait, Happening::Supply { client: id, call });
+        }
         let shell = self.client_shell(id);
         let session = shell.machine.session().expect("it was looked up");
         let mut effects = Vec::new();
         let deadline = deadline.map(|deadline| now + deadline);
+        let values = (!later).then(Vec::new);
         shell
             .machine
-            .call(spec.clone(), Vec::new(), deadline, &mut effects)
+            .call(spec.clone(), values, deadline, &mut effects)
             .expect("a good call is made");
         shell.user.waits.insert(call, 1);
         shell.user.calls.insert(call);
         self.oracle.called(&spec, session);
         self.client_effects(id, effects);
+    }
+
+    /// What a call needs has come, or never will.
+    pub fn supply(&mut self, id: ProcessId, call: TaskId) {
+        let values = match self.random.one_in(5) {
+            true => Err(Error::cancelled("what it needs was cancelled")),
+            false => Ok(Vec::new()),
+        };
+        if let Role::Client(shell) = &mut self.processes[id.0].role {
+            let mut effects = Vec::new();
+            shell.machine.supply(call, values, &mut effects);
+            self.client_effects(id, effects);
+        }
     }
 
     fn create_actor(&mut self, id: ProcessId) {

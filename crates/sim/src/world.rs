@@ -8,6 +8,7 @@ use crate::net::{ConnectionId, Network};
 use crate::oracle::Oracle;
 use crate::process::{Clock, Input, Process, ProcessId, Role};
 use crate::worker::WorkerShell;
+use marline_core::id::TaskId;
 use marline_core::random::Random;
 use marline_core::worker::ExecutorId;
 use std::collections::{BTreeMap, VecDeque};
@@ -28,6 +29,8 @@ pub enum Happening {
     Executor { worker: ProcessId, executor: ExecutorId, turn: Turn },
     /// The watchdogs of a worker's executors look at the lease.
     Watchdog { worker: ProcessId },
+    /// What a call of a client needs has come.
+    Supply { client: ProcessId, call: TaskId },
     /// The nemesis strikes.
     Strike,
     /// A process is to go on.
@@ -158,6 +161,7 @@ impl World {
                 self.executor_acts(worker, executor, turn)
             }
             Happening::Watchdog { worker } => self.watchdog(worker),
+            Happening::Supply { client, call } => self.supply(client, call),
             Happening::Strike => self.strike(),
             Happening::Thaw(process) => self.thaw(process),
             Happening::Heal(from, to) => self.heal(from, to),

@@ -31,7 +31,8 @@ pub(super) struct ActorView {
 #[derive(Debug)]
 pub(super) struct Call {
     spec: Arc<TaskSpec>,
-    values: Vec<Value>,
+    /// The values of the objects that it needs, once they are there.
+    values: Option<Vec<Value>>,
     actor: ActorId,
     order: u64,
     attempt: Attempt,
@@ -159,11 +160,12 @@ impl Client {
         self.actors.remove(&id);
     }
 
-    /// Calls an actor. The values of the objects that the call needs are there already.
+    /// Calls an actor. The values of the objects that the call needs are there already, or are
+    /// [supplied](Client::supply) later: then this call waits, and those made after it wait behind it.
     pub fn call(
         &mut self,
         spec: Arc<TaskSpec>,
-        values: Vec<Value>,
+        values: Option<Vec<Value>>,
         deadline: Option<Time>,
         effects: &mut Vec<Effect>,
     ) -> Result<(), Error> {
@@ -207,6 +209,36 @@ impl Client {
         Ok(())
     }
 
+    /// The values that a call needs are there, or never will be.
+    pub fn supply(
+        &mut self,
+        id: TaskId,
+        values: Result<Vec<Value>, Error>,
+        effects: &mut Vec<Effect>,
+    ) {
+        // It may have been cancelled, or its session ended.
+        let Some(call) = self.calls.get_mut(&id).filter(|call| call.values.is_none()) else {
+            return;
+        };
+        let actor = call.actor;
+        match values {
+            Ok(values) => call.values = Some(values),
+            Err(error) => self.end_call(id, Err(error.passed_on()), effects),
+        }
+        self.send_calls(actor, effects);
+    }
+
+    /// Takes the calls that can go: those before the first that misses a value.
+    fn take_ready(&mut self, id: ActorId) -> BTreeMap<u64, TaskId> {
+        let view = self.actors.get_mut(&id).expect("it is ready");
+        let unready = view.waiting.iter().find(|(_, call)| self.calls[*call].values.is_none());
+        let rest = match unready.map(|(order, _)| *order) {
+            Some(order) => view.waiting.split_off(&order),
+            None => BTreeMap::new(),
+        };
+        std::mem::replace(&mut view.waiting, rest)
+    }
+
     /// Sends the calls that wait, in order, if there is an instance that takes them and no call to an
     /// earlier one is unsettled.
     fn send_calls(&mut self, id: ActorId, effects: &mut Vec<Effect>) {
@@ -233,18 +265,21 @@ impl Client {
         if numbered.0 != epoch {
             *numbered = (epoch, 0);
         }
-        let waiting = std::mem::take(&mut view.waiting);
-        if !waiting.is_empty() {
-            *view.sent.entry(epoch).or_default() += waiting.len() as u32;
+        let ready = self.take_ready(id);
+        if !ready.is_empty() {
+            let view = self.actors.get_mut(&id).expect("it is ready");
+            *view.sent.entry(epoch).or_default() += ready.len() as u32;
         }
-        for call in waiting.values() {
+        let numbered = self.numbered.get_mut(&id).expect("it was looked at");
+        for call in ready.values() {
             let call = self.calls.get_mut(call).expect("a call that waits has not ended");
             if self.hosts.insert(host, address.clone()).is_none() {
                 effects.push(Effect::ToController(FromClient::Watch { session: host }));
             }
             call.attempt = call.attempt.next();
             call.state = State::Sent { host, epoch };
-            let (spec, attempt, values) = (call.spec.clone(), call.attempt, call.values.clone());
+            let (spec, attempt) = (call.spec.clone(), call.attempt);
+            let values = call.values.clone().expect("it is ready");
             let message = ToHost::Call { spec, attempt, epoch, number: numbered.1, values };
             effects.push(Effect::ToHost { host, address: address.clone(), message });
             numbered.1 += 1;
@@ -263,10 +298,10 @@ impl Client {
 
     /// The host listens nowhere: the controller takes the calls to it.
     fn relay_calls(&mut self, id: ActorId, effects: &mut Vec<Effect>) {
+        let ready = self.take_ready(id);
         let view = self.actors.get_mut(&id).expect("it is ready");
-        let waiting = std::mem::take(&mut view.waiting);
-        view.relayed += waiting.len() as u32;
-        for id in waiting.into_values() {
+        view.relayed += ready.len() as u32;
+        for id in ready.into_values() {
             let call = self.calls.get_mut(&id).expect("a call that waits has not ended");
             call.state = State::Relayed;
             // The controller counts from here: it is told what is left.
@@ -451,7 +486,9 @@ impl Client {
         match call.state {
             State::Waiting => {
                 let error = cancelled(&call.spec).ran(call.may_have_run());
+                let actor = call.actor;
                 self.end_call(id, Err(error), effects);
+                self.send_calls(actor, effects); // Others may have waited for its values.
             }
             State::Sent { host, .. } => {
                 let address = self.hosts[&host].clone();

@@ -79,7 +79,8 @@ impl Rig {
 
     fn call_by(&mut self, number: u128, deadline: Option<Time>) {
         let spec = Arc::new(method(number));
-        self.wants(|client, effects| client.call(spec, Vec::new(), deadline, effects)).unwrap();
+        self.wants(|client, effects| client.call(spec, Some(Vec::new()), deadline, effects))
+            .unwrap();
     }
 
     fn pass(&mut self, time: Duration) {
@@ -213,7 +214,8 @@ fn the_id_of_a_task_or_call_that_has_not_ended_already_exists() {
     for number in [1, 2] {
         let submitted = rig.submit(task(number)).unwrap_err();
         let again = Arc::new(method(number));
-        let called = rig.wants(|client, effects| client.call(again, Vec::new(), None, effects));
+        let called =
+            rig.wants(|client, effects| client.call(again, Some(Vec::new()), None, effects));
         for error in [submitted, called.unwrap_err()] {
             assert_eq!((error.kind(), error.may_have_run()), (ErrorKind::AlreadyExists, false));
         }
@@ -251,6 +253,41 @@ fn calls_wait_for_the_actor_and_are_numbered_per_instance() {
     rig.actor_is_ready(2, HOST, 0);
     rig.call(13);
     assert_eq!(rig.take(), [sends(13, 1, HOST, 2, 0)]);
+}
+
+#[test]
+fn a_call_whose_values_have_not_come_waits_and_those_after_it_behind_it() {
+    let mut rig = Rig::new();
+    rig.actor_is_ready(1, HOST, 0);
+    rig.take();
+    let later = |rig: &mut Rig, number| {
+        let spec = Arc::new(method(number));
+        rig.wants(|client, effects| client.call(spec, None, None, effects)).unwrap();
+    };
+    let supply = |rig: &mut Rig, number, values| {
+        rig.wants(|client, effects| client.supply(task_id(number), values, effects));
+    };
+    later(&mut rig, 1);
+    rig.call(2);
+    later(&mut rig, 3);
+    rig.call(4);
+    assert_eq!(rig.take(), []);
+    supply(&mut rig, 1, Ok(Vec::new()));
+    assert_eq!(rig.take(), [watch(HOST), sends(1, 1, HOST, 1, 0), sends(2, 1, HOST, 1, 1)]);
+    supply(&mut rig, 3, Err(Error::cancelled("it was")));
+    let effects = rig.take();
+    let [Effect::Ended { task, outcome: Err(error) }, last] = &effects[..] else {
+        panic!("it ends, and the last goes: {effects:?}")
+    };
+    assert_eq!((*task, error.may_have_run()), (task_id(3), false));
+    assert_eq!(*last, sends(4, 1, HOST, 1, 2));
+    supply(&mut rig, 3, Ok(Vec::new()));
+    assert_eq!(rig.take(), [], "it has ended");
+
+    later(&mut rig, 5);
+    rig.call(6);
+    rig.wants(|client, effects| client.cancel(task_id(5), false, effects));
+    assert_eq!(rig.take().last(), Some(&sends(6, 1, HOST, 1, 3)));
 }
 
 #[test]
@@ -438,7 +475,7 @@ fn a_call_that_is_late_with_the_controller_is_not_overtaken_by_one_that_goes_dir
     rig.actor_is(ActorPlace::Ready { epoch, host: HOST, address: None, options });
     let deadline = rig.now + Duration::from_secs(1);
     rig.wants(|client, effects| {
-        client.call(Arc::new(method(1)), Vec::new(), Some(deadline), effects).unwrap();
+        client.call(Arc::new(method(1)), Some(Vec::new()), Some(deadline), effects).unwrap();
     });
     rig.take();
     rig.pass(Duration::from_secs(1));

@@ -210,7 +210,7 @@ def describe(error: BaseException) -> tuple[str, str, str, bytes | None]:
     class_name = f"{cls.__module__}.{cls.__qualname__}" if cls.__module__ != "builtins" else cls.__qualname__
     try:
         message = _cut(str(error))
-    except Exception as problem:
+    except BaseException as problem:  # Whatever it is, it is not how the task ended.
         message = f"(its text could not be made: {type(problem).__name__})"
     text = _cut("".join(traceback.format_exception(error)))
     return class_name, message, text, _pickled(error)
@@ -222,7 +222,7 @@ def _pickled(error: BaseException) -> bytes | None:
     try:
         pickled = _pickle.dumps_by_value(error)
         pickle.loads(pickled)  # Whoever gets it must be able to read it.
-    except Exception:
+    except BaseException:
         return None
     return pickled
 

@@ -28,21 +28,12 @@ def dumps_by_value(value: Any) -> bytes:
     return pickled
 
 
-def dumps_value(value: Any) -> bytes:
+def dumps_value(value: Any, name: str) -> bytes:
     """The same for a value; what cannot be pickled is named. Called by the native module."""
     try:
         return dumps_by_value(value)
     except Exception as error:
-        raise explain(value, error, _name(value)) from error
-
-
-def _name(value: Any) -> str:
-    # Arguments of a call are pickled together: by position, and by name.
-    match value:
-        case (tuple(), dict()):
-            return "arguments"
-        case _:
-            return "the value"
+        raise explain(value, error, name) from error
 
 
 def dumps_code(code: Any) -> tuple[bytes, str]:

@@ -2,6 +2,7 @@
 //! thread waits for work without its lock, and runs it.
 
 use crate::failure::{of_user_code, to_python};
+use crate::fork::generation;
 use crate::pickle::{self, function};
 use crate::session::joined;
 use crate::signal::interrupt_main_thread;
@@ -50,25 +51,23 @@ impl Program for Interpreter {
     }
 
     fn run(&self, invocation: &Invocation) -> Result<Reply, Error> {
-        let run = |py: Python<'_>| {
+        user_code(|py| {
             let (function, values) = code(py, invocation)?;
             let (args, kwargs) = arguments(py, invocation, values)?;
             show_gpus(py)?;
             let result = helper(py, Helper::Run)?.call1((function, args, kwargs))?;
             reply(&result, invocation.returns)
-        };
-        Python::attach(|py| run(py).map_err(|error| of_user_code(py, error)))
+        })
     }
 
     fn construct(&self, invocation: &Invocation) -> Result<Arc<dyn Instance>, Error> {
-        let construct = |py: Python<'_>| {
+        user_code(|py| {
             let (class, values) = code(py, invocation)?;
             let (args, kwargs) = arguments(py, invocation, values)?;
             let (object, is_async): (Py<PyAny>, bool) =
                 helper(py, Helper::Construct)?.call1((class, args, kwargs))?.extract()?;
             Ok(Arc::new(Actor { object, is_async }) as Arc<dyn Instance>)
-        };
-        Python::attach(|py| construct(py).map_err(|error| of_user_code(py, error)))
+        })
     }
 
     /// A signal ends what the main thread waits for, and its handler raises. Code on other threads is
@@ -93,13 +92,12 @@ struct Actor {
 
 impl Instance for Actor {
     fn call(&self, invocation: &Invocation) -> Result<Reply, Error> {
-        let call = |py: Python<'_>| {
+        user_code(|py| {
             let method = self.object.bind(py).getattr(&*invocation.name)?;
             let (args, kwargs) = arguments(py, invocation, &invocation.values)?;
             let result = helper(py, Helper::Run)?.call1((method, args, kwargs))?;
             reply(&result, invocation.returns)
-        };
-        Python::attach(|py| call(py).map_err(|error| of_user_code(py, error)))
+        })
     }
 
     fn ends_later(&self) -> bool {
@@ -114,10 +112,11 @@ impl Instance for Actor {
             Ok::<_, PyErr>(())
         };
         Python::attach(|py| {
-            let end = CallEnd { end: Mutex::new(Some(end)), returns: invocation.returns };
+            let (end, returns) = (Mutex::new(Some(end)), invocation.returns);
+            let end = CallEnd { end, returns, generation: generation() };
             let Ok(end) = Bound::new(py, end) else { return };
             if let Err(error) = begin(py, &end) {
-                end.get().tell(Err(of_user_code(py, error)));
+                end.get().tell(py, Err(of_user_code(py, error)));
             }
         });
     }
@@ -128,10 +127,13 @@ impl Instance for Actor {
 pub struct CallEnd {
     end: Mutex<Option<End>>,
     returns: u32,
+    /// Which process began it.
+    generation: u64,
 }
 
 impl CallEnd {
-    fn tell(&self, reply: Result<Reply, Error>) {
+    fn tell(&self, py: Python<'_>, reply: Result<Reply, Error>) {
+        end_if_fork(py, self.generation);
         let end = self.end.lock().expect("nothing panics under it").take();
         if let Some(end) = end {
             end(reply);
@@ -145,12 +147,31 @@ impl CallEnd {
     fn finish(&self, result: &Bound<'_, PyAny>) {
         let py = result.py();
         let reply = reply(result, self.returns).map_err(|error| of_user_code(py, error));
-        self.tell(reply);
+        self.tell(py, reply);
     }
 
     /// It raised this.
     fn fail(&self, py: Python<'_>, error: Bound<'_, PyAny>) {
-        self.tell(Err(of_user_code(py, PyErr::from_value(error))));
+        self.tell(py, Err(of_user_code(py, PyErr::from_value(error))));
+    }
+}
+
+/// Runs what is the user's.
+fn user_code<R>(code: impl FnOnce(Python<'_>) -> PyResult<R>) -> Result<R, Error> {
+    let here = generation();
+    Python::attach(|py| {
+        let result = code(py).map_err(|error| of_user_code(py, error));
+        end_if_fork(py, here);
+        result
+    })
+}
+
+/// If user code forked, and the child came back from it: ends the child. Its parent is the executor; both
+/// would answer, and take each other's work.
+fn end_if_fork(py: Python<'_>, parent: u64) {
+    if generation() != parent {
+        let _ = helper(py, Helper::EndFork).and_then(|end| end.call0());
+        std::process::abort(); // Reached only if the interpreter cannot end it.
     }
 }
 
@@ -160,6 +181,7 @@ enum Helper {
     Begin,
     Code,
     Construct,
+    EndFork,
     Fill,
     Interrupt,
     Run,
@@ -168,11 +190,12 @@ enum Helper {
 
 /// A function of `marline._executor`, looked up once.
 fn helper<'py>(py: Python<'py>, helper: Helper) -> PyResult<&'py Bound<'py, PyAny>> {
-    static FUNCTIONS: [PyOnceLock<Py<PyAny>>; 7] = [const { PyOnceLock::new() }; 7];
+    static FUNCTIONS: [PyOnceLock<Py<PyAny>>; 8] = [const { PyOnceLock::new() }; 8];
     let name = match helper {
         Helper::Begin => "begin",
         Helper::Code => "code",
         Helper::Construct => "construct",
+        Helper::EndFork => "end_fork",
         Helper::Fill => "fill",
         Helper::Interrupt => "interrupt",
         Helper::Run => "run",
@@ -223,8 +246,12 @@ fn arguments<'py>(
 fn reply(result: &Bound<'_, PyAny>, returns: u32) -> PyResult<Reply> {
     let values = match returns {
         0 => Vec::new(),
-        1 => vec![pickle::encode(result)?],
-        _ => result.try_iter()?.map(|one| pickle::encode(&one?)).collect::<PyResult<Vec<_>>>()?,
+        1 => vec![pickle::encode(result, "the result")?],
+        _ => {
+            let values = result.try_iter()?.enumerate();
+            let encode = |(index, one)| pickle::encode(&one?, &format!("the result[{index}]"));
+            values.map(encode).collect::<PyResult<Vec<_>>>()?
+        }
     };
     let named = values.iter().any(|value| !value.contains.is_empty());
     if let Some(session) = joined(result.py())?

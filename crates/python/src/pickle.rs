@@ -44,10 +44,10 @@ pub fn function<'py>(
     Ok(function.bind(py))
 }
 
-/// Pickles a value.
-pub fn encode(value: &Bound<'_, PyAny>) -> PyResult<Value> {
+/// Pickles a value. What cannot be pickled is named as a part of `name`.
+pub fn encode(value: &Bound<'_, PyAny>, name: &str) -> PyResult<Value> {
     let outer = MET.replace(Some(Vec::new()));
-    let pickled = pickle(value);
+    let pickled = pickle(value, name);
     let met = MET.replace(outer);
     let pickled = pickled?;
     let inline = Bytes::copy_from_slice(pickled.as_bytes());
@@ -55,7 +55,7 @@ pub fn encode(value: &Bound<'_, PyAny>) -> PyResult<Value> {
     Ok(Value { payload, contains: met.unwrap_or_default() })
 }
 
-fn pickle<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
+fn pickle<'py>(value: &Bound<'py, PyAny>, name: &str) -> PyResult<Bound<'py, PyBytes>> {
     static DUMPS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     static FALLBACK: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let py = value.py();
@@ -68,7 +68,7 @@ fn pickle<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
     }
     MET.with_borrow_mut(|met| met.iter_mut().for_each(Vec::clear));
     let fallback = function(py, &FALLBACK, "marline._pickle", "dumps_value")?;
-    Ok(fallback.call1((value,))?.cast_into::<PyBytes>()?)
+    Ok(fallback.call1((value, name))?.cast_into::<PyBytes>()?)
 }
 
 fn contains(bytes: &[u8], word: &[u8]) -> bool {

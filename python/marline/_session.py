@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import resource
 import shutil
 import sys
 import tempfile
@@ -15,6 +16,9 @@ from typing import Any, overload
 
 from marline import _native
 from marline._native import ObjectRef
+
+# So many descriptors are asked for where a cluster lives: enough for some ten thousand executors.
+MAX_DESCRIPTORS = 65_536
 
 _lock = threading.Lock()
 _session: _native.Session | None = None
@@ -99,6 +103,7 @@ def init(
             _at = _found(address, token)
             _session = _native.Session.join(*_at)
             return Running(address)
+        _allow_descriptors()
         _folder = tempfile.mkdtemp(prefix="marline-")
         amounts = {
             "num_cpus": float(len(os.sched_getaffinity(0)) if num_cpus is None else num_cpus),
@@ -120,6 +125,14 @@ def init(
         _session = _native.Session.embed(here, amounts, command, setup)
         _at = here, None
         return Running(here)
+
+
+def _allow_descriptors() -> None:
+    """Executors take five descriptors each, of which many systems allow 1,024 unless more are asked for."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MAX_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _found(address: str, token: str | None) -> tuple[str, str | None]:

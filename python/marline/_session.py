@@ -85,7 +85,8 @@ def init(
     """Starts a cluster in this process, or joins the one at ``address`` (``MARLINE_ADDRESS``).
 
     ``"local"`` starts one whatever ``MARLINE_ADDRESS`` says; ``"auto"`` is the one that ``marline up`` runs
-    on this machine. A cluster elsewhere asks for its ``token`` (or ``MARLINE_TOKEN_FILE``).
+    on this machine. Without ``num_cpus`` it has as many as this process may use: those it may run on, within
+    the quota of its cgroup. A cluster elsewhere asks for its ``token`` (or ``MARLINE_TOKEN_FILE``).
     """
     global _session, _folder, _at
     unknown = [name for name in others if not name.startswith("_")]
@@ -106,7 +107,7 @@ def init(
         _allow_descriptors()
         _folder = tempfile.mkdtemp(prefix="marline-")
         amounts = {
-            "num_cpus": float(len(os.sched_getaffinity(0)) if num_cpus is None else num_cpus),
+            "num_cpus": float(_native.available_cpus() if num_cpus is None else num_cpus),
             "num_gpus": float(num_gpus or 0),
             "memory": memory or 0,
             "resources": resources or {},

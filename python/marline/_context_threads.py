@@ -8,14 +8,13 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import inspect
-import os
 import threading
 import time
 import weakref
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any
 
-from marline import _errors
+from marline import _errors, _native
 from marline._context_engine import ContextFuture, collected
 from marline._context_here import Here, HereActor, Within, finished, outcome_of, values_of
 from marline._executor import is_async_class
@@ -23,7 +22,7 @@ from marline._executor import is_async_class
 Pending = concurrent.futures.Future[Any]
 
 # So many tasks run at a time: more than there are CPUs, since most that run on threads wait for something.
-MAX_RUNNING = min(32, len(os.sched_getaffinity(0)) + 4)
+MAX_RUNNING = min(32, _native.available_cpus() + 4)
 
 
 def settle(future: Pending, run: Callable[[], Any]) -> None:

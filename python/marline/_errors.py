@@ -218,7 +218,7 @@ def describe(error: BaseException) -> tuple[str, str, str, tuple[bytes, int] | N
     class_name = f"{cls.__module__}.{cls.__qualname__}" if cls.__module__ != "builtins" else cls.__qualname__
     try:
         message = _cut(str(error))
-    except Exception as problem:
+    except BaseException as problem:  # Whatever it is, it is not how the task ended.
         message = f"(its text could not be made: {type(problem).__name__})"
     if isinstance(error, ModuleNotFoundError):
         message += _where_from(error)
@@ -241,7 +241,7 @@ def _pickled(error: BaseException) -> tuple[bytes, int] | None:
     try:
         pickled = _pickle.dumps_by_value(error)
         pickle.loads(pickled[0])  # Whoever gets it must be able to read it.
-    except Exception:
+    except BaseException:
         return None
     return pickled
 

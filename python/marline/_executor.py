@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import contextlib
 import contextvars
 import ctypes
 import inspect
@@ -90,6 +91,14 @@ def run(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, A
 def _call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     result = function(*args, **kwargs)
     return asyncio.run(result) if inspect.iscoroutine(result) else result
+
+
+def end_fork() -> None:
+    """Ends this process, which is a fork of an executor; what it printed is kept."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    os._exit(0)
 
 
 def show_gpus(gpus: list[int]) -> None:

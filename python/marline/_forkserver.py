@@ -174,8 +174,10 @@ def main() -> None:
     worker = socket.socket(fileno=os.dup(0))
     with open(os.devnull) as nothing:
         os.dup2(nothing.fileno(), 0)
-    # An interrupt at a terminal is for the driver: it ends what is to end.
+    # An interrupt at a terminal is for the driver: it ends what is to end. Where somebody kills the driver's
+    # whole group, this process is left to clean up.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.setpgid(0, 0)
     gc.collect()
     gc.freeze()  # What is shared with forks is not touched by their collections.
     server = Server(worker)

@@ -59,21 +59,12 @@ def dumps_by_value(value: Any) -> tuple[bytes, int]:
     return file.getvalue(), sys.version_info.minor if bytecode.is_met else 0
 
 
-def dumps_value(value: Any) -> tuple[bytes, int]:
+def dumps_value(value: Any, name: str) -> tuple[bytes, int]:
     """The same for a value; what cannot be pickled is named. Called by the native module."""
     try:
         return dumps_by_value(value)
     except Exception as error:
-        raise explain(value, error, _name(value)) from error
-
-
-def _name(value: Any) -> str:
-    # Arguments of a call are pickled together: by position, and by name.
-    match value:
-        case (tuple(), dict()):
-            return "arguments"
-        case _:
-            return "the value"
+        raise explain(value, error, name) from error
 
 
 class Code(NamedTuple):

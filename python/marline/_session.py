@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import resource
 import shutil
 import sys
 import tempfile
@@ -16,6 +17,9 @@ from typing import Any, overload
 from marline import _native, _runtime_env
 from marline._errors import InvalidError
 from marline._native import ObjectRef
+
+# So many descriptors are asked for where a cluster lives: enough for some ten thousand executors.
+MAX_DESCRIPTORS = 65_536
 
 _lock = threading.Lock()
 _session: _native.Session | None = None
@@ -83,8 +87,9 @@ def init(
     """Starts a cluster in this process, or joins the one at ``address`` (``MARLINE_ADDRESS``).
 
     ``"local"`` starts one whatever ``MARLINE_ADDRESS`` says; ``"auto"`` is the one that ``marline up`` runs
-    on this machine. A cluster elsewhere asks for its ``token`` (or ``MARLINE_TOKEN_FILE``). All work of this
-    process runs in ``runtime_env``, as far as it does not say otherwise.
+    on this machine. Without ``num_cpus`` it has as many as this process may use: those it may run on, within
+    the quota of its cgroup. A cluster elsewhere asks for its ``token`` (or ``MARLINE_TOKEN_FILE``). All work
+    of this process runs in ``runtime_env``, as far as it does not say otherwise.
     """
     unknown = [name for name in others if not name.startswith("_")]
     if unknown:
@@ -126,9 +131,10 @@ def _embed(
     method = os.environ.get("MARLINE_START_METHOD", "fork")
     if method not in ("fork", "spawn"):
         raise InvalidError(f"MARLINE_START_METHOD is {method!r}: executors come by 'fork' or 'spawn'")
+    _allow_descriptors()
     _folder = tempfile.mkdtemp(prefix="marline-")
     amounts = {
-        "num_cpus": float(len(os.sched_getaffinity(0)) if num_cpus is None else num_cpus),
+        "num_cpus": float(_native.available_cpus() if num_cpus is None else num_cpus),
         "num_gpus": float(num_gpus or 0),
         "memory": memory or 0,
         "resources": resources or {},
@@ -147,6 +153,14 @@ def _embed(
     _session = _native.Session.embed(here, amounts, command, setup)
     _at = here, None
     return _session, here
+
+
+def _allow_descriptors() -> None:
+    """Executors take five descriptors each, of which many systems allow 1,024 unless more are asked for."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MAX_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _found(address: str, token: str | None) -> tuple[str, str | None]:

@@ -64,8 +64,8 @@ def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
     for name in names:
         try:
             member = getattr(value, name)
-        except AttributeError:
-            continue
+        except Exception:
+            continue  # There is none, or it is computed, and that fails.
         yield f".{name}", member
 
 

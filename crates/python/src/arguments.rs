@@ -39,7 +39,7 @@ impl<'py> Arguments<'py> {
         } else {
             (args, kwargs).into_pyobject(py)?
         };
-        let Value { payload, contains } = pickle::encode(all.as_any())?;
+        let Value { payload, contains } = pickle::encode(all.as_any(), "arguments")?;
         let needs = references.iter().map(|one: &Bound<'_, ObjectRef>| one.get().public_id(py));
         let mut needs = needs.collect::<PyResult<Vec<ObjectId>>>()?;
         needs.extend(code.map(|code| code.code_id));

@@ -2,6 +2,7 @@
 //! thread waits for work without its lock, and runs it.
 
 use crate::failure::{of_user_code, to_python};
+use crate::fork::generation;
 use crate::pickle::{self, function};
 use crate::session::joined;
 use crate::signal::interrupt_main_thread;
@@ -50,25 +51,23 @@ impl Program for Interpreter {
     }
 
     fn run(&self, invocation: &Invocation) -> Result<Reply, Error> {
-        let run = |py: Python<'_>| {
+        user_code(|py| {
             let (function, values) = code(py, invocation)?;
             let (args, kwargs) = arguments(py, invocation, values)?;
             show_gpus(py)?;
             let result = helper(py, Helper::Run)?.call1((function, args, kwargs))?;
             reply(&result, invocation.returns)
-        };
-        Python::attach(|py| run(py).map_err(|error| of_user_code(py, error)))
+        })
     }
 
     fn construct(&self, invocation: &Invocation) -> Result<Arc<dyn Instance>, Error> {
-        let construct = |py: Python<'_>| {
+        user_code(|py| {
             let (class, values) = code(py, invocation)?;
             let (args, kwargs) = arguments(py, invocation, values)?;
             let (object, is_async): (Py<PyAny>, bool) =
                 helper(py, Helper::Construct)?.call1((class, args, kwargs))?.extract()?;
             Ok(Arc::new(Actor { object, is_async }) as Arc<dyn Instance>)
-        };
-        Python::attach(|py| construct(py).map_err(|error| of_user_code(py, error)))
+        })
     }
 
     /// A signal ends what the main thread waits for, and its handler raises. Code on other threads is
@@ -99,15 +98,14 @@ impl Instance for Actor {
             let result = helper(py, Helper::Run)?.call1((method, args, kwargs))?;
             reply(&result, invocation.returns)
         };
-        Python::attach(|py| call(py).or_else(|error| raised(py, error, invocation.returns)))
+        guarded(|py| call(py).or_else(|error| raised(py, error, invocation.returns)))
     }
 
     fn load_checkpoint(&self, checkpoint: &Payload) -> Result<(), Error> {
-        let load = |py: Python<'_>| {
+        user_code(|py| {
             let state = pickle::decode(py, checkpoint)?;
             helper(py, Helper::Load)?.call1((&self.object, state, self.is_async)).map(drop)
-        };
-        Python::attach(|py| load(py).map_err(|error| of_user_code(py, error)))
+        })
     }
 
     fn exit(&self) {
@@ -127,10 +125,11 @@ impl Instance for Actor {
             Ok::<_, PyErr>(())
         };
         Python::attach(|py| {
-            let end = CallEnd { end: Mutex::new(Some(end)), returns: invocation.returns };
+            let (end, returns) = (Mutex::new(Some(end)), invocation.returns);
+            let end = CallEnd { end, returns, generation: generation() };
             let Ok(end) = Bound::new(py, end) else { return };
             if let Err(error) = begin(py, &end) {
-                end.get().tell(Err(of_user_code(py, error)));
+                end.get().tell(py, Err(of_user_code(py, error)));
             }
         });
     }
@@ -141,10 +140,13 @@ impl Instance for Actor {
 pub struct CallEnd {
     end: Mutex<Option<End>>,
     returns: u32,
+    /// Which process began it.
+    generation: u64,
 }
 
 impl CallEnd {
-    fn tell(&self, reply: Result<Reply, Error>) {
+    fn tell(&self, py: Python<'_>, reply: Result<Reply, Error>) {
+        end_if_fork(py, self.generation);
         let end = self.end.lock().expect("nothing panics under it").take();
         if let Some(end) = end {
             end(reply);
@@ -158,12 +160,36 @@ impl CallEnd {
     fn finish(&self, result: &Bound<'_, PyAny>) {
         let py = result.py();
         let reply = reply(result, self.returns).map_err(|error| of_user_code(py, error));
-        self.tell(reply);
+        self.tell(py, reply);
     }
 
     /// It raised this.
     fn fail(&self, py: Python<'_>, error: Bound<'_, PyAny>) {
-        self.tell(raised(py, PyErr::from_value(error), self.returns));
+        self.tell(py, raised(py, PyErr::from_value(error), self.returns));
+    }
+}
+
+/// Runs what is the user's.
+fn user_code<R>(code: impl FnOnce(Python<'_>) -> PyResult<R>) -> Result<R, Error> {
+    guarded(|py| code(py).map_err(|error| of_user_code(py, error)))
+}
+
+/// Runs it in this process only.
+fn guarded<R>(code: impl FnOnce(Python<'_>) -> Result<R, Error>) -> Result<R, Error> {
+    let here = generation();
+    Python::attach(|py| {
+        let result = code(py);
+        end_if_fork(py, here);
+        result
+    })
+}
+
+/// If user code forked, and the child came back from it: ends the child. Its parent is the executor; both
+/// would answer, and take each other's work.
+fn end_if_fork(py: Python<'_>, parent: u64) {
+    if generation() != parent {
+        let _ = helper(py, Helper::EndFork).and_then(|end| end.call0());
+        std::process::abort(); // Reached only if the interpreter cannot end it.
     }
 }
 
@@ -173,7 +199,7 @@ fn raised(py: Python<'_>, error: PyErr, returns: u32) -> Result<Reply, Error> {
     if !exits {
         return Err(of_user_code(py, error));
     }
-    let none = || pickle::encode(&py.None().into_bound(py));
+    let none = || pickle::encode(&py.None().into_bound(py), "None");
     let values = (0..returns).map(|_| none()).collect::<PyResult<Vec<_>>>();
     let values = values.map_err(|error| of_user_code(py, error))?;
     Ok(Reply { values, exits: true, ..Reply::default() })
@@ -186,6 +212,7 @@ enum Helper {
     Begin,
     Code,
     Construct,
+    EndFork,
     Exit,
     Fill,
     Interrupt,
@@ -196,12 +223,13 @@ enum Helper {
 
 /// A function of `marline._executor`, looked up once.
 fn helper<'py>(py: Python<'py>, helper: Helper) -> PyResult<&'py Bound<'py, PyAny>> {
-    static FUNCTIONS: [PyOnceLock<Py<PyAny>>; 10] = [const { PyOnceLock::new() }; 10];
+    static FUNCTIONS: [PyOnceLock<Py<PyAny>>; 11] = [const { PyOnceLock::new() }; 11];
     let name = match helper {
         Helper::ActorExit => "ActorExit",
         Helper::Begin => "begin",
         Helper::Code => "code",
         Helper::Construct => "construct",
+        Helper::EndFork => "end_fork",
         Helper::Exit => "leave",
         Helper::Fill => "fill",
         Helper::Interrupt => "interrupt",
@@ -261,8 +289,12 @@ fn arguments<'py>(
 fn reply(result: &Bound<'_, PyAny>, returns: u32) -> PyResult<Reply> {
     let values = match returns {
         0 => Vec::new(),
-        1 => vec![pickle::encode(result)?],
-        _ => result.try_iter()?.map(|one| pickle::encode(&one?)).collect::<PyResult<Vec<_>>>()?,
+        1 => vec![pickle::encode(result, "the result")?],
+        _ => {
+            let values = result.try_iter()?.enumerate();
+            let encode = |(index, one)| pickle::encode(&one?, &format!("the result[{index}]"));
+            values.map(encode).collect::<PyResult<Vec<_>>>()?
+        }
     };
     let named = values.iter().any(|value| !value.contains.is_empty());
     if let Some(session) = joined(result.py())?

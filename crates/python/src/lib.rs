@@ -10,6 +10,7 @@ mod actor;
 mod answer;
 mod arguments;
 mod completions;
+mod cpus;
 mod executor;
 mod failure;
 mod fork;
@@ -30,6 +31,8 @@ mod _native {
     use crate::actor::Actor;
     #[pymodule_export]
     use crate::completions::Completions;
+    #[pymodule_export]
+    use crate::cpus::available_cpus;
     #[pymodule_export]
     use crate::executor::{CallEnd, is_cancelled, running, serve};
     #[pymodule_export]

@@ -44,10 +44,10 @@ pub fn function<'py>(
     Ok(function.bind(py))
 }
 
-/// Pickles a value.
-pub fn encode(value: &Bound<'_, PyAny>) -> PyResult<Value> {
+/// Pickles a value. What cannot be pickled is named as a part of `name`.
+pub fn encode(value: &Bound<'_, PyAny>, name: &str) -> PyResult<Value> {
     let outer = MET.replace(Some(Vec::new()));
-    let pickled = pickle(value);
+    let pickled = pickle(value, name);
     let met = MET.replace(outer);
     let (pickled, code_version) = pickled?;
     let inline = Bytes::copy_from_slice(pickled.as_bytes());
@@ -57,7 +57,7 @@ pub fn encode(value: &Bound<'_, PyAny>) -> PyResult<Value> {
 }
 
 /// The bytes, and which minor version of Python can read them; 0: any.
-fn pickle<'py>(value: &Bound<'py, PyAny>) -> PyResult<(Bound<'py, PyBytes>, u32)> {
+fn pickle<'py>(value: &Bound<'py, PyAny>, name: &str) -> PyResult<(Bound<'py, PyBytes>, u32)> {
     static DUMPS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     static FALLBACK: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let py = value.py();
@@ -70,7 +70,7 @@ fn pickle<'py>(value: &Bound<'py, PyAny>) -> PyResult<(Bound<'py, PyBytes>, u32)
     }
     MET.with_borrow_mut(|met| met.iter_mut().for_each(Vec::clear));
     let fallback = function(py, &FALLBACK, "marline._pickle", "dumps_value")?;
-    fallback.call1((value,))?.extract()
+    fallback.call1((value, name))?.extract()
 }
 
 fn contains(bytes: &[u8], word: &[u8]) -> bool {

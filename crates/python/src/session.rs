@@ -188,7 +188,7 @@ impl Session {
     /// Puts a value.
     fn put(&self, value: &Bound<'_, PyAny>) -> PyResult<ObjectRef> {
         let py = value.py();
-        let value = pickle::encode(value)?;
+        let value = pickle::encode(value, "the value")?;
         let put = self.inner.client().and_then(|client| client.put(value.clone()));
         let id = put.map_err(|error| to_python(py, &error))?;
         Ok(ObjectRef::put(&self.inner, id, value))

@@ -1,0 +1,296 @@
+"""Several drivers on one cluster: whose names are whose, what outlives whom, who is let in and comes back."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import marline
+import pytest
+from conftest import PATIENCE, Separate, descendants, lives, until
+
+PREAMBLE = """
+import os, sys, time
+import marline
+
+@marline.remote
+def nap(seconds):
+    time.sleep(seconds)
+    return os.getpid()
+
+@marline.remote
+class Counter:
+    def __init__(self, count=0):
+        self.count = count
+    def add(self):
+        self.count += 1
+        return self.count
+    def pid(self):
+        return os.getpid()
+
+def say(*words):
+    print(*words, flush=True)
+
+def told():
+    return sys.stdin.readline()
+
+marline.init(sys.argv[1], token=sys.argv[2])
+"""
+
+
+@pytest.fixture
+def separate(tmp_path: Path) -> Iterator[Separate]:
+    before = descendants(os.getpid())
+    started = Separate(tmp_path / "run")
+    try:
+        started.worker("--cpus", "2")
+        yield started
+    finally:
+        started.end()
+    until("nothing is left", lambda: not (descendants(os.getpid()) - before))
+
+
+class Driver:
+    """A script that joins a cluster."""
+
+    def __init__(self, cluster: Separate, script: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", PREAMBLE + textwrap.dedent(script), cluster.address, cluster.token],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def tell(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+
+    def end(self) -> None:
+        out, _ = self.process.communicate(timeout=PATIENCE)
+        assert self.process.returncode == 0, out
+
+
+@pytest.fixture
+def driver(separate: Separate) -> Iterator[Any]:
+    started: list[Driver] = []
+
+    def start(script: str) -> Driver:
+        started.append(Driver(separate, script))
+        return started[-1]
+
+    yield start
+    for one in started:
+        if one.process.poll() is None:
+            one.process.kill()
+        one.process.communicate()
+
+
+def test_names_of_two_namespaces_do_not_meet(driver: Any) -> None:
+    source = """
+        mine, other, start = {mine!r}, {other!r}, {start}
+        counter = Counter.options(name="counter", namespace=mine).remote(start)
+        marline.get(counter.add.remote())
+        say("ready")
+        told()
+        say(marline.get(marline.get_actor("counter", namespace=mine).pid.remote()))
+        say(marline.get(marline.get_actor("counter", namespace=other).pid.remote()))
+        say(marline.get(marline.get_actor("counter", namespace=other).add.remote()))
+        for where in ({{}}, {{"namespace": "neither"}}):
+            try:
+                say(marline.get_actor("counter", **where))
+            except ValueError as error:
+                say(type(error).__name__, "counter" in str(error))
+        try:
+            Counter.options(name="counter", namespace=other).remote()
+        except marline.AlreadyExistsError:
+            say("taken")
+        say(sorted((one["namespace"], one["name"]) for one in marline.list_named_actors(all_namespaces=True)))
+        say(marline.list_named_actors())
+        told()
+        """
+    first = driver(source.format(mine="a", other="b", start=100))
+    second = driver(source.format(mine="b", other="a", start=200))
+    assert [first.line(), second.line()] == ["ready", "ready"]
+    first.tell()
+    mine, others = first.line(), first.line()
+    assert first.line() == "202", "the other one's counter"
+    second.tell()
+    assert (second.line(), second.line()) == (others, mine) and mine != others
+    assert second.line() == "102"
+    for one in (first, second):
+        assert [one.line(), one.line()] == ["NotFoundError True"] * 2
+        assert one.line() == "taken"
+        assert one.line() == "[('a', 'counter'), ('b', 'counter')]"
+        assert one.line() == "[]"
+    for one in (first, second):
+        one.tell()
+        one.end()
+
+
+@pytest.mark.parametrize("how", ["end", "kill"])
+def test_only_what_is_detached_outlives_its_driver(separate: Separate, driver: Any, how: str) -> None:
+    script = driver(
+        """
+        detached = Counter.options(name="detached", lifetime="detached").remote()
+        bound = Counter.options(name="bound").remote()
+        say(marline.get([detached.add.remote(), bound.add.remote()]))
+        say(marline.get(bound.pid.remote()))
+        ref = nap.remote(600)
+        told()
+        """
+    )
+    assert script.line() == "[1, 1]"
+    bound = int(script.line())
+    if how == "end":
+        script.tell()
+        script.end()
+    else:
+        script.process.send_signal(signal.SIGKILL)
+        script.process.wait()
+    with marline.init(separate.address, token=separate.token):
+        until("the other one has ended", lambda: not lives(bound))
+        until("its task has ended", lambda: marline.available_resources()["CPU"] == 2.0)
+        assert marline.list_named_actors() == ["detached"]
+        detached = marline.get_actor("detached")
+        assert marline.get(detached.add.remote()) == 2, "it is the same, and nobody called it meanwhile"
+        pid = marline.get(detached.pid.remote())
+        marline.kill(detached)
+        until("it has ended", lambda: not lives(pid))
+
+
+def test_a_driver_that_is_killed_does_not_disturb_another(driver: Any) -> None:
+    steady = driver(
+        """
+        counter = Counter.remote()
+        while told().strip() == "":
+            say(marline.get([nap.remote(0.01), nap.remote(0.01)])[0] > 0, marline.get(counter.add.remote()))
+        """
+    )
+    for round in range(1, 4):
+        other = driver(
+            """
+            counter = Counter.remote()
+            refs = [nap.remote(600) for _ in range(10)]
+            say(marline.get(counter.add.remote()))
+            told()
+            """
+        )
+        assert other.line() == "1"
+        other.process.kill()
+        other.process.wait()
+        steady.tell()
+        assert steady.line() == f"True {round}"
+
+
+@pytest.mark.parametrize("token", ["not this", None, ""])
+def test_who_has_not_the_token_is_not_let_in(
+    separate: Separate, token: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Nothing is known here of clusters that run on this machine.
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "elsewhere"))
+    monkeypatch.delenv("MARLINE_TOKEN_FILE", raising=False)
+    with pytest.raises(marline.DeniedError, match="token is missing or wrong: pass the one of") as caught:
+        marline.init(separate.address, token=token)
+    assert isinstance(caught.value, PermissionError)
+    assert not marline.is_initialized()
+    assert not token or token not in str(caught.value)
+    with marline.init(separate.address, token=separate.token):
+        assert marline.get(marline.remote(abs).remote(-1)) == 1
+
+
+class Restartable(Separate):
+    """A cluster whose controller can be killed, and come back where it was."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        file = folder / "token"
+        file.touch(mode=0o600)
+        file.write_text("known to all that are to come back")
+        os.environ["MARLINE_TOKEN_FILE"] = str(file)
+        try:
+            super().__init__(folder)
+        finally:
+            del os.environ["MARLINE_TOKEN_FILE"]
+
+    def restart(self) -> None:
+        controller = self.processes.pop(0)
+        controller.kill()
+        controller.wait()
+        self.start("controller", "--listen", self.address)
+        self.processes.insert(0, self.processes.pop())
+
+
+@pytest.fixture
+def restartable(tmp_path: Path) -> Iterator[Restartable]:
+    before = descendants(os.getpid())
+    started = Restartable(tmp_path / "run")
+    try:
+        started.worker("--cpus", "2", "--address", started.address)
+        with marline.init(started.address, token=started.token):
+            yield started
+    finally:
+        started.end()
+    until("nothing is left", lambda: not (descendants(os.getpid()) - before))
+
+
+@marline.remote
+def nap(seconds: float) -> float:
+    time.sleep(seconds)
+    return seconds
+
+
+def answers() -> bool:
+    """Whether a function that was never used before runs."""
+
+    @marline.remote
+    def fresh() -> int:
+        return 1
+
+    try:
+        return bool(marline.get(fresh.remote(), timeout=PATIENCE) == 1)
+    except marline.WorkerLostError:
+        return False
+
+
+def test_whoever_waits_when_the_controller_dies_is_told(restartable: Restartable) -> None:
+    refs = [nap.remote(600) for _ in range(4)]
+    restartable.restart()
+    for ref in refs:
+        with pytest.raises(marline.WorkerLostError, match="has ended") as caught:
+            marline.get(ref, timeout=PATIENCE)
+        assert caught.value.may_have_run
+    until("worker and driver are back", answers)
+
+
+def test_a_session_after_the_controller_restarted_is_like_any_other(restartable: Restartable) -> None:
+    assert marline.get(nap.remote(0)) == 0
+    restartable.restart()
+    marline.shutdown()
+    with marline.init(restartable.address, token=restartable.token):
+        assert marline.get(nap.remote(0), timeout=PATIENCE) == 0
+
+
+@pytest.mark.xfail(
+    strict=True,
+    raises=marline.ActorDiedError,
+    reason="the code of a function that was used before is not put again when the session is a new one",
+)
+def test_a_function_that_was_used_before_the_controller_restarted_runs_again(
+    restartable: Restartable,
+) -> None:
+    assert marline.get(nap.remote(0)) == 0
+    restartable.restart()
+    until("worker and driver are back", answers)
+    assert marline.get(nap.remote(0), timeout=PATIENCE) == 0

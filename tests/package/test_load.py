@@ -1,0 +1,141 @@
+"""Much at once: tasks, actors, forks that draw numbers."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import marline
+import pytest
+from conftest import PATIENCE, descendants, until
+
+TASKS = 10_000
+ACTORS = 1_000
+# What as many actors may take, all of them together with the cluster: 10 MB for one goes to its interpreter.
+MAX_KIB = 3 << 20
+# Less free memory than this says nothing about us.
+FREE_KIB = 4 << 20
+
+
+def available_kib() -> int:
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
+
+
+def proportional_kib(pid: int) -> int:
+    """What a process takes, with its part of what it shares with others."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+
+
+@pytest.mark.usefixtures("cluster")
+def test_ten_thousand_tasks_in_flight_each_give_their_own_result(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+
+    @marline.remote
+    def numbered(n: int) -> tuple[int, str]:
+        while not gate.exists():
+            time.sleep(0.005)
+        return n, f"{n:05}" * (n % 7)
+
+    refs = [numbered.remote(n) for n in range(TASKS)]
+    assert marline.wait(refs, timeout=0) == ([], refs), "all are in flight"
+    gate.touch()
+    assert marline.get(refs) == [(n, f"{n:05}" * (n % 7)) for n in range(TASKS)]
+
+
+def test_a_thousand_actors_live_at_once(cluster: str) -> None:
+    # An embedded cluster asks for more descriptors itself.
+    if cluster == "separate" and resource.getrlimit(resource.RLIMIT_NOFILE)[0] < 6 * ACTORS:
+        pytest.skip("a worker with a thousand actors needs 6,000 descriptors: ulimit -n 8192")
+    if available_kib() < FREE_KIB:
+        pytest.skip("a thousand actors take up to 3 GB: this machine has less than 4 GB free")
+
+    @marline.remote
+    class Numbered:
+        def __init__(self, n: int) -> None:
+            self.n = n
+
+        def who(self) -> tuple[int, int]:
+            return self.n, os.getpid()
+
+    actors = [Numbered.remote(n) for n in range(ACTORS)]
+    answers = marline.get([actor.who.remote() for actor in actors], timeout=PATIENCE)
+    assert [n for n, _ in answers] == list(range(ACTORS))
+    pids = {pid for _, pid in answers}
+    family = descendants(os.getpid())
+    assert len(pids) == ACTORS and pids <= family
+    taken = sum(proportional_kib(pid) for pid in family | {os.getpid()})
+    assert taken <= MAX_KIB, f"{taken >> 10} MB"
+    # They are the same afterwards.
+    assert marline.get([actor.who.remote() for actor in actors], timeout=PATIENCE) == answers
+    del actors
+    until("all have ended", lambda: not (pids & descendants(os.getpid())))
+
+
+def run(tmp_path: Path, script: str, **environment: str) -> list[str]:
+    """What a script of a user's prints."""
+    path = tmp_path / "script.py"
+    path.write_text(textwrap.dedent(script))
+    done = subprocess.run(
+        [sys.executable, str(path)],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_few_descriptors_are_no_limit_where_more_may_be_had(tmp_path: Path) -> None:
+    printed = run(
+        tmp_path,
+        """
+        import resource
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+        import marline
+
+        @marline.remote
+        class Sitter:
+            def hello(self):
+                return 1
+
+        with marline.init(num_cpus=2):
+            sitters = [Sitter.remote() for _ in range(100)]
+            print(sum(marline.get([sitter.hello.remote() for sitter in sitters], timeout=30)))
+        """,
+    )
+    assert printed == ["100"]
+
+
+def test_forks_of_what_had_drawn_numbers_draw_others(tmp_path: Path) -> None:
+    pytest.importorskip("numpy")
+    # Every Python that starts has both, at the same point of the same series.
+    (tmp_path / "sitecustomize.py").write_text("import random, numpy\nrandom.seed(1)\nnumpy.random.seed(1)\n")
+    path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
+    printed = run(
+        tmp_path,
+        """
+        import marline
+
+        @marline.remote
+        class Drawer:
+            def draw(self):
+                import random, numpy
+                return random.random(), random.getrandbits(64), float(numpy.random.random())
+
+        with marline.init(num_cpus=2):
+            drawers = [Drawer.remote() for _ in range(8)]
+            for drawn in zip(*marline.get([drawer.draw.remote() for drawer in drawers])):
+                print(len(set(drawn)))
+        """,
+        PYTHONPATH=path,
+    )
+    assert printed == ["8", "8", "8"]

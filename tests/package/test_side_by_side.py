@@ -1,0 +1,148 @@
+"""Several processes of one user, each with a cluster of its own: with the same names they do not meet."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from conftest import PATIENCE, lives, until
+
+FIXTURES = """
+import os, time
+from pathlib import Path
+import marline, pytest
+
+@marline.remote
+class Counter:
+    def __init__(self):
+        self.count = 0
+    def add(self):
+        self.count += 1
+        return self.count, os.getpid()
+
+@pytest.fixture(scope="session")
+def counter():
+    with marline.init(num_cpus=1):
+        # Taken, if there were one cluster for all.
+        counter = Counter.options(name="counter").remote()
+        _, pid = marline.get(counter.add.remote())
+        here = Path(os.environ["MEETING"])
+        (here / f"{os.environ['PYTEST_XDIST_WORKER']}-{pid}").touch()
+        # All have one at the same time.
+        end = time.monotonic() + 60
+        while len(list(here.iterdir())) < 3:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        yield counter, pid, [1]
+"""
+
+SUITE = """
+import marline, pytest
+
+@pytest.mark.parametrize("number", range(12))
+def test_it_is_our_own(counter, number):
+    actor, pid, counted = counter
+    counted[0] += 1
+    assert marline.get(marline.get_actor("counter").add.remote()) == (counted[0], pid)
+    assert marline.list_named_actors(all_namespaces=True) == [{"namespace": "default", "name": "counter"}]
+    assert len(marline.nodes()) == 1
+    assert marline.cluster_resources() == {"CPU": 1.0}
+"""
+
+
+def surroundings(folder: Path) -> dict[str, str]:
+    """An environment in which whatever is left is seen."""
+    for name in ("run", "tmp", "meeting"):
+        (folder / name).mkdir()
+    return {
+        **{name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")},
+        "XDG_RUNTIME_DIR": str(folder / "run"),
+        "TMPDIR": str(folder / "tmp"),
+        "MEETING": str(folder / "meeting"),
+    }
+
+
+def left(folder: Path) -> list[str]:
+    places = [folder / "run" / "marline", folder / "tmp"]
+    entries = [entry for place in places if place.is_dir() for entry in place.iterdir()]
+    return [entry.name for entry in entries if not entry.name.startswith("pytest-of-")]
+
+
+def test_workers_of_pytest_xdist_have_a_cluster_each(tmp_path: Path) -> None:
+    pytest.importorskip("xdist")
+    environment = surroundings(tmp_path)
+    suite = tmp_path / "suite"
+    suite.mkdir()
+    (suite / "pytest.ini").write_text("[pytest]\n")
+    (suite / "conftest.py").write_text(FIXTURES)
+    (suite / "test_it.py").write_text(SUITE)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-n", "3", "-p", "no:cacheprovider", str(suite)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 0 and "12 passed" in done.stdout, done.stdout + done.stderr
+    met = [entry.name.split("-") for entry in (tmp_path / "meeting").iterdir()]
+    assert sorted(worker for worker, _ in met) == ["gw0", "gw1", "gw2"]
+    until("their actors have ended", lambda: not any(lives(int(pid)) for _, pid in met))
+    until("nothing is left", lambda: left(tmp_path) == [])
+
+
+def test_what_happens_to_one_cluster_does_not_concern_another(tmp_path: Path) -> None:
+    script = textwrap.dedent(
+        """
+        import os, sys
+        import marline
+
+        @marline.remote
+        class Keeper:
+            def __init__(self, value):
+                self.value = value
+            def get(self):
+                return self.value
+
+        marline.init(num_cpus=1)
+        keeper = Keeper.options(name="keeper", lifetime="detached").remote(sys.argv[1])
+        print(marline.get(keeper.get.remote()), flush=True)
+        for line in sys.stdin:
+            found = marline.get_actor("keeper")
+            print(marline.get([found.get.remote(), marline.remote(os.getppid).remote()])[0], flush=True)
+        """
+    )
+    environment = surroundings(tmp_path)
+    drivers = [
+        subprocess.Popen(
+            [sys.executable, "-c", script, value],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for value in ("one", "two")
+    ]
+    try:
+
+        def ask(driver: subprocess.Popen[str]) -> str:
+            assert driver.stdin is not None and driver.stdout is not None
+            driver.stdin.write("\n")
+            driver.stdin.flush()
+            return driver.stdout.readline().strip()
+
+        assert [driver.stdout.readline() for driver in drivers if driver.stdout] == ["one\n", "two\n"]
+        assert [ask(driver) for driver in drivers] == ["one", "two"]
+        drivers[0].kill()
+        drivers[0].wait()
+        assert ask(drivers[1]) == "two"
+        _, errors = drivers[1].communicate(timeout=PATIENCE)
+        assert drivers[1].returncode == 0, errors
+    finally:
+        for driver in drivers:
+            driver.kill()
+            driver.communicate()
+    until("nothing is left", lambda: left(tmp_path) == [])

@@ -19,7 +19,7 @@ class ActorClass:
         self._cls = cls
         self._options = options
         self._code: Code | None = None
-        self._native: tuple[_native.Session, _native.Function] | None = None
+        self._native: tuple[_native.Session, _native.Function, int] | None = None
         self.__doc__ = cls.__doc__
         self.__name__ = cls.__name__
 
@@ -40,8 +40,9 @@ class ActorClass:
         """Creates an actor."""
         session = _session.current()
         native = self._native
-        if native is None or native[0] is not session:
-            native = self._native = session, self._in(session)
+        if native is None or native[0] is not session or native[2] != session.number:
+            number = session.number  # If it changes while its code is put, it is put again.
+            native = self._native = session, self._in(session), number
         options = self._options.for_actor(is_async_class(self._cls), _saves(self._cls))
         actor = session.create_actor(native[1], options, args, kwargs)
         return ActorHandle(actor, self._cls.__name__, _methods(self._cls))

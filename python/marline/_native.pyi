@@ -56,6 +56,8 @@ class ObjectRef:
 class Session:
     """A process's membership in a cluster: its own, embedded one, or one elsewhere."""
 
+    @property
+    def number(self) -> int: ...
     @staticmethod
     def embed(address: str, amounts: _Amounts, command: list[str], setup: str) -> Session: ...
     @staticmethod

@@ -21,7 +21,7 @@ class RemoteFunction:
         self._function = function
         self._options = options
         self._code: Code | None = None
-        self._native: tuple[_native.Session, _native.Function] | None = None
+        self._native: tuple[_native.Session, _native.Function, int] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         # Its code is taken to whichever session it is used in.
@@ -41,8 +41,9 @@ class RemoteFunction:
         """Submits a task that calls it."""
         session = _session._session or _session.current()
         native = self._native
-        if native is None or native[0] is not session:
-            native = self._native = session, self._in(session)
+        if native is None or native[0] is not session or native[2] != session.number:
+            number = session.number  # If it changes while its code is put, it is put again.
+            native = self._native = session, self._in(session), number
         return native[1].submit(session, args, kwargs)
 
     def _in(self, session: _native.Session) -> _native.Function:

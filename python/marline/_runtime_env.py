@@ -195,6 +195,7 @@ class Store:
 
     def __init__(self, session: _native.Session) -> None:
         self.session = session
+        self.number = session.number
         self._lock = threading.Lock()
         self._references: dict[str, ObjectRef] = {}
         # What was packed, as it was then.
@@ -233,6 +234,6 @@ _store: Store | None = None
 def _store_of(session: _native.Session) -> Store:
     global _store
     store = _store
-    if store is None or store.session is not session:
+    if store is None or store.session is not session or store.number != session.number:
         store = _store = Store(session)
     return store

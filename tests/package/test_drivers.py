@@ -282,11 +282,6 @@ def test_a_session_after_the_controller_restarted_is_like_any_other(restartable:
         assert marline.get(nap.remote(0), timeout=PATIENCE) == 0
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=marline.ActorDiedError,
-    reason="the code of a function that was used before is not put again when the session is a new one",
-)
 def test_a_function_that_was_used_before_the_controller_restarted_runs_again(
     restartable: Restartable,
 ) -> None:

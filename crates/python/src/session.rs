@@ -101,6 +101,12 @@ pub fn joined(py: Python<'_>) -> PyResult<Option<Arc<Inner>>> {
 
 #[pymethods]
 impl Session {
+    /// How many sessions this process has had before this one: what was put in those is gone.
+    #[getter]
+    fn number(&self) -> u64 {
+        self.inner.client().map_or(0, Client::ended_sessions)
+    }
+
     /// Starts a cluster in this process; its executors are forks of a server that runs `command`.
     #[staticmethod]
     fn embed(

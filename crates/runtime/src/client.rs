@@ -15,6 +15,7 @@ use marline_core::payload::{Outcome, Value};
 use marline_core::spec::{ActorSpec, TaskSpec};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{self, Poll, Wake, Waker, ready};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
@@ -34,6 +35,15 @@ struct Shared {
     /// If its controller is elsewhere: whom to ask. Then the node lives for this client alone, and ends
     /// with it.
     elsewhere: Option<Control>,
+    /// How many of its sessions have ended.
+    ended: Arc<AtomicU64>,
+}
+
+impl Shared {
+    fn new(node: Arc<Node>, index: usize, elsewhere: Option<Control>) -> Arc<Shared> {
+        let ended = node.enter(|state, _| state.client(index).ended.clone());
+        Arc::new(Shared { node, index, elsewhere, ended })
+    }
 }
 
 impl Drop for Shared {
@@ -172,7 +182,7 @@ impl Client {
     /// A client of a controller in the same process.
     pub(crate) fn new(node: Arc<Node>) -> Client {
         let index = node.host_client();
-        Client { shared: Arc::new(Shared { node, index, elsewhere: None }) }
+        Client { shared: Shared::new(node, index, None) }
     }
 
     /// Connects to a controller at `host:port` or `unix:/path`.
@@ -180,7 +190,7 @@ impl Client {
         let elsewhere = Some(Control::at(address, token.clone())?);
         let node = Node::new();
         let index = node.seat_client(address, token.clone());
-        let client = Client { shared: Arc::new(Shared { node, index, elsewhere }) };
+        let client = Client { shared: Shared::new(node, index, elsewhere) };
         let membership = Membership {
             seat: Seat::Client(index),
             session_id: crate::new_session_id(),
@@ -397,6 +407,11 @@ impl Client {
     /// Ends an actor for good.
     pub fn delete_actor(&self, actor: ActorId) -> Result<(), Error> {
         self.with(|machine, effects| machine.delete_actor(actor, effects))
+    }
+
+    /// How many of its sessions have ended. What was put in one that has is gone.
+    pub fn ended_sessions(&self) -> u64 {
+        self.shared.ended.load(Ordering::Relaxed)
     }
 
     /// Ends the current life of an actor, which lives on if it may be restarted.

@@ -18,7 +18,7 @@ use marline_core::map::Map;
 use marline_core::payload::{Outcome, Value};
 use marline_core::time::Time;
 use marline_core::worker::{self, ExecutorId, Worker};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 /// A worker of this process.
@@ -44,6 +44,8 @@ pub(crate) struct ClientSeat {
     pub syncing: Map<u64, oneshot::Sender<()>>,
     /// Counts how often there was room for more.
     pub room: watch::Sender<u64>,
+    /// How many of its sessions have ended.
+    pub ended: Arc<AtomicU64>,
     pub next_request: u64,
     /// What is done with warnings.
     pub warn: Warn,
@@ -101,6 +103,7 @@ impl State {
             finding: Map::default(),
             syncing: Map::default(),
             room,
+            ended: Arc::default(),
             next_request: 0,
             warn: on_standard_error(),
         };
@@ -344,6 +347,7 @@ impl State {
             }
             client::Effect::Stopped(session) => {
                 seat.syncing.clear();
+                seat.ended.fetch_add(1, Ordering::Relaxed);
                 self.session_stopped(session);
             }
         }

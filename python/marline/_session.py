@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import json
 import os
-import resource
 import shutil
 import sys
 import tempfile
@@ -17,9 +16,6 @@ from typing import Any, overload
 from marline import _native, _runtime_env
 from marline._errors import InvalidError
 from marline._native import ObjectRef
-
-# So many descriptors are asked for where a cluster lives: enough for some ten thousand executors.
-MAX_DESCRIPTORS = 65_536
 
 _lock = threading.Lock()
 _session: _native.Session | None = None
@@ -131,7 +127,6 @@ def _embed(
     method = os.environ.get("MARLINE_START_METHOD", "fork")
     if method not in ("fork", "spawn"):
         raise InvalidError(f"MARLINE_START_METHOD is {method!r}: executors come by 'fork' or 'spawn'")
-    _allow_descriptors()
     _folder = tempfile.mkdtemp(prefix="marline-")
     amounts = {
         "num_cpus": float(_native.available_cpus() if num_cpus is None else num_cpus),
@@ -153,14 +148,6 @@ def _embed(
     _session = _native.Session.embed(here, amounts, command, setup)
     _at = here, None
     return _session, here
-
-
-def _allow_descriptors() -> None:
-    """Executors take five descriptors each, of which many systems allow 1,024 unless more are asked for."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MAX_DESCRIPTORS)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _found(address: str, token: str | None) -> tuple[str, str | None]:

@@ -16,6 +16,7 @@ use marline_core::error::Error;
 use marline_core::resources::Resources;
 use marline_core::schedule::Provided;
 use marline_core::worker;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
@@ -321,6 +322,7 @@ impl ExecutorOptions {
                 (*memory, *pass_on, forks.clone())
             }
         };
+        allow_descriptors();
         let lifeline = Lifeline::create().map_err(|error| {
             Error::unsupported(format!(
                 "a worker needs a folder of its own for running processes (XDG_RUNTIME_DIR): {error}"
@@ -338,6 +340,19 @@ impl ExecutorOptions {
             memory_watch: Default::default(),
         };
         Ok((Executors::Processes(Arc::new(launch)), process))
+    }
+}
+
+/// So many descriptors are asked for: enough for some ten thousand executors.
+const MAX_DESCRIPTORS: u64 = 65_536;
+
+/// Executors that are processes take five descriptors each, of which many systems allow 1,024 unless more are
+/// asked for. If no more are allowed, what needs one is refused for now.
+fn allow_descriptors() {
+    let limits = getrlimit(Resource::Nofile);
+    let wanted = limits.maximum.unwrap_or(MAX_DESCRIPTORS).min(MAX_DESCRIPTORS);
+    if limits.current.is_some_and(|current| current < wanted) {
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), ..limits });
     }
 }
 

@@ -17,10 +17,12 @@ endif
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
 
-demo: ## a local cluster (tasks, references, an actor, a cancel), one that loses a worker under load, and channels
+demo: ## a local cluster, one that loses a worker under load, channels; learning in Python with processes killed
+	@echo "-- the examples are compiled: a few minutes the first time"
 	$(CARGO) run --quiet --release -p marline --example tour
 	$(CARGO) run --quiet --release -p marline --example ledger
 	$(CARGO) run --quiet --release -p marline-channel --example pipeline
+	scripts/demo-python
 
 test: export MARLINE_REQUIRE_VALGRIND = 1
 test: packages check python docs model sanitize ## everything that must pass (CONTRIBUTING.md has the time budget)

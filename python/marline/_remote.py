@@ -5,12 +5,15 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 from marline import _native, _session
 from marline._options import Options
 from marline._pickle import Code, dumps_code
 from marline._runtime_env import Shipped
+
+if TYPE_CHECKING:
+    from marline._actor import ActorClass
 
 
 class RemoteFunction:
@@ -62,6 +65,18 @@ def _label(function: Any) -> str:
     """What a function is called; a callable object has the name of its class."""
     named = function if hasattr(function, "__qualname__") else type(function)
     return f"{named.__module__}.{named.__qualname__}"
+
+
+@overload
+def remote(cls: type, /) -> ActorClass: ...  # type: ignore[overload-overlap]
+
+
+@overload
+def remote(function: Callable[..., Any], /) -> RemoteFunction: ...
+
+
+@overload
+def remote(**options: Any) -> Callable[[Any], Any]: ...
 
 
 def remote(*args: Any, **options: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -54,13 +55,13 @@ def descendants(pid: int) -> set[int]:
 
 
 class Separate:
-    """A controller and workers as processes of their own."""
+    """A controller and workers as processes of their own; or, with `up`, what people start."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, kind: str = "controller", *words: str) -> None:
         self.environment = {**os.environ, "XDG_RUNTIME_DIR": str(folder)}
         self.folder: Path | None = None
         self.processes: list[subprocess.Popen[str]] = []
-        announced = self.start("controller", "--listen", "127.0.0.1:0")
+        announced = self.start(kind, "--listen", "127.0.0.1:0", *words)
         self.address: str = announced["address"]
         self.token = Path(announced["token_file"]).read_text().strip()
 
@@ -87,6 +88,16 @@ class Separate:
             process.terminate()
         for process in self.processes:
             process.wait(PATIENCE)
+
+
+@contextlib.contextmanager
+def up(folder: Path) -> Iterator[Separate]:
+    """What `marline up` starts."""
+    running = Separate(folder, "up", "--cpus", "2", "--quiet", "--python", sys.executable)
+    try:
+        yield running
+    finally:
+        running.end()
 
 
 @pytest.fixture(params=["embedded", "separate"])

@@ -11,20 +11,56 @@ from pathlib import Path
 
 import marline
 import pytest
-from conftest import PATIENCE
+from conftest import PATIENCE, up
 
 ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text()
 MODULES = sorted(path.stem for path in Path(marline.__file__).parent.glob("*.py"))
+
+
+def examples(document: str) -> list[str]:
+    """The Python in a document."""
+    found = re.findall(r"```python\n(.*?)```", (ROOT / document).read_text(), re.DOTALL)
+    assert found
+    return found
+
+
+def check(example: str, folder: Path, environment: dict[str, str] | None = None) -> None:
+    """Runs an example; where a comment stands behind a `print`, that is what must be printed."""
+    script = folder / "example.py"
+    script.write_text(example)
+    ran = subprocess.run(
+        [sys.executable, str(script)],
+        check=True,
+        timeout=PATIENCE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+    expected = re.findall(r"^ *print\(.*\) +# (.*)$", example, re.MULTILINE)
+    if expected:
+        assert ran.stdout.splitlines() == expected
 
 
 @pytest.mark.parametrize("document", ["README.md", "docs/python.md"])
 def test_examples_of_documents_run(document: str, tmp_path: Path) -> None:
-    examples = re.findall(r"```python\n(.*?)```", (ROOT / document).read_text(), re.DOTALL)
-    assert examples
-    for example in examples:
-        script = tmp_path / "example.py"
-        script.write_text(example)
-        subprocess.run([sys.executable, str(script)], check=True, timeout=PATIENCE)
+    for example in examples(document):
+        check(example, tmp_path)
+
+
+def test_the_quick_start_runs_on_what_up_started(tmp_path: Path) -> None:
+    (quick,) = examples("README.md")
+    assert quick.count("marline.init()") == 1
+    with up(tmp_path) as running:
+        check(quick.replace("marline.init()", 'marline.init("auto")'), tmp_path, running.environment)
+
+
+def test_figures_of_the_readme_are_those_of_the_benchmark_page() -> None:
+    page = (ROOT / "docs/benchmarks/python.md").read_text().splitlines()
+    rows = re.findall(r"^\| .* \| ([\d,.]+ \S+) \| ([\d,.]+) \S+ \| [\d.]+ \|$", README, re.MULTILINE)
+    assert rows
+    for ours, rays in rows:
+        assert any(f"| {ours} | Ray {rays}" in row for row in page), f"{ours} and {rays} are not measured"
 
 
 @pytest.mark.parametrize("module", MODULES)

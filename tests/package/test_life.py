@@ -139,6 +139,25 @@ def test_ctrl_c_ends_a_wait(driver) -> None:  # type: ignore[no-untyped-def]
     assert (code, script.left()) == (0, []), err
 
 
+def test_ctrl_c_at_a_terminal_reaches_the_driver_alone(driver) -> None:  # type: ignore[no-untyped-def]
+    script = driver(
+        """
+        marline.init(num_cpus=1)
+        ref = nap.remote(600)
+        say("ready")
+        marline.get(ref)
+        """
+    )
+    assert script.line() == "ready"
+    pid = script.process.pid
+    until("all are there", lambda: len(descendants(pid)) >= 2)
+    # A fork leaves the group of the process whose fork it is a moment later.
+    until(
+        "nobody shares its group",
+        lambda: all(os.getpgid(child) != os.getpgid(pid) for child in descendants(pid)),
+    )
+
+
 def test_a_fork_leaves_its_parents_handles_alone_and_can_join_itself(driver) -> None:  # type: ignore[no-untyped-def]
     script = driver(
         """

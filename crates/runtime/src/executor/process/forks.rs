@@ -22,7 +22,7 @@ use rustix::process::Pid;
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
@@ -139,7 +139,8 @@ impl Server {
         let flags = SocketFlags::CLOEXEC;
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
         let mut command = Command::new(&how.program);
-        command.args(&how.args).stdin(Stdio::from(theirs));
+        // A group of its own: an interrupt at a terminal is for us, also while it starts.
+        command.args(&how.args).stdin(Stdio::from(theirs)).process_group(0);
         let child = command.spawn()?;
         drop(command);
         let server = Arc::new(Server { socket: ours, asked: Mutex::default() });

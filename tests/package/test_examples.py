@@ -1,0 +1,118 @@
+"""The examples, run as people run them: by name, from a shell, here and on a cluster."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import PATIENCE, Separate, descendants, until, up
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = sorted(path.name for path in (ROOT / "examples").glob("*.py"))
+
+
+class Shell:
+    """Where examples are started: the environment, and which cluster they are told of."""
+
+    def __init__(self, environment: dict[str, str], *words: str) -> None:
+        self.environment = environment
+        self.words = words
+
+    def start(self, example: str, *words: str) -> subprocess.Popen[str]:
+        command = [sys.executable, f"examples/{example}", *words, *self.words]
+        # In a group of its own, as a shell starts what is typed.
+        return subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=self.environment,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+
+    def run(self, example: str, *words: str) -> str:
+        process = self.start(example, *words)
+        try:
+            out, err = process.communicate(timeout=PATIENCE)
+        finally:
+            process.kill()
+        assert (process.returncode, err) == (0, ""), out
+        return out
+
+
+@pytest.fixture(params=["embedded", "separate", "up"])
+def shell(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
+    """A shell whose examples are clusters themselves, or join a controller and a worker, or `marline up`."""
+    before = descendants(os.getpid())
+    if request.param == "embedded":
+        yield Shell(dict(os.environ))
+    elif request.param == "up":
+        with up(tmp_path_factory.mktemp("run")) as running:
+            yield Shell(running.environment, "--address", "auto")
+    else:
+        separate = Separate(tmp_path_factory.mktemp("run"))
+        try:
+            separate.worker("--cpus", "2")
+            # Its token is found by its address: it runs on this machine, for this user.
+            yield Shell(separate.environment, "--address", separate.address)
+        finally:
+            separate.end()
+    until("nothing is left", lambda: not (descendants(os.getpid()) - before))
+
+
+def figures(pattern: str, out: str) -> tuple[float, ...]:
+    """The numbers in a line that was printed."""
+    found = re.search(pattern, out)
+    assert found, f"{pattern!r} is not in:\n{out}"
+    return tuple(float(number) for number in found.groups())
+
+
+@pytest.mark.parametrize("killing", [False, True])
+def test_rl_learns_whatever_is_killed(shell: Shell, killing: bool) -> None:
+    out = shell.run("rl.py", *(["--kill"] if killing else []))
+    assert len(re.findall(r"kill -9 \d+", out)) == (2 if killing else 0)
+    first, last = figures(r"(\d+)% caught at the beginning, (\d+)% at the end", out)
+    assert last >= first + 20
+    made, forgotten, at_most = figures(r"(\d+) updates made, (\d+) forgotten \(at most (\d+)\)", out)
+    assert made == 400
+    assert forgotten <= at_most == (7 if killing else 0)
+    (answered,) = figures(r"([\d.]+) players answered at a time", out)
+    assert 1 < answered <= 4
+
+
+def test_pipeline_loses_nothing(shell: Shell) -> None:
+    out = shell.run("pipeline.py")
+    files, again = figures(r"(\d+) files read, (\d+) of them again", out)
+    assert (files, again >= 12) == (120, True)
+    assert figures(r"(\d+) orders", out) == (240_000,)
+    assert "a plain loop has the same result" in out
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_help_says_what_an_example_does(example: str) -> None:
+    out = Shell(dict(os.environ), "--help").run(example)
+    assert "--address" in out
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_ctrl_c_ends_an_example_quietly(shell: Shell, example: str) -> None:
+    before = descendants(os.getpid())
+    process = shell.start(example)
+    try:
+        # It has begun: a cluster of its own has processes; on another one, it says something.
+        if shell.words:
+            assert process.stdout is not None and process.stdout.readline()
+        else:
+            until("it has begun", lambda: len(descendants(os.getpid()) - before) > 1)
+        os.killpg(process.pid, signal.SIGINT)
+        _, err = process.communicate(timeout=PATIENCE)
+    finally:
+        process.kill()
+    assert (process.returncode, err) == (130, "")

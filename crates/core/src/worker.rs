@@ -33,7 +33,7 @@ pub use query::{ActorHere, TaskHere};
 use crate::id::{ActorId, Session, TaskId};
 use crate::lease::Held;
 use crate::map::Map;
-use crate::message::{CallReport, ShapeId, Try};
+use crate::message::{CallReport, FromWorker, ShapeId, Try};
 use crate::time::Time;
 use actor::Hosted;
 use executor::Executor;
@@ -207,6 +207,12 @@ impl Worker {
             Event::Resumed { executor } => self.run_blocked(executor, false, effects),
             Event::Dropped { executor, things } => self.dropped(executor, things, effects),
             Event::ActorExited { executor } => self.actor_exited(executor, effects),
+            Event::Printed { source, output } => {
+                if self.session.is_some() {
+                    let message = FromWorker::Printed { source, output };
+                    effects.push(Effect::ToController(message));
+                }
+            }
             Event::DrainAsked { grace } => self.drain(now, grace, false, effects),
             Event::TimePassed => self.time_passed(now, effects),
         }

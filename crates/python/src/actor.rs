@@ -13,6 +13,7 @@ use marline_runtime::new_task_id;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// A handle to an actor.
 #[pyclass(frozen, module = "marline._native")]
@@ -66,9 +67,12 @@ impl Actor {
         let answer = Arc::<Answer>::default();
         let session = &self.held.session;
         let client = session.client().map_err(|error| to_python(py, &error))?;
-        if !spec.holds.is_empty() && !client.is_local() {
-            // What it names is known to the controller before the actor speaks of it.
-            py.detach(|| client.sync()).map_err(|error| to_python(py, &error))?;
+        if !client.is_local() {
+            session.called.store(true, Ordering::Relaxed);
+            if !spec.holds.is_empty() {
+                // What it names is known to the controller before the actor speaks of it.
+                py.detach(|| client.sync()).map_err(|error| to_python(py, &error))?;
+            }
         }
         let called = client.call_telling(spec.clone(), values, None, answer.tell_call(session));
         called.map_err(|error| to_python(py, &error))?;

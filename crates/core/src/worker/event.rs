@@ -5,6 +5,7 @@ use crate::error::Error;
 use crate::id::{Session, TaskId, Thing};
 use crate::lease::{Ping, Terms};
 use crate::message::{ToHost, ToWorker};
+use crate::output::{Output, Source};
 use crate::payload::Value;
 use crate::time::Time;
 use std::time::Duration;
@@ -52,6 +53,8 @@ pub enum Event {
     Dropped { executor: ExecutorId, things: Vec<Thing> },
     /// The actor in this executor ends by itself, for good: no call begins any more.
     ActorExited { executor: ExecutorId },
+    /// User code printed something.
+    Printed { source: Source, output: Output },
     /// The worker is to finish and leave.
     DrainAsked { grace: Duration },
     /// The time has come that [`next_wake`](super::Worker::next_wake) named, or later.

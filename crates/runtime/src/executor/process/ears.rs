@@ -1,6 +1,7 @@
 //! What a worker hears of an executor that is a process: what it says on its socket, and what it prints.
 
 use super::Minder;
+use crate::executor::lines::Lines;
 use crate::executor::log::{Source, Stream};
 use crate::executor::print;
 use crate::executor::wire::{decode_said, next_frame};
@@ -8,8 +9,10 @@ use bytes::BytesMut;
 use marline_core::error::Error;
 use marline_core::message::{End, FromWorker};
 use marline_core::worker::{CallEnd, Event};
+use rustix::process::Pid;
 use std::io::ErrorKind;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 use tokio::net::unix::pipe;
 
 /// How much is read of what an executor prints before others have their turn.
@@ -21,6 +24,7 @@ pub(in crate::executor) const PIPE_BYTES: usize = 1 << 20;
 pub(super) struct Ears<'a> {
     minder: &'a Minder,
     prints: Prints,
+    lines: Lines,
     read: BytesMut,
 }
 
@@ -75,8 +79,9 @@ impl Prints {
 }
 
 impl<'a> Ears<'a> {
-    pub fn new(minder: &'a Minder, prints: Prints) -> Ears<'a> {
-        Ears { minder, prints, read: BytesMut::new() }
+    pub fn new(minder: &'a Minder, prints: Prints, pid: Pid) -> Ears<'a> {
+        let lines = Lines::new(pid.as_raw_pid() as u32, Instant::now());
+        Ears { minder, prints, lines, read: BytesMut::new() }
     }
 
     /// Listens until it says nothing more, or nonsense.
@@ -84,8 +89,11 @@ impl<'a> Ears<'a> {
         loop {
             tokio::select! {
                 biased;
-                () = self.printed() => {
-                    self.hear_prints(TURN_BYTES);
+                more = self.printed() => {
+                    if more {
+                        self.hear_prints(TURN_BYTES);
+                    }
+                    self.show_lines(false);
                     if !self.hear() {
                         return;
                     }
@@ -100,18 +108,26 @@ impl<'a> Ears<'a> {
         }
     }
 
-    /// Over when it has printed something, and whoever follows its log has kept up.
-    async fn printed(&self) {
-        if let Some(source) = self.minder.shared.source() {
-            self.minder.launch.logs.room(source).await;
+    /// Over when it has printed something, and whoever follows its log has kept up; or when it is time to
+    /// show what it printed before, and then says that there is nothing more.
+    async fn printed(&self) -> bool {
+        let more = async {
+            if let Some(source) = self.minder.shared.source() {
+                self.minder.launch.logs.room(source).await;
+            }
+            self.prints.readable().await;
+        };
+        tokio::select! {
+            biased;
+            () = until(self.lines.next_due()) => false,
+            () = more => true,
         }
-        self.prints.readable().await;
     }
 
     /// What it said or printed before it died.
     pub fn hear_the_rest(&mut self) {
         self.hear();
-        self.hear_prints(PIPE_BYTES);
+        self.hear_last_prints();
     }
 
     /// Reads what it says, as far as it has come. Says whether there may be more.
@@ -143,11 +159,27 @@ impl<'a> Ears<'a> {
         self.prints.read(most, |stream, bytes| {
             if let Some(source) = source {
                 launch.logs.push(source, stream, bytes);
+                self.lines.push(Instant::now(), source, stream, bytes);
             }
-            if launch.pass_on {
+            if launch.pass_on.covers(source) {
                 print::pass_on(bytes);
             }
         });
+    }
+
+    /// What it printed before it ended is its own, and known before that it has ended.
+    fn hear_last_prints(&mut self) {
+        self.hear_prints(PIPE_BYTES);
+        self.show_lines(true);
+    }
+
+    /// Has whoever submitted it shown what it printed, as far as it is time; at its end, everything.
+    fn show_lines(&mut self, end: bool) {
+        if !self.lines.is_empty() {
+            for (source, output) in self.lines.take(Instant::now(), end) {
+                self.minder.tell(Event::Printed { source, output });
+            }
+        }
     }
 
     fn heard(&mut self, message: FromWorker) {
@@ -163,8 +195,7 @@ impl<'a> Ears<'a> {
                     End::Failed(error) | End::Lost(error) => Err(error),
                     End::Cancelled => Err(Error::cancelled("it stopped as asked")),
                 };
-                // What it printed before it ended is its own.
-                self.hear_prints(PIPE_BYTES);
+                self.hear_last_prints();
                 let end = CallEnd { outcome, kept };
                 match self.minder.shared.source() {
                     Some(Source::Actor(_)) => {
@@ -177,7 +208,7 @@ impl<'a> Ears<'a> {
             }
             FromWorker::ActorReady { .. } => Event::Constructed { executor, result: Ok(()) },
             FromWorker::ActorFailed { error, .. } => {
-                self.hear_prints(PIPE_BYTES);
+                self.hear_last_prints();
                 Event::Constructed { executor, result: Err(error) }
             }
             FromWorker::Blocked { .. } => Event::Blocked { executor },
@@ -192,10 +223,19 @@ impl<'a> Ears<'a> {
             | FromWorker::ActorRefused { .. }
             | FromWorker::Entrust { .. }
             | FromWorker::CallsEnded(_)
+            | FromWorker::Printed { .. }
             | FromWorker::Draining
             | FromWorker::Leaving => return, // Not an executor's to say.
         };
         self.minder.tell(event);
+    }
+}
+
+/// Over at that time; never without one.
+async fn until(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time.into()).await,
+        None => std::future::pending().await,
     }
 }
 

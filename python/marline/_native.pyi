@@ -9,6 +9,9 @@ _Amounts = dict[str, Any]
 # `max_restarts`, `max_task_retries`, `max_concurrency`, `max_pending_calls`, `detached`, `get_if_exists`,
 # `preemptible`, `idle_ttl`.
 _Terms = dict[str, Any]
+# The name, the host, the pid, whether it is of standard error, the lines if there are any, how many were
+# dropped, how many were missed, and the id that their log has.
+_Piece = tuple[str, str, int, bool, str | None, int, int, str]
 
 __all__ = [
     "Actor",
@@ -17,6 +20,7 @@ __all__ = [
     "Completions",
     "Function",
     "ObjectRef",
+    "Output",
     "Session",
     "Status",
     "TaskOptions",
@@ -59,11 +63,15 @@ class Session:
     @property
     def number(self) -> int: ...
     @staticmethod
-    def embed(address: str, amounts: _Amounts, command: list[str], setup: str) -> Session: ...
+    def embed(
+        address: str, amounts: _Amounts, command: list[str], setup: str, shows_output: bool
+    ) -> Session: ...
     @staticmethod
     def join(address: str, token: str | None) -> Session: ...
     @staticmethod
     def here(address: str | None) -> tuple[str, str] | None: ...
+    def output(self) -> Output: ...
+    def may_lag(self) -> bool: ...
     def shutdown(self) -> None: ...
     def put(self, value: Any) -> ObjectRef: ...
     def put_raw(
@@ -144,6 +152,12 @@ class Completions:
     def fileno(self) -> int: ...
     def expect(self, reference: ObjectRef, token: int) -> None: ...
     def take(self) -> list[int]: ...
+
+@final
+class Output:
+    """What a driver's work prints."""
+
+    def take(self, timeout: float | None) -> list[_Piece] | None: ...
 
 @final
 class CallEnd:

@@ -13,13 +13,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, overload
 
-from marline import _native, _runtime_env
+from marline import _native, _output, _runtime_env
 from marline._errors import InvalidError
 from marline._native import ObjectRef
 
 _lock = threading.Lock()
 _session: _native.Session | None = None
 _folder: str | None = None
+# Shows what this process's work prints.
+_printer: _output.Printer | None = None
 # Where the cluster is, and its token. In an executor: the one that it works for, joined when it is needed.
 home: tuple[str, str | None] | None = None
 _at: tuple[str, str | None] | None = None
@@ -77,6 +79,7 @@ def init(
     resources: dict[str, float] | None = None,
     token: str | None = None,
     runtime_env: dict[str, Any] | None = None,
+    log_to_driver: bool = True,
     ignore_reinit_error: bool = False,
     **others: Any,
 ) -> Running:
@@ -85,8 +88,10 @@ def init(
     ``"local"`` starts one whatever ``MARLINE_ADDRESS`` says; ``"auto"`` is the one that ``marline up`` runs
     on this machine. Without ``num_cpus`` it has as many as this process may use: those it may run on, within
     the quota of its cgroup. A cluster elsewhere asks for its ``token`` (or ``MARLINE_TOKEN_FILE``). All work
-    of this process runs in ``runtime_env``, as far as it does not say otherwise.
+    of this process runs in ``runtime_env``, as far as it does not say otherwise. What it prints is shown here,
+    unless ``log_to_driver`` is false.
     """
+    global _printer
     unknown = [name for name in others if not name.startswith("_")]
     if unknown:
         raise TypeError(f"init() got an unexpected keyword argument {unknown[0]!r}")
@@ -100,10 +105,12 @@ def init(
             raise RuntimeError("marline.init() was called already: call marline.shutdown() first")
         address = address or os.environ.get("MARLINE_ADDRESS") or "local"
         if address == "local":
-            session, address = _embed(num_cpus, num_gpus, memory, resources)
+            session, address = _embed(num_cpus, num_gpus, memory, resources, log_to_driver)
         else:
             session = _join(address, token)
     try:
+        if log_to_driver:
+            _printer = _output.Printer(session.output())
         _runtime_env.around = _runtime_env.Shipped(env, session).env
     except BaseException:
         shutdown()
@@ -120,7 +127,11 @@ def _join(address: str, token: str | None) -> _native.Session:
 
 
 def _embed(
-    num_cpus: float | None, num_gpus: float | None, memory: int | None, resources: dict[str, float] | None
+    num_cpus: float | None,
+    num_gpus: float | None,
+    memory: int | None,
+    resources: dict[str, float] | None,
+    shows_output: bool,
 ) -> tuple[_native.Session, str]:
     """Starts a cluster in this process; says where it is."""
     global _session, _folder, _at
@@ -145,7 +156,7 @@ def _embed(
         }
     )
     command = [sys.executable, "-m", "marline._forkserver"]
-    _session = _native.Session.embed(here, amounts, command, setup)
+    _session = _native.Session.embed(here, amounts, command, setup, shows_output)
     _at = here, None
     return _session, here
 
@@ -166,14 +177,19 @@ def _found(address: str, token: str | None) -> tuple[str, str | None]:
 
 def shutdown() -> None:
     """Ends the session, and the cluster if it lives in this process."""
-    global _session, _folder
+    global _session, _folder, _printer
     with _lock:
         session, _session = _session, None
         folder, _folder = _folder, None
+        printer, _printer = _printer, None
         if home is None:
             _runtime_env.around = _runtime_env.NOTHING
     if session is not None:
+        if printer is not None and session.may_lag():
+            printer.settle()
         session.shutdown()
+    if printer is not None:
+        printer.join()
     if folder is not None:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -183,10 +199,10 @@ atexit.register(shutdown)
 
 def _forked() -> None:
     """In a fork: what its parent had is not its own."""
-    global _session, _folder, _lock
+    global _session, _folder, _printer, _lock
     _native.forked()
     _lock = threading.Lock()
-    _session = _folder = None
+    _session = _folder = _printer = None
     if home is None:
         _runtime_env.around = _runtime_env.NOTHING
 

@@ -141,6 +141,7 @@ impl Client {
             }
             ToClient::Synced { request } => effects.push(Effect::Synced { request }),
             ToClient::Warning { words } => effects.push(Effect::Warn(words)),
+            ToClient::Printed(shown) => effects.push(Effect::Show(shown)),
         }
     }
 

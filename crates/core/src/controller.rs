@@ -10,7 +10,7 @@
 //! Where things are decided: membership in `session.rs`, workers in `worker.rs`, tasks in `task.rs`,
 //! calls and actors in `actor.rs`, values and holds in `object.rs`, placement in
 //! [`schedule`](crate::schedule), callers without a link in `control.rs`, the end of it all in
-//! `wind_up.rs`. `query.rs` and `list.rs` only read; `waiting.rs` warns.
+//! `wind_up.rs`; who is shown what work prints in `output.rs`. `query.rs` and `list.rs` only read; `waiting.rs` warns.
 
 mod actor;
 mod attempt;
@@ -23,6 +23,7 @@ mod effect;
 mod event;
 mod list;
 mod object;
+mod output;
 mod query;
 mod session;
 mod task;

@@ -5,7 +5,7 @@
 //! crate `sim` puts a simulated world around them and kills everything in it.
 //!
 //! Read in this order: what things are called ([`id`], [`error`], [`payload`], [`spec`],
-//! [`message`]); the primitive that everything stands on ([`lease`], [`link`], [`hold`]); what is
+//! [`message`], [`output`]); the primitive that everything stands on ([`lease`], [`link`], [`hold`]); what is
 //! counted and where things go ([`resources`], [`account`], [`schedule`]); and the three roles
 //! ([`controller`], [`worker`], [`client`]), which mirror each other file by file.
 //!
@@ -25,6 +25,7 @@ pub mod spec;
 pub mod time;
 
 pub mod message;
+pub mod output;
 
 pub mod hold;
 pub mod lease;

@@ -129,6 +129,11 @@ impl<M: Clone> Link<M> {
         self.outgoing.len()
     }
 
+    /// How many messages were sent, and how many of them the peer has acknowledged.
+    pub fn sent(&self) -> (u64, u64) {
+        (self.acknowledged + self.outgoing.len() as u64, self.acknowledged)
+    }
+
     /// Whether messages flow now.
     pub fn is_up(&self) -> bool {
         matches!(self.connection, Connection::Up(_))

@@ -5,6 +5,7 @@
 use crate::account::Grant;
 use crate::error::Error;
 use crate::id::{ActorEpoch, ActorId, Attempt, ObjectId, Session, TaskId, Thing};
+use crate::output::{Audience, Output, Shown, Source};
 use crate::payload::{Outcome, Payload, Value};
 use crate::spec::{ActorOptions, ActorSpec, TaskSpec};
 use std::sync::Arc;
@@ -63,6 +64,8 @@ pub enum FromClient {
     Watch { session: Session },
     /// Tell me when all that I said before is done: somebody else may speak of it next.
     Sync { request: u64 },
+    /// This is who is shown what work prints that I submit, or actors that I create, from now on.
+    ShowOutput { to: Audience },
 }
 
 /// From the controller to a client.
@@ -86,6 +89,8 @@ pub enum ToClient {
     Synced { request: u64 },
     /// Something that its user should know, in words: what it asked for cannot be placed.
     Warning { words: String },
+    /// Its work printed something.
+    Printed(Shown),
 }
 
 /// Where an actor is, as far as its callers care.
@@ -224,6 +229,8 @@ pub enum FromWorker {
     Dropped { instance: Instance, things: Vec<Thing> },
     /// Calls that went direct and ended.
     CallsEnded(Vec<CallReport>),
+    /// User code printed something.
+    Printed { source: Source, output: Output },
     /// The worker is about to leave: no new work.
     Draining,
     /// Nothing is left here; the worker goes. What was on its way here never started.

@@ -34,7 +34,7 @@ pub use query::{ActorHere, TaskHere};
 use crate::id::{ActorId, Session, TaskId};
 use crate::lease::Held;
 use crate::map::Map;
-use crate::message::{CallReport, ShapeId, Try};
+use crate::message::{CallReport, FromWorker, ShapeId, Try};
 use crate::time::Time;
 use actor::Hosted;
 use executor::Executor;
@@ -210,6 +210,12 @@ impl Worker {
             Event::ActorExited { executor } => self.actor_exited(executor, effects),
             Event::MemoryShort { used, limit, taken } => {
                 self.memory_short(used, limit, &taken, effects);
+            }
+            Event::Printed { source, output } => {
+                if self.session.is_some() {
+                    let message = FromWorker::Printed { source, output };
+                    effects.push(Effect::ToController(message));
+                }
             }
             Event::DrainAsked { grace } => self.drain(now, grace, false, effects),
             Event::TimePassed => self.time_passed(now, effects),

@@ -17,7 +17,7 @@ use marline_runtime::core::controller::{Config, Counters, WorkerStatus};
 use marline_runtime::core::error::Error;
 use marline_runtime::core::lease::Terms;
 use marline_runtime::core::resources::Resources;
-use marline_runtime::{ExecutorOptions, Load, WorkerOptions};
+use marline_runtime::{ExecutorOptions, Load, PassOn, WorkerOptions};
 use std::sync::Arc;
 use std::thread::available_parallelism;
 use std::time::Duration;
@@ -140,7 +140,7 @@ impl Worker {
                 executors: ExecutorOptions::Processes {
                     commands: false,
                     memory: None,
-                    pass_on: true,
+                    pass_on: PassOn::All,
                     forks: None,
                 },
                 config: Default::default(),
@@ -202,7 +202,7 @@ impl WorkerBuilder {
     /// What user code prints goes to its log only, not to this process's standard error.
     pub fn quiet(mut self) -> Self {
         if let ExecutorOptions::Processes { pass_on, .. } = &mut self.options.executors {
-            *pass_on = false;
+            *pass_on = PassOn::Nothing;
         }
         self
     }

@@ -93,9 +93,12 @@ impl Actor {
         let answer = Arc::<Answer>::default();
         let session = &self.held.session;
         let client = session.client().map_err(|error| to_python(py, &error))?;
-        if !spec.holds.is_empty() && !client.is_local() {
-            // What it names is known to the controller before the actor speaks of it.
-            py.detach(|| client.sync()).map_err(|error| to_python(py, &error))?;
+        if !client.is_local() {
+            session.called.store(true, Ordering::Relaxed);
+            if !spec.holds.is_empty() {
+                // What it names is known to the controller before the actor speaks of it.
+                py.detach(|| client.sync()).map_err(|error| to_python(py, &error))?;
+            }
         }
         // What it needs may have failed: then so does the call, as if it had waited for it.
         let values = if ready { values_of(&needed).ok() } else { None };

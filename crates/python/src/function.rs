@@ -71,7 +71,7 @@ impl Function {
             options: self.options.clone(),
         });
         let session = &session.get().inner;
-        let client = session.client().map_err(|error| to_python(py, &error))?;
+        let client = session.client_for_work().map_err(|error| to_python(py, &error))?;
         let answer = Arc::<Answer>::default();
         let submitted = match client.try_submit_telling(spec.clone(), || answer.tell()) {
             Err(error) if error.kind() == ErrorKind::Exhausted => {

@@ -16,6 +16,7 @@ mod failure;
 mod fork;
 mod function;
 mod options;
+mod output;
 mod pickle;
 mod reference;
 mod session;
@@ -41,6 +42,8 @@ mod _native {
     use crate::function::Function;
     #[pymodule_export]
     use crate::options::{ActorOptions, TaskOptions};
+    #[pymodule_export]
+    use crate::output::Output;
     #[pymodule_export]
     use crate::reference::ObjectRef;
     #[pymodule_export]

@@ -7,23 +7,26 @@ use crate::failure::to_python;
 use crate::fork::generation;
 use crate::function::{Function, SCHEME};
 use crate::options::{ActorOptions, Amounts};
+use crate::output::Output;
 use crate::pickle;
 use crate::reference::ObjectRef;
 use crate::wait::wait_for;
 use bytes::Bytes;
 use marline_runtime::core::error::Error;
 use marline_runtime::core::id::Thing;
+use marline_runtime::core::output::Source;
 use marline_runtime::core::payload::{Payload, Value};
 use marline_runtime::core::spec::ActorSpec;
 use marline_runtime::core::worker;
 use marline_runtime::{
-    Client, Controller, ExecutorOptions, ForkServer, NoProgram, WorkerOptions, new_actor_id, record,
+    Client, Controller, ExecutorOptions, ForkServer, NoProgram, PassOn, WorkerOptions,
+    new_actor_id, record, runs_for,
 };
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// So many executors are started ahead, at most.
@@ -37,6 +40,10 @@ pub struct Inner {
     generation: u64,
     /// How many handles there are.
     pub held: AtomicUsize,
+    /// In an executor: the task or actor that it said it works for.
+    works_for: Mutex<Option<Source>>,
+    /// Whether it called an actor elsewhere: what that prints may come later than its answers.
+    pub called: AtomicBool,
     /// The cluster, if it lives in this process.
     embedded: Mutex<Option<Controller>>,
 }
@@ -51,6 +58,23 @@ impl Inner {
                  make it anew",
             )
         })
+    }
+}
+
+impl Inner {
+    /// What speaks to the cluster, for new work: in an executor, that is a part of what runs there.
+    pub fn client_for_work(&self) -> Result<&Client, Error> {
+        let client = self.client()?;
+        let source = runs_for();
+        if source.is_some() {
+            let mut said = self.works_for.lock().expect("nothing panics under it");
+            if let Some(source) = source
+                && said.replace(source) != Some(source)
+            {
+                client.work_for(source)?;
+            }
+        }
+        Ok(client)
     }
 }
 
@@ -77,6 +101,8 @@ impl Session {
             client: Some(client),
             generation: generation(),
             held: AtomicUsize::new(0),
+            works_for: Mutex::default(),
+            called: AtomicBool::new(false),
             embedded: Mutex::new(embedded),
         };
         Session { inner: Arc::new(inner) }
@@ -115,6 +141,7 @@ impl Session {
         amounts: Amounts,
         command: Vec<String>,
         setup: String,
+        shows_output: bool,
     ) -> PyResult<Session> {
         let resources = amounts.resources(py)?;
         let ready = (resources.cpu.as_f64().ceil() as usize).clamp(1, MAX_PRESTARTED);
@@ -131,7 +158,7 @@ impl Session {
                 executors: ExecutorOptions::Processes {
                     commands: false,
                     memory: None,
-                    pass_on: true,
+                    pass_on: if shows_output { PassOn::Ownerless } else { PassOn::Nothing },
                     forks: Some(ForkServer {
                         runtime: SCHEME.into(),
                         program: program.into(),
@@ -175,6 +202,17 @@ impl Session {
             cluster.transpose()
         };
         here().map_err(|error: Error| to_python(py, &error))
+    }
+
+    /// What work prints that is submitted from now on.
+    fn output(&self, py: Python<'_>) -> PyResult<Output> {
+        let output = self.inner.client().and_then(Client::output);
+        output.map(Output::new).map_err(|error| to_python(py, &error))
+    }
+
+    /// Whether what was printed may come later than what was got since.
+    fn may_lag(&self) -> bool {
+        self.inner.called.load(Ordering::Relaxed)
     }
 
     /// Ends the session, and the cluster if it lives in this process.
@@ -288,7 +326,8 @@ impl Session {
             namespace: options.namespace.clone(),
             options: options.options.clone(),
         };
-        let created = py.detach(|| self.inner.client()?.create_actor(Arc::new(spec))?.wait()?);
+        let created =
+            py.detach(|| self.inner.client_for_work()?.create_actor(Arc::new(spec))?.wait()?);
         let id = created.map_err(|error| to_python(py, &error))?;
         Ok(Actor::new(&self.inner, id))
     }

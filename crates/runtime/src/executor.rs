@@ -3,13 +3,14 @@
 //!
 //! `run.rs` runs user code, on a thread of the worker's process (`thread.rs`) or in a process of its own:
 //! `process.rs` is the worker's end of that, `child.rs` the executor's, `wire.rs` what they say to each
-//! other, `lifeline.rs` the file they share, `log.rs` what user code prints
-//! (and `print.rs` passes on). `memory.rs` looks whether there is enough. `command.rs` is the program that runs
-//! commands.
+//! other, `lifeline.rs` the file they share, `log.rs` what user code prints (`lines.rs` has it for whoever
+//! submitted it, `print.rs` passes it on here). `memory.rs` looks whether there is enough. `command.rs` is the
+//! program that runs commands.
 
 pub(crate) mod child;
 pub(crate) mod command;
 pub(crate) mod lifeline;
+mod lines;
 pub(crate) mod log;
 pub(crate) mod memory;
 mod print;
@@ -17,6 +18,8 @@ pub(crate) mod process;
 pub(crate) mod run;
 pub(crate) mod thread;
 mod wire;
+
+pub use print::PassOn;
 
 use marline_channel::CancelToken;
 use marline_core::Error;

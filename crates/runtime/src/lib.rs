@@ -26,11 +26,11 @@ mod wire;
 
 pub use client::{Client, Pending, Tell, wait_for_some};
 pub use cluster::Cluster;
-pub use executor::child::{serve_as, serve_if_executor};
+pub use executor::child::{runs_for, serve_as, serve_if_executor};
 pub use executor::command::{CommandEnd, CommandLine, MAX_OUTPUT_BYTES};
 pub use executor::process::ForkServer;
 pub use executor::{
-    Context, End, Instance, Invocation, NoProgram, Program, Reply, blocking, context,
+    Context, End, Instance, Invocation, NoProgram, PassOn, Program, Reply, blocking, context,
 };
 pub use marline_core as core;
 pub use process::{Controller, ExecutorOptions, Load, Worker, WorkerOptions, hostname};

@@ -12,6 +12,7 @@
 mod control;
 mod controller;
 mod links;
+mod output;
 mod remote;
 mod seats;
 mod timer;
@@ -19,6 +20,7 @@ mod waits;
 
 pub(crate) use control::Health;
 pub(crate) use links::Which;
+pub(crate) use output::Onlooker;
 pub(crate) use remote::{Attached, Membership, Wish};
 pub(crate) use seats::Warn;
 

@@ -3,7 +3,7 @@
 use crate::client::Client;
 use crate::executor::lifeline::Lifeline;
 use crate::executor::process::{ForkServer, Forks, Launch};
-use crate::executor::{Executors, Program, command};
+use crate::executor::{Executors, PassOn, Program, command};
 use crate::net::dial;
 use crate::net::plain::MAX_TOKEN_BYTES;
 use crate::net::server::{Secret, Server, Token, listen, listen_unix};
@@ -302,8 +302,8 @@ pub enum ExecutorOptions {
         commands: bool,
         /// The most memory one may take, in bytes of address space.
         memory: Option<u64>,
-        /// Whether what they print is passed on to the worker's standard error.
-        pass_on: bool,
+        /// What of what they print is passed on to the worker's standard error.
+        pass_on: PassOn,
         /// Where executors of another runtime come from.
         forks: Option<ForkServer>,
     },

@@ -223,7 +223,7 @@ impl World {
                 }
             }
             Effect::CloseHost { host } => self.drop_host(id, host, Vec::new()),
-            Effect::Room | Effect::Synced { .. } | Effect::Warn(_) => {}
+            Effect::Room | Effect::Synced { .. } | Effect::Warn(_) | Effect::Show(_) => {}
             Effect::Ended { task, outcome } => self.user_ended(id, task, outcome),
             Effect::ObjectReady { object, value } => self.user_got(id, object, value),
             Effect::ActorCreated { requested, actor } => self.user_created(id, requested, actor),

@@ -5,9 +5,10 @@ use crate::executor::Deed;
 use crate::process::{Input, Message, ProcessId};
 use crate::world::World;
 use marline_core::id::{
-    ActorId, Attempt, ObjectId, Session, SessionEpoch, SessionId, TaskId, Thing,
+    ActorEpoch, ActorId, Attempt, ObjectId, Session, SessionEpoch, SessionId, TaskId, Thing,
 };
-use marline_core::message::{FromClient, Try};
+use marline_core::message::{FromClient, Instance, Try};
+use marline_core::output::{Audience, Source};
 use marline_core::payload::{Payload, Value};
 use marline_core::resources::{Amount, Resources};
 use marline_core::spec::{
@@ -67,9 +68,19 @@ impl World {
         Session { id, epoch: SessionEpoch(mine.epoch.0 - self.random.below(4)) }
     }
 
+    fn odd_audience(&mut self) -> Audience {
+        let (attempt, epoch) = (Attempt(self.random.below(3)), ActorEpoch(self.random.below(3)));
+        match self.random.below(4) {
+            0 => Audience::Nobody,
+            1 => Audience::Me,
+            2 => Audience::OfSource(Source::Task(Try { task: self.odd_task(), attempt })),
+            _ => Audience::OfSource(Source::Actor(Instance { actor: self.odd_actor(), epoch })),
+        }
+    }
+
     fn odd_message(&mut self, id: ProcessId) -> FromClient {
         let force = self.random.one_in(2);
-        match self.random.below(14) {
+        match self.random.below(15) {
             0 | 1 => FromClient::Submit(self.odd_spec()),
             2 => FromClient::Cancel { task: self.odd_task(), force },
             3 => {
@@ -97,8 +108,9 @@ impl World {
             }
             11 => FromClient::WatchActor { actor: self.odd_actor() },
             12 => FromClient::Watch { session: self.odd_session(id) },
+            13 => FromClient::ShowOutput { to: self.odd_audience() },
             // It may end what is another's: that is what a detached name is for. Not too often.
-            13 if self.random.one_in(2) => FromClient::KillActor { actor: self.odd_actor() },
+            14 if self.random.one_in(2) => FromClient::KillActor { actor: self.odd_actor() },
             _ => FromClient::DeleteActor { actor: self.odd_actor() },
         }
     }

@@ -10,7 +10,7 @@ use crate::python::{Home, fork_server};
 use crate::units::{Count, Named, count};
 use marline_runtime::control::{Control, WorkerStatus};
 use marline_runtime::core::resources::{Amount, Resources};
-use marline_runtime::{ExecutorOptions, NoProgram, Program, Worker, WorkerOptions};
+use marline_runtime::{ExecutorOptions, NoProgram, PassOn, Program, Worker, WorkerOptions};
 use serde_json::json;
 use std::net::IpAddr;
 use std::process::ExitCode;
@@ -44,7 +44,7 @@ pub fn options(offer: &Offer, home: &Home<'_>) -> Result<WorkerOptions, Failure>
         executors: ExecutorOptions::Processes {
             commands: true,
             memory: offer.executor_memory.map(|memory| memory.0),
-            pass_on: !offer.quiet,
+            pass_on: if offer.quiet { PassOn::Nothing } else { PassOn::All },
             forks: fork_server(offer.python.as_deref(), home),
         },
         config: Default::default(),

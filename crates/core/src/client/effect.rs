@@ -4,6 +4,7 @@ use crate::error::Error;
 use crate::id::{ActorId, ObjectId, Session, TaskId};
 use crate::lease::Pong;
 use crate::message::{FromClient, ToHost};
+use crate::output::Shown;
 use crate::payload::{Outcome, Value};
 use std::sync::Arc;
 
@@ -34,6 +35,8 @@ pub enum Effect {
     Synced { request: u64 },
     /// Tell the user.
     Warn(String),
+    /// Show the user what their work printed.
+    Show(Shown),
     /// The session is over; everything that was asked for has ended.
     Stopped(Session),
 }

@@ -4,6 +4,7 @@ use super::{Client, Effect};
 use crate::error::Error;
 use crate::id::{ObjectId, TaskId, Thing};
 use crate::message::FromClient;
+use crate::output::Audience;
 use crate::payload::{Outcome, Value};
 use crate::spec::TaskSpec;
 use std::sync::Arc;
@@ -53,6 +54,13 @@ impl Client {
         } else if let Some(actor) = self.late.remove(&task) {
             self.late_call_ended(actor, effects);
         }
+    }
+
+    /// Says who is shown what work prints that is submitted from now on.
+    pub fn show_output(&mut self, to: Audience, effects: &mut Vec<Effect>) -> Result<(), Error> {
+        self.must_be_joined()?;
+        effects.push(Effect::ToController(FromClient::ShowOutput { to }));
+        Ok(())
     }
 
     /// Stops a task or a call.

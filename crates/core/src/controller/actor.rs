@@ -68,6 +68,8 @@ pub(super) struct Actor {
     pub last_used: Time,
     /// Sessions that want to know where it is.
     pub watchers: Set<Session>,
+    /// Who is shown what it prints.
+    pub audience: Option<Arc<Session>>,
     /// Calls that wait, and calls that are with the instance, by number.
     pub calls: BTreeMap<u64, TaskId>,
     pub sent: BTreeMap<u64, TaskId>,
@@ -237,6 +239,7 @@ impl Controller {
             created: now,
             last_used: now,
             watchers: Set::default(),
+            audience: self.audience_of(owner),
             calls: BTreeMap::new(),
             sent: BTreeMap::new(),
             next_number: 0,

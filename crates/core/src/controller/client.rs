@@ -59,6 +59,7 @@ impl Controller {
                 let _ = self.delete_actor(now, actor, effects);
             }
             FromClient::KillActor { actor } => self.kill_actor(actor, effects),
+            FromClient::ShowOutput { to } => self.show_output(session, to),
         }
     }
 }

@@ -123,10 +123,17 @@ pub struct WorkerStatus {
 pub(super) struct History {
     limit: usize,
     order: VecDeque<TaskId>,
-    ended: Map<TaskId, TaskStatus>,
+    ended: Map<TaskId, Ended>,
     /// Calls that went direct: there are many more of them, so they have a list of their own.
     calls: VecDeque<TaskId>,
-    ended_calls: Map<TaskId, TaskStatus>,
+    ended_calls: Map<TaskId, Ended>,
+}
+
+#[derive(Debug)]
+struct Ended {
+    status: TaskStatus,
+    /// Who is shown what it has left that prints.
+    audience: Option<Arc<Session>>,
 }
 
 impl History {
@@ -145,7 +152,9 @@ impl History {
         status.state = state;
         status.finished = Some(now);
         status.error = error.cloned();
-        self.insert(status);
+        let audience = task.audience.clone();
+        let ended = Ended { status, audience };
+        remember(&mut self.order, &mut self.ended, ended, self.limit);
     }
 
     pub fn push_call(&mut self, now: Time, worker: SessionId, report: CallReport) {
@@ -163,38 +172,42 @@ impl History {
             error: report.error,
             waits_for: None,
         };
-        remember(&mut self.calls, &mut self.ended_calls, status, self.limit);
-    }
-
-    fn insert(&mut self, status: TaskStatus) {
-        remember(&mut self.order, &mut self.ended, status, self.limit);
+        let ended = Ended { status, audience: None };
+        remember(&mut self.calls, &mut self.ended_calls, ended, self.limit);
     }
 
     pub fn get(&self, id: TaskId) -> Option<&TaskStatus> {
-        self.ended.get(&id).or_else(|| self.ended_calls.get(&id))
+        let ended = self.ended.get(&id).or_else(|| self.ended_calls.get(&id))?;
+        Some(&ended.status)
+    }
+
+    /// What a task that has ended is called, and who is shown what it has left that prints.
+    pub fn listener(&self, id: TaskId) -> Option<(&Arc<str>, &Arc<Session>)> {
+        let ended = self.ended.get(&id)?;
+        Some((&ended.status.name, ended.audience.as_ref()?))
     }
 
     /// All of them, the latest first: tasks and calls through the controller, then direct calls.
     pub fn latest(&self) -> impl Iterator<Item = &TaskStatus> {
-        let tasks = self.order.iter().rev().map(|id| &self.ended[id]);
-        tasks.chain(self.calls.iter().rev().map(|id| &self.ended_calls[id]))
+        let tasks = self.order.iter().rev().map(|id| &self.ended[id].status);
+        tasks.chain(self.calls.iter().rev().map(|id| &self.ended_calls[id].status))
     }
 }
 
-/// Keeps a status, and the latest others up to the limit.
+/// Keeps one, and the latest others up to the limit.
 fn remember(
     order: &mut VecDeque<TaskId>,
-    ended: &mut Map<TaskId, TaskStatus>,
-    status: TaskStatus,
+    known: &mut Map<TaskId, Ended>,
+    ended: Ended,
     limit: usize,
 ) {
-    let id = status.id;
-    if ended.insert(id, status).is_none() {
+    let id = ended.status.id;
+    if known.insert(id, ended).is_none() {
         order.push_back(id);
     }
     if order.len() > limit {
         let forgotten = order.pop_front().expect("it has one");
-        ended.remove(&forgotten);
+        known.remove(&forgotten);
     }
 }
 

@@ -10,6 +10,7 @@ use crate::message::{ToClient, ToWorker};
 use crate::spec::Target;
 use crate::time::Time;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// How much room a client is promised before it has shown that it needs more.
 const FIRST_WINDOW: u64 = 16;
@@ -40,6 +41,8 @@ pub(super) struct Member {
     pub window: u64,
     /// What it was warned of: once is enough.
     pub warned: BTreeSet<String>,
+    /// Who is shown what its work prints.
+    pub audience: Option<Arc<Session>>,
 }
 
 impl Controller {
@@ -120,6 +123,7 @@ impl Controller {
             submitted: 0,
             window: FIRST_WINDOW,
             warned: BTreeSet::new(),
+            audience: None,
         };
         self.sessions.insert(id, member);
         session

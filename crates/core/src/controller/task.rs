@@ -43,6 +43,8 @@ pub(super) struct Task {
     pub cancelled: Option<Cancelled>,
     /// Whether the shell is to be told of its end.
     pub awaited: bool,
+    /// Who is shown what it prints; shared, since there may be a million of them.
+    pub audience: Option<Arc<Session>>,
     pub created: Time,
     pub started: Option<Time>,
 }
@@ -206,6 +208,7 @@ impl Controller {
             spent: 0,
             cancelled: None,
             awaited: false,
+            audience: self.audience_of(owner),
             created: now,
             started: None,
         };

@@ -127,6 +127,9 @@ impl Controller {
             }
             FromWorker::Dropped { instance, things } => self.dropped(instance, things),
             FromWorker::CallsEnded(reports) => self.calls_ended(now, session, reports),
+            FromWorker::Printed { source, output } => {
+                self.printed(session, source, output, effects);
+            }
             FromWorker::Draining => self.is_draining(session.id),
             FromWorker::Leaving => self.worker_leaves(now, session, effects),
         }

@@ -5,6 +5,7 @@ use crate::error::Error;
 use crate::id::{Session, TaskId, Thing};
 use crate::lease::{Ping, Terms};
 use crate::message::{ToHost, ToWorker};
+use crate::output::{Output, Source};
 use crate::payload::Value;
 use crate::time::Time;
 use std::time::Duration;
@@ -54,6 +55,8 @@ pub enum Event {
     ActorExited { executor: ExecutorId },
     /// Memory runs short: what is used of what there is, in bytes, and what executors take of it.
     MemoryShort { used: u64, limit: u64, taken: Vec<(ExecutorId, u64)> },
+    /// User code printed something.
+    Printed { source: Source, output: Output },
     /// The worker is to finish and leave.
     DrainAsked { grace: Duration },
     /// The time has come that [`next_wake`](super::Worker::next_wake) named, or later.

@@ -12,7 +12,8 @@
 use super::Program;
 use super::command::Commands;
 use super::lifeline;
-use super::run::{Runner, Running};
+use super::log::Source;
+use super::run::{Command, Runner, Running};
 use super::wire::{decode_command, encode_ready, encode_said, next_frame};
 use crate::clock::Clock;
 use bytes::BytesMut;
@@ -106,7 +107,9 @@ fn serve(program: Arc<dyn Program>, memory: u64) -> io::Result<()> {
     let mut read = BytesMut::new();
     loop {
         while let Some(frame) = next_frame(&mut read).map_err(io::Error::other)? {
-            runner.handle(decode_command(frame).map_err(io::Error::other)?);
+            let command = decode_command(frame).map_err(io::Error::other)?;
+            note_source(&command);
+            runner.handle(command);
         }
         let had = read.len();
         read.resize(had * 2 + READ_BYTES, 0);
@@ -118,6 +121,20 @@ fn serve(program: Arc<dyn Program>, memory: u64) -> io::Result<()> {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {} // A signal to user code.
             Err(error) => return Err(error),
         }
+    }
+}
+
+/// What this executor runs, or ran last.
+static SOURCE: Mutex<Option<Source>> = Mutex::new(None);
+
+/// The task or actor that this process runs, if it is an executor: what it submits is a part of that.
+pub fn runs_for() -> Option<Source> {
+    *SOURCE.lock().expect("nothing panics under it")
+}
+
+fn note_source(command: &Command) {
+    if let Some(source) = command.source() {
+        *SOURCE.lock().expect("nothing panics under it") = Some(source);
     }
 }
 

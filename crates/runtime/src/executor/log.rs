@@ -7,6 +7,7 @@
 
 use marline_core::id::{ActorEpoch, ActorId, Attempt, TaskId};
 use marline_core::message::{Instance, Try};
+pub(crate) use marline_core::output::{Source, Stream};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -34,20 +35,6 @@ const MAX_UNREAD_BYTES: u64 = MAX_LOG_BYTES as u64 / 2;
 const FOLLOWS_FOR: Duration = Duration::from_secs(5);
 /// How long a task that prints much waits for somebody to follow it.
 const FIRST_READER_PATIENCE: Duration = Duration::from_millis(500);
-
-/// Whose output it is.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Source {
-    Task(Try),
-    Actor(Instance),
-}
-
-/// Where it was printed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Stream {
-    Out,
-    Err,
-}
 
 /// What was printed to one stream, without anything between it.
 #[derive(Clone, PartialEq, Eq, Debug)]

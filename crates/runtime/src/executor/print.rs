@@ -1,10 +1,33 @@
 //! What executors print, passed on to this process's standard error by a thread of its own: whoever does
 //! not read that stands in nobody's way, and misses what there was no room for.
 
+use super::log::Source;
 use marline_channel::{Builder, Overflow, Sender};
 use std::io::Write;
 use std::sync::OnceLock;
 use std::thread;
+
+/// What of it is passed on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PassOn {
+    /// Everything.
+    All,
+    /// What is no task's and no actor's, so that nobody else is shown it.
+    Ownerless,
+    /// Nothing.
+    Nothing,
+}
+
+impl PassOn {
+    /// Whether this is meant.
+    pub(super) fn covers(self, source: Option<Source>) -> bool {
+        match self {
+            PassOn::All => true,
+            PassOn::Ownerless => source.is_none(),
+            PassOn::Nothing => false,
+        }
+    }
+}
 
 /// How many pieces wait to be printed at most.
 const MAX_WAITING: usize = 256;

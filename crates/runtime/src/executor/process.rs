@@ -21,6 +21,7 @@ use super::child::{DESCRIPTORS, VARIABLE};
 use super::lifeline::Lifeline;
 use super::log::{Logs, Source};
 use super::memory;
+use super::print::PassOn;
 use super::run::Command;
 use super::wire::encode_command;
 use crate::net::io;
@@ -31,7 +32,6 @@ use ears::{Ears, Prints};
 use marline_core::error::{Error, Ran};
 use marline_core::id::TaskId;
 use marline_core::map::Set;
-use marline_core::message::{Instance, Try};
 use marline_core::payload::Value;
 use marline_core::worker::{Event, ExecutorId};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
@@ -57,8 +57,8 @@ pub(crate) struct Launch {
     pub memory: Option<u64>,
     /// Where executors of other runtimes come from.
     pub forks: Option<Forks>,
-    /// Whether what they print is passed on to this process's standard error.
-    pub pass_on: bool,
+    /// What of what they print is passed on to this process's standard error.
+    pub pass_on: PassOn,
     /// How many there are that are not seen to be dead.
     pub alive: Arc<AtomicUsize>,
     /// How much of it they take.
@@ -132,16 +132,7 @@ impl Handle {
     /// Tells it to do something. Does not block: what has no room goes when there is.
     pub fn send(&self, mut command: Command) {
         self.shared.leave_out_code(&mut command);
-        let source = match &command {
-            Command::Run { spec, attempt, .. } => {
-                Some(Source::Task(Try { task: spec.id, attempt: *attempt }))
-            }
-            Command::Construct { spec, epoch, .. } => {
-                Some(Source::Actor(Instance { actor: spec.id, epoch: *epoch }))
-            }
-            Command::Call { .. } => None, // Its actor's.
-        };
-        if let Some(source) = source {
+        if let Some(source) = command.source() {
             *self.shared.source.lock().expect("nothing panics under it") = Some(source);
         }
         self.shared.write(&encode_command(command));
@@ -313,7 +304,7 @@ impl Minder {
     /// Listens to it until it is dead, and says how it died.
     async fn attend(&self, mut born: Born, prints: Prints) -> Error {
         let group = born.pid;
-        let mut ears = Ears::new(self, prints);
+        let mut ears = Ears::new(self, prints, group);
         let mut late = false;
         tokio::select! {
             _ = &mut born.death => {}

@@ -10,6 +10,7 @@ use marline_core::error::{Error, Failure, Ran};
 use marline_core::id::{ActorEpoch, ActorId, Attempt, TaskId};
 use marline_core::message;
 use marline_core::message::Try;
+use marline_core::output::Source;
 use marline_core::payload::{Payload, Value};
 use marline_core::spec::{ActorSpec, MAX_CHECKPOINT_BYTES, SAVE_METHOD, TaskSpec};
 use marline_core::worker::CallEnd;
@@ -42,6 +43,21 @@ pub(crate) enum Command {
         attempt: Attempt,
         values: Vec<Value>,
     },
+}
+
+impl Command {
+    /// Whose output what is printed from now on is, if that changes.
+    pub fn source(&self) -> Option<Source> {
+        match self {
+            Command::Run { spec, attempt, .. } => {
+                Some(Source::Task(Try { task: spec.id, attempt: *attempt }))
+            }
+            Command::Construct { spec, epoch, .. } => {
+                Some(Source::Actor(message::Instance { actor: spec.id, epoch: *epoch }))
+            }
+            Command::Call { .. } => None, // Its actor's.
+        }
+    }
 }
 
 /// What an executor says.

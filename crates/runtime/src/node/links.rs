@@ -1,6 +1,7 @@
 //! Links to other processes: which machine's messages each carries, and on which connection.
 
 use super::Outside;
+use super::output::OnTheWay;
 use super::{Seat, State, Todo};
 use crate::net::outbox::{Haste, Outbox};
 use crate::wire::frame::{Direction, Frame};
@@ -10,7 +11,7 @@ use marline_core::controller;
 use marline_core::error::Error;
 use marline_core::id::Session;
 use marline_core::link::{Incarnation, Link, Output, Packet};
-use marline_core::message::{FromClient, FromWorker, ToHost, Try};
+use marline_core::message::{FromClient, FromWorker, ToClient, ToHost, Try};
 use marline_core::worker;
 
 /// One of this process's ends of a link.
@@ -33,11 +34,13 @@ const FEW: usize = 8;
 pub(crate) struct End {
     link: Link<Message>,
     connection: Option<(u64, Outbox)>,
+    output: OnTheWay,
 }
 
 impl End {
     pub fn new(incarnation: u64) -> End {
-        End { link: Link::new(Incarnation(incarnation)), connection: None }
+        let link = Link::new(Incarnation(incarnation));
+        End { link, connection: None, output: OnTheWay::default() }
     }
 
     /// Puts a frame into the outbox. Says how it is to be flushed, if it is.
@@ -162,10 +165,13 @@ impl State {
         }
     }
 
-    /// Sends a message on a link, now or when it is connected.
-    pub(super) fn link_send(&mut self, which: Which, message: Message) {
+    /// Sends a message on a link, now or when it is connected; output only if not too much is on its way.
+    pub(super) fn link_send(&mut self, which: Which, mut message: Message) {
         if let Some(end) = self.links.get_mut(&which) {
             let bytes = message.encoded_len_hint();
+            if !end.output.admits(&mut message, bytes, &end.link) {
+                return;
+            }
             let mut out = Vec::new();
             end.link.send(message, bytes, &mut out);
             self.link_outputs(which, out);
@@ -301,10 +307,16 @@ fn haste(packet: &Packet<Message>) -> Haste {
     let lazy = match packet {
         Packet::Data { message: Message::FromWorker(message), .. } => matches!(
             message,
-            FromWorker::Started { .. } | FromWorker::CallsEnded(_) | FromWorker::Dropped { .. }
+            FromWorker::Started { .. }
+                | FromWorker::CallsEnded(_)
+                | FromWorker::Dropped { .. }
+                | FromWorker::Printed { .. }
         ),
         Packet::Data { message: Message::FromClient(message), .. } => {
             matches!(message, FromClient::Release { .. } | FromClient::Accept { .. })
+        }
+        Packet::Data { message: Message::ToClient(message), .. } => {
+            matches!(message, ToClient::Printed(_))
         }
         Packet::Data { .. } | Packet::Hello { .. } | Packet::Seen(_) => false,
     };

@@ -2,6 +2,7 @@
 //! or to whoever waits.
 
 use super::links::Which;
+use super::output::Onlooker;
 use super::{Node, Outside, Seat, State, Todo};
 use crate::client::Tell;
 use crate::executor::run::Command;
@@ -49,6 +50,8 @@ pub(crate) struct ClientSeat {
     pub next_request: u64,
     /// What is done with warnings.
     pub warn: Warn,
+    /// Who looks at what its work prints.
+    pub onlooker: Option<Onlooker>,
 }
 
 /// What is done with warnings.
@@ -106,6 +109,7 @@ impl State {
             ended: Arc::default(),
             next_request: 0,
             warn: on_standard_error(),
+            onlooker: None,
         };
         let index = self.clients.iter().position(Option::is_none).unwrap_or_else(|| {
             self.clients.push(None);
@@ -345,9 +349,15 @@ impl State {
             client::Effect::Warn(words) => {
                 self.outside.push(Outside::Warn(seat.warn.clone(), words));
             }
+            client::Effect::Show(shown) => {
+                if let Some(onlooker) = &mut seat.onlooker {
+                    onlooker.show(shown);
+                }
+            }
             client::Effect::Stopped(session) => {
                 seat.syncing.clear();
                 seat.ended.fetch_add(1, Ordering::Relaxed);
+                seat.onlooker = None; // There is nothing more to see.
                 self.session_stopped(session);
             }
         }

@@ -22,7 +22,7 @@ mod resources;
 mod spec;
 
 #[cfg(test)]
-pub(super) mod sample;
+pub(crate) mod sample;
 #[cfg(test)]
 mod tests;
 

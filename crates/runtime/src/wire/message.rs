@@ -4,6 +4,7 @@ use marline_core::Error;
 use marline_core::message::{
     ActorPlace, End, FromClient, FromHost, FromWorker, ToClient, ToHost, ToWorker,
 };
+use marline_core::output::Output;
 use marline_core::payload::Value;
 
 /// What an encoded message has besides payloads, roughly.
@@ -57,6 +58,7 @@ fn from_client(message: &FromClient) -> usize {
         | FromClient::DeleteActor { .. }
         | FromClient::KillActor { .. }
         | FromClient::Watch { .. }
+        | FromClient::ShowOutput { .. }
         | FromClient::Sync { .. } => 0,
     }
 }
@@ -76,6 +78,7 @@ fn to_client(message: &ToClient) -> usize {
         | ToClient::Synced { .. }
         | ToClient::SessionEnded { .. } => 0,
         ToClient::Warning { words } => words.len(),
+        ToClient::Printed(shown) => text(&shown.output),
     }
 }
 
@@ -86,6 +89,7 @@ fn from_worker(message: &FromWorker) -> usize {
         FromWorker::ActorFailed { instance: _, error: why }
         | FromWorker::ActorDied { instance: _, error: why } => why.bytes(),
         FromWorker::Checkpoint { payload, .. } => payload.len(),
+        FromWorker::Printed { source: _, output } => text(output),
         FromWorker::CallsEnded(reports) => reports
             .iter()
             .map(|report| report.error.as_ref().map_or(0, Error::bytes) + BYTES_BESIDES_PAYLOAD)
@@ -145,6 +149,10 @@ fn from_host(message: &FromHost) -> usize {
 
 fn ended<T>(outcome: &Result<T, Error>, bytes: impl Fn(&T) -> usize) -> usize {
     outcome.as_ref().map_or_else(Error::bytes, bytes)
+}
+
+fn text(output: &Output) -> usize {
+    output.text.as_ref().map_or(0, |text| text.len())
 }
 
 fn values(values: &[Value]) -> usize {

@@ -7,6 +7,7 @@
 
 mod client;
 mod host;
+mod output;
 mod worker;
 
 use super::field::{present, unknown, within};
@@ -82,6 +83,9 @@ pub(super) fn name(kind: &Kind) -> &'static str {
         Kind::FindActor(_) => "find_actor",
         Kind::Sync(_) => "sync",
         Kind::Synced(_) => "synced",
+        Kind::ShowOutput(_) => "show_output",
+        Kind::Shown(_) => "shown",
+        Kind::Printed(_) => "printed",
         Kind::WatchActor(_) => "watch_actor",
         Kind::DeleteActor(_) => "delete_actor",
         Kind::KillActor(_) => "kill_actor",

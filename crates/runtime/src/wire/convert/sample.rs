@@ -18,6 +18,7 @@ use marline_core::message::{
     ActorPlace, CallReport, End, FromClient, FromHost, FromWorker, Instance, Leave, Refusal,
     ShapeId, ToClient, ToHost, ToWorker, Try,
 };
+use marline_core::output::{Audience, Output, Shown, Source, Stream};
 use marline_core::payload::{Encoding, Payload, Value};
 use marline_core::resources::{Amount, Resources};
 use marline_core::schedule::Provided;
@@ -44,14 +45,15 @@ macro_rules! variants {
 
 variants! { from_client_name, FROM_CLIENT, FromClient:
     Submit Cancel Put Fetch Hold Accept Release CreateActor FindActor WatchActor DeleteActor KillActor Watch
-    Sync
+    Sync ShowOutput
 }
 variants! { to_client_name, TO_CLIENT, ToClient:
     Credit TaskEnded ObjectReady ActorCreated ActorFound ActorChanged SessionEnded Synced Warning
+    Printed
 }
 variants! { from_worker_name, FROM_WORKER, FromWorker:
     Joined Refused Started Ended Blocked Resumed ActorReady ActorFailed ActorDied ActorDestroyed
-    Watch ActorRefused Entrust Dropped CallsEnded Draining Leaving Checkpoint
+    Watch ActorRefused Entrust Dropped CallsEnded Draining Leaving Checkpoint Printed
 }
 variants! { to_worker_name, TO_WORKER, ToWorker:
     Assign Execute TakeBack CancelAttempt Instantiate Destroy Kill Checkpointed Watched SessionEnded Entrusted Drain WindUp
@@ -234,7 +236,24 @@ pub(crate) fn from_client() -> Vec<FromClient> {
         FromClient::DeleteActor { actor },
         FromClient::KillActor { actor },
         FromClient::Watch { session: session() },
+        FromClient::ShowOutput { to: Audience::Nobody },
+        FromClient::ShowOutput { to: Audience::Me },
+        FromClient::ShowOutput { to: Audience::OfSource(Source::Task(attempt())) },
     ]
+}
+
+pub(crate) fn output() -> Output {
+    let text = Some("one\ntwo".into());
+    Output { pid: 1234, stream: Stream::Err, text, dropped: 5, missed: 6 }
+}
+
+fn outputs() -> Vec<Output> {
+    vec![output(), Output { text: None, stream: Stream::Out, ..output() }]
+}
+
+pub(crate) fn shown() -> Shown {
+    let (source, output) = (Source::Task(attempt()), output());
+    Shown { source, name: "add".into(), hostname: "node-1".into(), output }
 }
 
 pub(crate) fn places() -> Vec<ActorPlace> {
@@ -270,6 +289,8 @@ pub(crate) fn to_client() -> Vec<ToClient> {
         ToClient::Synced { request: 4 },
         ToClient::Warning { words: "no worker is here".into() },
     ];
+    let shown = outputs().into_iter().map(|output| Shown { output, ..shown() });
+    messages.extend(shown.map(ToClient::Printed));
     messages.extend(places().into_iter().map(|place| ToClient::ActorChanged { actor, place }));
     messages
 }
@@ -322,6 +343,8 @@ pub(crate) fn from_worker() -> Vec<FromWorker> {
         FromWorker::Draining,
         FromWorker::Leaving,
     ];
+    let source = Source::Actor(instance);
+    messages.extend(outputs().into_iter().map(|output| FromWorker::Printed { source, output }));
     messages.extend(refusals().into_iter().map(|reason| FromWorker::Refused { attempt, reason }));
     for (end, next) in ends().into_iter().zip([Some(attempt), None].into_iter().cycle()) {
         messages.push(FromWorker::Ended { attempt, end, kept: things(), ran_for, next });

@@ -35,6 +35,7 @@ impl From<FromClient> for Kind {
             FromClient::DeleteActor { actor } => Kind::DeleteActor(actor_id_bytes(actor)),
             FromClient::KillActor { actor } => Kind::KillActor(actor_id_bytes(actor)),
             FromClient::Watch { session } => Kind::WatchSession(session.into()),
+            FromClient::ShowOutput { to } => Kind::ShowOutput(to.into()),
         }
     }
 }
@@ -73,6 +74,7 @@ impl TryFrom<Kind> for FromClient {
                 FromClient::KillActor { actor: actor_id(&id, "Message.kill_actor")? }
             }
             Kind::WatchSession(session) => FromClient::Watch { session: session.try_into()? },
+            Kind::ShowOutput(to) => FromClient::ShowOutput { to: to.try_into()? },
             _elsewhere => return Err(misplaced(Direction::ClientToController)),
         })
     }
@@ -104,6 +106,7 @@ impl From<ToClient> for Kind {
             ToClient::SessionEnded { session } => Kind::SessionEnded(session.into()),
             ToClient::Synced { request } => Kind::Synced(request),
             ToClient::Warning { words } => Kind::Warning(words),
+            ToClient::Printed(shown) => Kind::Shown(shown.into()),
         }
     }
 }
@@ -136,6 +139,7 @@ impl TryFrom<Kind> for ToClient {
             Kind::SessionEnded(session) => ToClient::SessionEnded { session: session.try_into()? },
             Kind::Synced(request) => ToClient::Synced { request },
             Kind::Warning(words) => ToClient::Warning { words },
+            Kind::Shown(shown) => ToClient::Printed(shown.try_into()?),
             _elsewhere => return Err(misplaced(Direction::ControllerToClient)),
         })
     }

@@ -1,5 +1,6 @@
 //! What workers and the controller say to each other.
 
+use super::output::{printed, said};
 use super::{misplaced, refusal};
 use crate::wire::convert::field::{all, each, millis, nanos, optional, required};
 use crate::wire::convert::ids::{task_id, task_id_bytes};
@@ -160,6 +161,7 @@ impl From<FromWorker> for Kind {
             FromWorker::CallsEnded(reports) => {
                 Kind::CallsEnded(v1::CallsEnded { reports: all(reports) })
             }
+            FromWorker::Printed { source, output } => Kind::Printed(printed(source, output)),
             FromWorker::Draining => Kind::Draining(v1::Nothing {}),
             FromWorker::Leaving => Kind::Leaving(v1::Nothing {}),
         }
@@ -225,6 +227,10 @@ impl TryFrom<Kind> for FromWorker {
             },
             Kind::CallsEnded(wire) => {
                 FromWorker::CallsEnded(each(wire.reports, "CallsEnded.reports")?)
+            }
+            Kind::Printed(wire) => {
+                let (source, output) = said(wire)?;
+                FromWorker::Printed { source, output }
             }
             Kind::Draining(v1::Nothing {}) => FromWorker::Draining,
             Kind::Leaving(v1::Nothing {}) => FromWorker::Leaving,

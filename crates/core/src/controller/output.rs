@@ -1,0 +1,63 @@
+//! Who is shown what work prints: the client that submitted it or created the actor, if it wants to, or
+//! whoever sees what that client's own task prints. It is decided when the work is taken on; work whose
+//! audience has left is shown to nobody, and what it prints is still in its worker's log.
+
+use super::{Controller, Effect, Owner};
+use crate::id::Session;
+use crate::message::ToClient;
+use crate::output::{Audience, Output, Shown, Source};
+use std::sync::Arc;
+
+impl Controller {
+    /// A client says who is shown what its work prints from now on.
+    pub(super) fn show_output(&mut self, session: Session, to: Audience) {
+        let audience = match to {
+            Audience::Nobody => None,
+            Audience::Me => Some(Arc::new(session)),
+            Audience::OfSource(source) => {
+                self.listener(source).map(|(_, audience)| audience.clone())
+            }
+        };
+        self.sessions.get_mut(&session.id).expect("it speaks").audience = audience;
+    }
+
+    /// Who is to be shown what new work of this owner prints.
+    pub(super) fn audience_of(&self, owner: Owner) -> Option<Arc<Session>> {
+        match owner {
+            Owner::Session(session) => self.sessions.get(&session.id)?.audience.clone(),
+            Owner::Cluster => None,
+        }
+    }
+
+    /// User code at a worker printed something.
+    pub(super) fn printed(
+        &mut self,
+        worker: Session,
+        source: Source,
+        output: Output,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some((name, audience)) = self.listener(source) else { return };
+        let to = **audience;
+        if self.listens(to) {
+            let hostname = self.workers[&worker.id].info.hostname.as_str().into();
+            let shown = Shown { source, name: name.clone(), hostname, output };
+            effects.push(Effect::ToClient { to, message: ToClient::Printed(shown) });
+        }
+    }
+
+    /// What a task or actor that prints is called, and who is shown it.
+    fn listener(&self, source: Source) -> Option<(&Arc<str>, &Arc<Session>)> {
+        match source {
+            Source::Task(attempt) => match self.tasks.get(&attempt.task) {
+                Some(task) => Some((task.spec.target.name(), task.audience.as_ref()?)),
+                None => self.history.listener(attempt.task),
+            },
+            Source::Actor(instance) => {
+                let actor = self.actors.get(&instance.actor)?;
+                let name = actor.spec.name.as_ref().unwrap_or(&actor.spec.class);
+                Some((name, actor.audience.as_ref()?))
+            }
+        }
+    }
+}

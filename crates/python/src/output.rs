@@ -1,0 +1,75 @@
+//! What this driver's work prints, for the thread that shows it: waiting for it does not need the
+//! interpreter.
+
+use crate::fork::generation;
+use marline_channel::{ErrorKind, Receiver};
+use marline_runtime::core::output::{Shown, Source, Stream};
+use pyo3::prelude::*;
+use std::time::Duration;
+
+/// How much is handed over at a time.
+const MAX_PIECES: usize = 64;
+
+/// The name, the host, the pid, whether it is of standard error, the lines if there are any, how many were
+/// dropped, how many were missed, and the id that their log has.
+type Piece = (String, String, u32, bool, Option<String>, u64, u64, String);
+
+/// See the [module](self).
+#[pyclass(frozen, module = "marline._native")]
+pub struct Output {
+    /// Nothing once it is left alone.
+    shown: Option<Receiver<Shown>>,
+    /// Which process it belongs to.
+    generation: u64,
+}
+
+impl Output {
+    pub fn new(shown: Receiver<Shown>) -> Output {
+        Output { shown: Some(shown), generation: generation() }
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        if self.generation != generation() {
+            std::mem::forget(self.shown.take());
+        }
+    }
+}
+
+#[pymethods]
+impl Output {
+    /// What was printed since the last time, when there is something; nothing if the time is over; `None`
+    /// if the session is.
+    fn take(&self, py: Python<'_>, timeout: Option<f64>) -> Option<Vec<Piece>> {
+        let shown = self.shown.as_ref().filter(|_| self.generation == generation())?;
+        let timeout = timeout.map(|seconds| Duration::from_secs_f64(seconds.max(0.0)));
+        let first = py.detach(|| {
+            let receiving = shown.recv();
+            match timeout {
+                Some(timeout) => receiving.timeout(timeout).wait(),
+                None => receiving.wait(),
+            }
+        });
+        match first {
+            Ok(first) => {
+                let others = shown.try_iter().take(MAX_PIECES - 1);
+                Some([first].into_iter().chain(others).map(piece).collect())
+            }
+            Err(error) if error.kind() == ErrorKind::Closed => None,
+            Err(_) => Some(Vec::new()),
+        }
+    }
+}
+
+fn piece(shown: Shown) -> Piece {
+    let Shown { source, name, hostname, output } = shown;
+    let id = match source {
+        Source::Task(attempt) => attempt.task.to_string(),
+        Source::Actor(instance) => instance.actor.to_string(),
+    };
+    let is_error = output.stream == Stream::Err;
+    let text = output.text.map(|text| text.to_string());
+    let (name, hostname) = (name.to_string(), hostname.to_string());
+    (name, hostname, output.pid, is_error, text, output.dropped, output.missed, id)
+}

@@ -1,0 +1,388 @@
+//! What an executor prints, as whoever submitted it is shown it: whole lines, some at a time, and not more
+//! than can be read. What is left out is counted; the [log](super::log) has it.
+//!
+//! Of a line that is printed over again and again, such as a progress bar, the latest state is shown.
+
+use marline_core::output::{Output, Source, Stream};
+use std::time::{Duration, Instant};
+
+/// The longest line; what is beyond is cut.
+const MAX_LINE_BYTES: usize = 16 << 10;
+/// Lines leave together when they are about so many bytes, or after a while.
+const BATCH_BYTES: usize = 32 << 10;
+const BATCH_TIME: Duration = Duration::from_millis(50);
+/// A line that does not end for so long is shown as far as it has come.
+const LINE_TIME: Duration = Duration::from_millis(200);
+/// So many lines may an executor print in a second, and so many at once. A long one counts as several.
+const LINES_PER_SECOND: f64 = 1_000.0;
+const BURST_LINES: f64 = 10_000.0;
+/// So many bytes count as a line.
+const BYTES_OF_LINE: f64 = 1024.0;
+/// That lines are left out is said after this time, if nothing else is.
+const NOTICE_TIME: Duration = Duration::from_secs(1);
+
+/// See the [module](self).
+pub(super) struct Lines {
+    pid: u32,
+    source: Option<Source>,
+    begun: [Begun; 2],
+    /// What is to leave.
+    batch: Vec<(Source, Part)>,
+    batch_bytes: usize,
+    batch_since: Option<Instant>,
+    /// Lines that were left out and not spoken of, since when, and where the last of them was printed.
+    dropped: u64,
+    dropped_since: Option<Instant>,
+    dropped_from: Stream,
+    allowance: Allowance,
+}
+
+/// A line that has not ended.
+#[derive(Default)]
+struct Begun {
+    bytes: Vec<u8>,
+    /// So much of it is beyond the limit.
+    cut: usize,
+    since: Option<Instant>,
+}
+
+/// Lines of one stream.
+struct Part {
+    stream: Stream,
+    text: Option<String>,
+    dropped: u64,
+}
+
+impl Lines {
+    pub fn new(pid: u32, now: Instant) -> Lines {
+        Lines {
+            pid,
+            source: None,
+            begun: Default::default(),
+            batch: Vec::new(),
+            batch_bytes: 0,
+            batch_since: None,
+            dropped: 0,
+            dropped_since: None,
+            dropped_from: Stream::Out,
+            allowance: Allowance { lines: BURST_LINES, at: now, used_up: false },
+        }
+    }
+
+    /// Something was printed.
+    pub fn push(&mut self, now: Instant, source: Source, stream: Stream, bytes: &[u8]) {
+        if self.source != Some(source) {
+            self.end_all(now);
+            self.source = Some(source);
+        }
+        let mut pieces = bytes.split(|byte| *byte == b'\n');
+        let last = pieces.next_back().unwrap_or_default();
+        for piece in pieces {
+            self.begun[stream as usize].push(now, piece);
+            self.end_line(now, stream);
+        }
+        if !last.is_empty() {
+            self.begun[stream as usize].push(now, last);
+        }
+    }
+
+    /// Whether there is nothing of which anybody is to be told.
+    pub fn is_empty(&self) -> bool {
+        self.next_due().is_none()
+    }
+
+    /// When [`take`](Lines::take) has something to give.
+    pub fn next_due(&self) -> Option<Instant> {
+        let begun = self.begun.iter().filter_map(|begun| Some(begun.since? + LINE_TIME));
+        let batch = self.batch_since.map(|since| since + BATCH_TIME);
+        let notice = self.dropped_since.map(|since| since + NOTICE_TIME);
+        begun.chain(batch).chain(notice).min()
+    }
+
+    /// What is to leave now; at the end, everything.
+    pub fn take(&mut self, now: Instant, end: bool) -> Vec<(Source, Output)> {
+        if end {
+            self.end_all(now);
+        } else {
+            for stream in [Stream::Out, Stream::Err] {
+                let begun = &self.begun[stream as usize];
+                if begun.since.is_some_and(|since| now >= since + LINE_TIME) {
+                    self.show_begun(now, stream);
+                }
+            }
+            if self.dropped_since.is_some_and(|since| now >= since + NOTICE_TIME) {
+                self.give_notice(now);
+            }
+        }
+        let due = self.batch_since.is_some_and(|since| now >= since + BATCH_TIME);
+        if !end && !due && self.batch_bytes < BATCH_BYTES {
+            return Vec::new();
+        }
+        (self.batch_bytes, self.batch_since) = (0, None);
+        let pid = self.pid;
+        let batch = self.batch.drain(..).map(|(source, part)| {
+            let Part { stream, text, dropped } = part;
+            (source, Output { pid, stream, text: text.map(Into::into), dropped, missed: 0 })
+        });
+        batch.collect()
+    }
+
+    /// Nothing more comes of what prints now.
+    fn end_all(&mut self, now: Instant) {
+        for stream in [Stream::Out, Stream::Err] {
+            let begun = &self.begun[stream as usize];
+            if !begun.bytes.is_empty() {
+                self.end_line(now, stream);
+            }
+        }
+        if self.dropped > 0 {
+            self.give_notice(now);
+        }
+    }
+
+    fn end_line(&mut self, now: Instant, stream: Stream) {
+        let Begun { bytes, cut, .. } = std::mem::take(&mut self.begun[stream as usize]);
+        let bytes = bytes.strip_suffix(b"\r").unwrap_or(&bytes);
+        let mut line = String::from_utf8_lossy(latest(bytes)).into_owned();
+        if cut > 0 {
+            line += &format!(" … {cut} bytes cut");
+        }
+        self.add(now, stream, &line);
+    }
+
+    /// Shows what has come of a line, without a character that has come in part.
+    fn show_begun(&mut self, now: Instant, stream: Stream) {
+        let begun = &self.begun[stream as usize];
+        let whole = match std::str::from_utf8(&begun.bytes) {
+            Err(error) if error.error_len().is_none() && begun.cut == 0 => error.valid_up_to(),
+            Ok(_) | Err(_) => begun.bytes.len(),
+        };
+        let rest = begun.bytes[whole..].to_vec();
+        self.begun[stream as usize].bytes.truncate(whole);
+        self.end_line(now, stream);
+        if !rest.is_empty() {
+            self.begun[stream as usize].push(now, &rest);
+        }
+    }
+
+    fn add(&mut self, now: Instant, stream: Stream, line: &str) {
+        let Some(source) = self.source else { return };
+        if !self.allowance.allows(now, line.len()) {
+            self.dropped += 1;
+            self.dropped_since.get_or_insert(now);
+            self.dropped_from = stream;
+            return;
+        }
+        self.dropped_since = None;
+        let dropped = std::mem::take(&mut self.dropped);
+        self.batch_since.get_or_insert(now);
+        self.batch_bytes += line.len() + 1;
+        match self.batch.last_mut() {
+            Some((whose, Part { stream: to, text: Some(text), .. }))
+                if (*whose, *to) == (source, stream)
+                    && dropped == 0
+                    && text.len() + line.len() < BATCH_BYTES =>
+            {
+                text.push('\n');
+                text.push_str(line);
+            }
+            Some(_) | None => {
+                let part = Part { stream, text: Some(line.to_owned()), dropped };
+                self.batch.push((source, part));
+            }
+        }
+    }
+
+    /// Says that lines were left out.
+    fn give_notice(&mut self, now: Instant) {
+        let Some(source) = self.source else { return };
+        self.dropped_since = None;
+        let dropped = std::mem::take(&mut self.dropped);
+        let part = Part { stream: self.dropped_from, text: None, dropped };
+        self.batch.push((source, part));
+        self.batch_since.get_or_insert(now);
+    }
+}
+
+impl Begun {
+    fn push(&mut self, now: Instant, piece: &[u8]) {
+        let room = MAX_LINE_BYTES - self.bytes.len();
+        let fits = &piece[..piece.len().min(room)];
+        self.bytes.extend(fits);
+        self.cut += piece.len() - fits.len();
+        self.since.get_or_insert(now);
+    }
+}
+
+/// What a terminal would show of a line last.
+fn latest(line: &[u8]) -> &[u8] {
+    line.rsplit(|byte| *byte == b'\r').find(|part| !part.is_empty()).unwrap_or_default()
+}
+
+/// How much may be shown. What is used up begins anew when a second's worth is there, so that what is shown
+/// hangs together.
+struct Allowance {
+    lines: f64,
+    at: Instant,
+    used_up: bool,
+}
+
+impl Allowance {
+    fn allows(&mut self, now: Instant, bytes: usize) -> bool {
+        let passed = now.saturating_duration_since(self.at).as_secs_f64();
+        self.lines = (self.lines + passed * LINES_PER_SECOND).min(BURST_LINES);
+        self.at = now;
+        let cost = 1.0 + (bytes as f64 / BYTES_OF_LINE).floor();
+        let needed = if self.used_up { LINES_PER_SECOND } else { cost };
+        self.used_up = self.lines < needed;
+        if !self.used_up {
+            self.lines -= cost;
+        }
+        !self.used_up
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use marline_core::id::{Attempt, TaskId};
+    use marline_core::message::Try;
+
+    fn task(number: u128) -> Source {
+        Source::Task(Try { task: TaskId::from_u128(number), attempt: Attempt(1) })
+    }
+
+    struct Rig {
+        lines: Lines,
+        now: Instant,
+    }
+
+    impl Rig {
+        fn new() -> Rig {
+            let now = Instant::now();
+            Rig { lines: Lines::new(7, now), now }
+        }
+
+        fn prints(&mut self, text: &str) {
+            self.lines.push(self.now, task(1), Stream::Out, text.as_bytes());
+        }
+
+        fn pass(&mut self, time: Duration) -> Vec<String> {
+            self.now += time;
+            self.take(false)
+        }
+
+        /// What leaves: dropped lines, and text.
+        fn take(&mut self, end: bool) -> Vec<String> {
+            let taken = self.lines.take(self.now, end).into_iter();
+            let seen = taken.map(|(_, output)| {
+                assert_eq!((output.pid, output.missed), (7, 0));
+                let mark = if output.stream == Stream::Err { "!" } else { "" };
+                let dropped = match output.dropped {
+                    0 => String::new(),
+                    dropped => format!("[{dropped}]"),
+                };
+                format!("{mark}{dropped}{}", output.text.as_deref().unwrap_or("-"))
+            });
+            seen.collect()
+        }
+    }
+
+    const NONE: [&str; 0] = [];
+
+    #[test]
+    fn lines_leave_whole_and_together() {
+        let mut rig = Rig::new();
+        assert!(rig.lines.is_empty());
+        rig.prints("one\ntw");
+        assert_eq!(rig.lines.next_due(), Some(rig.now + BATCH_TIME));
+        assert_eq!(rig.pass(BATCH_TIME / 2), NONE);
+        rig.prints("o\n\nthree\r\n");
+        assert_eq!(rig.pass(BATCH_TIME / 2), ["one\ntwo\n\nthree"]);
+        assert!(rig.lines.is_empty());
+    }
+
+    #[test]
+    fn what_does_not_end_is_shown_after_a_while_or_at_the_end() {
+        let mut rig = Rig::new();
+        rig.prints("are you sure? ");
+        assert_eq!(rig.pass(LINE_TIME / 2), NONE);
+        assert_eq!(rig.pass(LINE_TIME / 2), NONE, "it is in a batch now");
+        assert_eq!(rig.pass(BATCH_TIME), ["are you sure? "]);
+        rig.prints("yes");
+        assert_eq!(rig.take(true), ["yes"]);
+        assert!(rig.lines.is_empty());
+    }
+
+    #[test]
+    fn a_character_is_not_cut_in_two() {
+        let mut rig = Rig::new();
+        let bytes = "naïv".as_bytes();
+        rig.lines.push(rig.now, task(1), Stream::Out, &bytes[..3]);
+        rig.pass(LINE_TIME);
+        assert_eq!(rig.pass(BATCH_TIME), ["na"]);
+        rig.lines.push(rig.now, task(1), Stream::Out, &bytes[3..]);
+        assert_eq!(rig.take(true), ["ïv"]);
+    }
+
+    #[test]
+    fn a_long_line_is_cut_and_says_so() {
+        let mut rig = Rig::new();
+        rig.prints(&"a".repeat(MAX_LINE_BYTES));
+        rig.prints("bcd\nnext\n");
+        let whole = rig.take(true).concat();
+        assert!(whole.starts_with("aaa") && whole.ends_with("a … 3 bytes cut\nnext"));
+    }
+
+    #[test]
+    fn of_a_progress_bar_the_latest_is_shown() {
+        let mut rig = Rig::new();
+        rig.prints("\r 10%\r 20%\r 30%");
+        rig.pass(LINE_TIME);
+        assert_eq!(rig.pass(BATCH_TIME), [" 30%"]);
+        rig.prints("\r 100%\n");
+        assert_eq!(rig.take(true), [" 100%"]);
+    }
+
+    #[test]
+    fn streams_and_sources_are_not_mixed() {
+        let mut rig = Rig::new();
+        rig.prints("out\n");
+        rig.lines.push(rig.now, task(1), Stream::Err, b"error\n");
+        rig.prints("out again\nhalf a");
+        rig.lines.push(rig.now, task(2), Stream::Out, b"another task's\n");
+        let sources: Vec<Source> =
+            rig.lines.take(rig.now + BATCH_TIME, false).into_iter().map(|(from, _)| from).collect();
+        assert_eq!(sources, [task(1), task(1), task(1), task(2)]);
+    }
+
+    #[test]
+    fn too_many_lines_are_dropped_and_counted_and_go_on_after_a_while() {
+        let mut rig = Rig::new();
+        let burst = BURST_LINES as usize;
+        rig.prints(&"x\n".repeat(burst + 500));
+        let shown: usize = rig.pass(BATCH_TIME).iter().map(|text| text.lines().count()).sum();
+        assert_eq!(shown, burst);
+        rig.now += Duration::from_millis(450);
+        rig.prints("too early\n");
+        rig.now += Duration::from_millis(500);
+        rig.prints("again\n");
+        assert_eq!(rig.pass(BATCH_TIME), ["[501]again"]);
+        rig.prints(&"x\n".repeat(2 * burst));
+        let all = rig.take(true);
+        let shown: usize = all[..all.len() - 1].iter().map(|text| text.lines().count()).sum();
+        assert_eq!(all.last().unwrap(), &format!("[{}]-", 2 * burst - shown));
+    }
+
+    #[test]
+    fn that_lines_were_dropped_is_said_though_nothing_follows() {
+        let mut rig = Rig::new();
+        rig.prints(&"x\n".repeat(BURST_LINES as usize + 5));
+        let notice = rig.now + NOTICE_TIME;
+        rig.pass(BATCH_TIME);
+        assert_eq!(rig.lines.next_due(), Some(notice));
+        rig.pass(NOTICE_TIME);
+        assert_eq!(rig.pass(BATCH_TIME), ["[5]-"]);
+        assert!(rig.lines.is_empty());
+    }
+}

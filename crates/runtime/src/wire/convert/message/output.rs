@@ -1,0 +1,89 @@
+//! What user code printed, and who is shown it.
+
+use crate::wire::convert::field::{present, required};
+use crate::wire::v1::{self, show_output::To, source::Kind};
+use marline_core::Error;
+use marline_core::output::{Audience, Output, Shown, Source, Stream};
+
+impl From<Source> for v1::Source {
+    fn from(source: Source) -> v1::Source {
+        let kind = match source {
+            Source::Task(attempt) => Kind::Task(attempt.into()),
+            Source::Actor(instance) => Kind::Actor(instance.into()),
+        };
+        v1::Source { kind: Some(kind) }
+    }
+}
+
+impl TryFrom<v1::Source> for Source {
+    type Error = Error;
+    fn try_from(wire: v1::Source) -> Result<Source, Error> {
+        Ok(match present(wire.kind, "Source.kind")? {
+            Kind::Task(attempt) => Source::Task(attempt.try_into()?),
+            Kind::Actor(instance) => Source::Actor(instance.try_into()?),
+        })
+    }
+}
+
+impl From<Audience> for v1::ShowOutput {
+    fn from(audience: Audience) -> v1::ShowOutput {
+        let to = match audience {
+            Audience::Nobody => To::Nobody(v1::Nothing {}),
+            Audience::Me => To::Me(v1::Nothing {}),
+            Audience::OfSource(source) => To::Source(source.into()),
+        };
+        v1::ShowOutput { to: Some(to) }
+    }
+}
+
+impl TryFrom<v1::ShowOutput> for Audience {
+    type Error = Error;
+    fn try_from(wire: v1::ShowOutput) -> Result<Audience, Error> {
+        Ok(match present(wire.to, "ShowOutput.to")? {
+            To::Nobody(v1::Nothing {}) => Audience::Nobody,
+            To::Me(v1::Nothing {}) => Audience::Me,
+            To::Source(source) => Audience::OfSource(source.try_into()?),
+        })
+    }
+}
+
+pub(super) fn printed(source: Source, output: Output) -> v1::Printed {
+    v1::Printed {
+        source: Some(source.into()),
+        pid: output.pid,
+        error: output.stream == Stream::Err,
+        text: output.text.map(|text| text.to_string()),
+        dropped: output.dropped,
+        missed: output.missed,
+    }
+}
+
+/// What [`printed`] made.
+pub(super) fn said(wire: v1::Printed) -> Result<(Source, Output), Error> {
+    let output = Output {
+        pid: wire.pid,
+        stream: if wire.error { Stream::Err } else { Stream::Out },
+        text: wire.text.map(Into::into),
+        dropped: wire.dropped,
+        missed: wire.missed,
+    };
+    Ok((required(wire.source, "Printed.source")?, output))
+}
+
+impl From<Shown> for v1::Shown {
+    fn from(shown: Shown) -> v1::Shown {
+        v1::Shown {
+            printed: Some(printed(shown.source, shown.output)),
+            name: shown.name.to_string(),
+            hostname: shown.hostname.to_string(),
+        }
+    }
+}
+
+impl TryFrom<v1::Shown> for Shown {
+    type Error = Error;
+    fn try_from(wire: v1::Shown) -> Result<Shown, Error> {
+        let (source, output) = said(present(wire.printed, "Shown.printed")?)?;
+        Ok(Shown { source, name: wire.name.into(), hostname: wire.hostname.into(), output })
+    }
+}

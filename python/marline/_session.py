@@ -88,8 +88,8 @@ def init(
     ``"local"`` starts one whatever ``MARLINE_ADDRESS`` says; ``"auto"`` is the one that ``marline up`` runs
     on this machine. Without ``num_cpus`` it has as many as this process may use: those it may run on, within
     the quota of its cgroup. A cluster elsewhere asks for its ``token`` (or ``MARLINE_TOKEN_FILE``). All work
-    of this process runs in ``runtime_env``, as far as it does not say otherwise. What it prints is shown here,
-    unless ``log_to_driver`` is false.
+    of this process runs in ``runtime_env``, as far as it does not say otherwise. What it prints is shown
+    here, unless ``log_to_driver`` is false.
     """
     global _printer
     unknown = [name for name in others if not name.startswith("_")]

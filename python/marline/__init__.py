@@ -47,6 +47,7 @@ from marline._errors import (
 from marline._executor_pool import Executor
 from marline._map import map
 from marline._native import ObjectRef
+from marline._propagate import propagate, trace_context
 from marline._remote import RemoteFunction, remote
 from marline._session import cancel, get, init, is_initialized, put, shutdown, wait
 
@@ -97,9 +98,11 @@ __all__ = [
     "map",
     "method",
     "nodes",
+    "propagate",
     "put",
     "remote",
     "shutdown",
+    "trace_context",
     "use_context",
     "wait",
 ]

@@ -135,7 +135,8 @@ def exit_actor() -> NoReturn:
 
     What ``atexit`` has is run.
     """
-    running = current.get() or _native.running()
-    if running is None or running[2] is None:
+    scope = current.get()
+    running = scope.running() if scope is not None else None
+    if running is None or running[3] is None:
         raise RuntimeError("exit_actor() is for methods of actors: no actor runs here")
     raise ActorExit

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from marline import _executor, _native, _session
+from marline import _executor, _session
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -73,10 +73,11 @@ class RuntimeContext:
 
 def get_runtime_context() -> RuntimeContext:
     """What is known of the task or call that runs here."""
-    running = _executor.current.get() or _native.running()
+    scope = _executor.current.get()
+    running = scope.running() if scope is not None else None
     if running is None:
         return RuntimeContext()
-    task, attempt, actor, epoch, gpus = running
+    _, task, attempt, actor, epoch, gpus = running
     return RuntimeContext(task, attempt, actor, epoch, tuple(gpus))
 
 

@@ -17,12 +17,13 @@ __all__ = [
     "Completions",
     "Function",
     "ObjectRef",
+    "Scope",
     "Session",
     "Status",
     "TaskOptions",
     "forked",
     "is_cancelled",
-    "running",
+    "look_around",
     "serve",
     "sweep",
 ]
@@ -143,6 +144,14 @@ class Completions:
     def take(self) -> list[int]: ...
 
 @final
+class Scope:
+    """A stretch of user code: the task or call that runs on this thread."""
+
+    def __new__(cls) -> Scope: ...
+    def running(self) -> tuple[str, str, int, str | None, int | None, list[int]] | None:
+        """The name of what runs, the task, its attempt, the actor and its epoch, the GPUs."""
+
+@final
 class CallEnd:
     """Who is told how a call ended that was begun."""
 
@@ -150,7 +159,7 @@ class CallEnd:
     def fail(self, error: BaseException) -> None: ...
 
 def serve(variable: str) -> None: ...
-def running() -> tuple[str, int, str | None, int | None, list[int]] | None: ...
 def is_cancelled() -> bool: ...
+def look_around() -> None: ...
 def forked() -> None: ...
 def sweep() -> None: ...

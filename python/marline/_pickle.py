@@ -7,6 +7,7 @@ along, and another one refuses it with words. Plain data and what is imported by
 from __future__ import annotations
 
 import collections
+import contextvars
 import hashlib
 import io
 import platform
@@ -16,6 +17,7 @@ from typing import Any, NamedTuple
 
 import cloudpickle
 
+from marline import _propagate
 from marline._errors import IncompatibleError
 from marline._unpicklable import explain
 
@@ -46,7 +48,7 @@ class _Bytecode:
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     # It does not note it itself: it would be part of a cycle, and keep what it pickled alive for a while.
     def __init__(self, file: io.BytesIO, bytecode: _Bytecode) -> None:
-        special = {types.CodeType: bytecode.reduce}
+        special = {types.CodeType: bytecode.reduce, contextvars.ContextVar: _propagate.reduce}
         self.dispatch_table = collections.ChainMap(special, cloudpickle.Pickler.dispatch_table)
         super().__init__(file, protocol=5)
 
@@ -70,7 +72,7 @@ def dumps_value(value: Any) -> tuple[bytes, int]:
 def _name(value: Any) -> str:
     # Arguments of a call are pickled together: by position, and by name.
     match value:
-        case (tuple(), dict()):
+        case (tuple(), dict()) | (tuple(), dict(), dict()):
             return "arguments"
         case _:
             return "the value"

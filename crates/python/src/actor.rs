@@ -2,6 +2,7 @@
 
 use crate::answer::Answer;
 use crate::arguments::Arguments;
+use crate::around::Around;
 use crate::failure::to_python;
 use crate::function::results;
 use crate::pickle;
@@ -49,7 +50,9 @@ impl Actor {
         kwargs: &Bound<'py, PyDict>,
         returns: u32,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let Arguments { payload, needs, holds, _references } = Arguments::of(args, kwargs, None)?;
+        let around = Around::here(py)?;
+        let Arguments { payload, needs, holds, _references } =
+            Arguments::of(args, kwargs, &around, None)?;
         let mut values = Vec::new();
         for reference in &_references {
             values.push(reference.get().come(py)?.clone());

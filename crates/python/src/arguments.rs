@@ -1,5 +1,6 @@
 //! Arguments of tasks and calls, as they travel. References among them are left out: their values go along.
 
+use crate::around::Around;
 use crate::function::Function;
 use crate::pickle;
 use crate::reference::ObjectRef;
@@ -18,10 +19,11 @@ pub struct Arguments<'py> {
 }
 
 impl<'py> Arguments<'py> {
-    /// Encodes arguments; the code of the function or class comes last.
+    /// Encodes arguments, with what goes along; the code of the function or class comes last.
     pub fn of(
         args: &Bound<'py, PyTuple>,
         kwargs: &Bound<'py, PyDict>,
+        around: &Around<'py>,
         code: Option<&Function>,
     ) -> PyResult<Arguments<'py>> {
         let py = args.py();
@@ -35,9 +37,13 @@ impl<'py> Arguments<'py> {
             for (name, arg) in kwargs.iter() {
                 named.set_item(name, leave_out(arg, &mut references)?)?;
             }
-            (args, named).into_pyobject(py)?
+            (args, named)
         } else {
-            (args, kwargs).into_pyobject(py)?
+            (args.clone(), kwargs.clone())
+        };
+        let all = match &around.values {
+            None => all.into_pyobject(py)?,
+            Some(values) => (all.0, all.1, values).into_pyobject(py)?,
         };
         let Value { payload, contains } = pickle::encode(all.as_any())?;
         let needs = references.iter().map(|one: &Bound<'_, ObjectRef>| one.get().public_id(py));

@@ -23,18 +23,6 @@ pub fn serve(py: Python<'_>, variable: &str) {
     py.detach(|| serve_as(variable, &program));
 }
 
-/// A task or call that runs: the task, its attempt, the actor and its epoch, and the GPUs it was given.
-type Running = (String, u64, Option<String>, Option<u64>, Vec<u32>);
-
-/// What is known of the task or call that runs on this thread, if one does.
-#[pyfunction]
-pub fn running() -> Option<Running> {
-    let context = context()?;
-    let actor = context.actor.map(|actor| actor.to_string());
-    let epoch = context.actor_epoch.map(|epoch| epoch.0);
-    Some((context.task.to_string(), context.attempt.0, actor, epoch, context.gpus.to_vec()))
-}
-
 /// Whether the task or call that runs on this thread is to stop.
 #[pyfunction]
 pub fn is_cancelled() -> bool {
@@ -52,9 +40,9 @@ impl Program for Interpreter {
     fn run(&self, invocation: &Invocation) -> Result<Reply, Error> {
         let run = |py: Python<'_>| {
             let (function, values) = code(py, invocation)?;
-            let (args, kwargs) = arguments(py, invocation, values)?;
+            let (args, kwargs, along) = arguments(py, invocation, values)?;
             show_gpus(py)?;
-            let result = helper(py, Helper::Run)?.call1((function, args, kwargs))?;
+            let result = helper(py, Helper::Run)?.call1((function, args, kwargs, along))?;
             reply(&result, invocation.returns)
         };
         Python::attach(|py| run(py).map_err(|error| of_user_code(py, error)))
@@ -63,9 +51,9 @@ impl Program for Interpreter {
     fn construct(&self, invocation: &Invocation) -> Result<Arc<dyn Instance>, Error> {
         let construct = |py: Python<'_>| {
             let (class, values) = code(py, invocation)?;
-            let (args, kwargs) = arguments(py, invocation, values)?;
+            let all = arguments(py, invocation, values)?;
             let (object, is_async): (Py<PyAny>, bool) =
-                helper(py, Helper::Construct)?.call1((class, args, kwargs))?.extract()?;
+                helper(py, Helper::Construct)?.call1((class, all.0, all.1, all.2))?.extract()?;
             Ok(Arc::new(Actor { object, is_async }) as Arc<dyn Instance>)
         };
         Python::attach(|py| construct(py).map_err(|error| of_user_code(py, error)))
@@ -95,8 +83,8 @@ impl Instance for Actor {
     fn call(&self, invocation: &Invocation) -> Result<Reply, Error> {
         let call = |py: Python<'_>| {
             let method = self.object.bind(py).getattr(&*invocation.name)?;
-            let (args, kwargs) = arguments(py, invocation, &invocation.values)?;
-            let result = helper(py, Helper::Run)?.call1((method, args, kwargs))?;
+            let (args, kwargs, along) = arguments(py, invocation, &invocation.values)?;
+            let result = helper(py, Helper::Run)?.call1((method, args, kwargs, along))?;
             reply(&result, invocation.returns)
         };
         Python::attach(|py| call(py).or_else(|error| raised(py, error, invocation.returns)))
@@ -122,8 +110,8 @@ impl Instance for Actor {
     fn begin(&self, invocation: &Invocation, end: End) {
         let begin = |py: Python<'_>, end: &Bound<'_, CallEnd>| {
             let method = self.object.bind(py).getattr(&*invocation.name)?;
-            let (args, kwargs) = arguments(py, invocation, &invocation.values)?;
-            helper(py, Helper::Begin)?.call1((method, args, kwargs, end))?;
+            let (args, kwargs, along) = arguments(py, invocation, &invocation.values)?;
+            helper(py, Helper::Begin)?.call1((method, args, kwargs, along, end))?;
             Ok::<_, PyErr>(())
         };
         Python::attach(|py| {
@@ -239,22 +227,27 @@ fn code<'py, 'a>(
     Ok((helper(py, Helper::Code)?.call1(code)?, values))
 }
 
+/// Arguments by position and by name, and the values of context variables that came along.
+type Complete<'py> = (Bound<'py, PyTuple>, Bound<'py, PyDict>, Option<Bound<'py, PyDict>>);
+
 /// The arguments of a call, complete.
 fn arguments<'py>(
     py: Python<'py>,
     invocation: &Invocation,
     values: &[Value],
-) -> PyResult<(Bound<'py, PyTuple>, Bound<'py, PyDict>)> {
+) -> PyResult<Complete<'py>> {
     if invocation.args.inline.is_empty() {
-        return Ok((PyTuple::empty(py), PyDict::new(py))); // A call that its worker makes has none.
+        return Ok((PyTuple::empty(py), PyDict::new(py), None)); // A call that its worker makes has none.
     }
-    let mut all = pickle::decode(py, &invocation.args)?;
+    let all = pickle::decode(py, &invocation.args)?.cast_into::<PyTuple>()?;
+    let (mut args, mut kwargs) = (all.get_item(0)?.cast_into()?, all.get_item(1)?.cast_into()?);
+    let along = (all.len() > 2).then(|| all.get_item(2)).transpose()?;
     if !values.is_empty() {
         let values = values.iter().map(|value| pickle::decode(py, &value.payload));
         let values = PyList::new(py, values.collect::<PyResult<Vec<_>>>()?)?;
-        all = helper(py, Helper::Fill)?.call1((all, values))?;
+        (args, kwargs) = helper(py, Helper::Fill)?.call1((args, kwargs, values))?.extract()?;
     }
-    all.extract()
+    Ok((args, kwargs, along.map(Bound::cast_into).transpose()?))
 }
 
 /// What user code gave back, as it travels.

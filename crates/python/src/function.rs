@@ -2,6 +2,7 @@
 
 use crate::answer::Answer;
 use crate::arguments::Arguments;
+use crate::around::Around;
 use crate::failure::to_python;
 use crate::options::TaskOptions;
 use crate::reference::ObjectRef;
@@ -59,8 +60,9 @@ impl Function {
         args: &Bound<'py, PyTuple>,
         kwargs: &Bound<'py, PyDict>,
     ) -> PyResult<Bound<'py, PyAny>> {
+        let around = Around::here(py)?;
         let Arguments { payload, needs, holds, _references } =
-            Arguments::of(args, kwargs, Some(self))?;
+            Arguments::of(args, kwargs, &around, Some(self))?;
         let spec = Arc::new(TaskSpec {
             id: new_task_id(),
             target: Target::Function(self.name.clone()),

@@ -9,6 +9,7 @@
 mod actor;
 mod answer;
 mod arguments;
+mod around;
 mod completions;
 mod executor;
 mod failure;
@@ -17,6 +18,7 @@ mod function;
 mod options;
 mod pickle;
 mod reference;
+mod scope;
 mod session;
 mod signal;
 mod status;
@@ -29,9 +31,11 @@ mod _native {
     #[pymodule_export]
     use crate::actor::Actor;
     #[pymodule_export]
+    use crate::around::look_around;
+    #[pymodule_export]
     use crate::completions::Completions;
     #[pymodule_export]
-    use crate::executor::{CallEnd, is_cancelled, running, serve};
+    use crate::executor::{CallEnd, is_cancelled, serve};
     #[pymodule_export]
     use crate::fork::forked;
     #[pymodule_export]
@@ -40,6 +44,8 @@ mod _native {
     use crate::options::{ActorOptions, TaskOptions};
     #[pymodule_export]
     use crate::reference::ObjectRef;
+    #[pymodule_export]
+    use crate::scope::Scope;
     #[pymodule_export]
     use crate::session::{Session, sweep};
     #[pymodule_export]

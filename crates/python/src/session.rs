@@ -3,6 +3,7 @@
 use crate::actor::Actor;
 use crate::answer::Answer;
 use crate::arguments::Arguments;
+use crate::around::Around;
 use crate::failure::to_python;
 use crate::fork::generation;
 use crate::function::{Function, SCHEME};
@@ -270,8 +271,9 @@ impl Session {
         kwargs: &Bound<'_, PyDict>,
     ) -> PyResult<Actor> {
         let (class, options) = (class_.get(), options.get());
+        let around = Around::here(py)?;
         let Arguments { payload, needs, holds, _references } =
-            Arguments::of(args, kwargs, Some(class))?;
+            Arguments::of(args, kwargs, &around, Some(class))?;
         let spec = ActorSpec {
             id: new_actor_id(),
             class: class.name.clone(),

@@ -117,6 +117,8 @@ pub struct Reply {
 /// What user code can know of itself while it runs.
 #[derive(Clone, Debug)]
 pub struct Context {
+    /// What it runs: the name of a function or a method.
+    pub name: Arc<str>,
     /// The task or call.
     pub task: TaskId,
     /// Which try at it: a fencing token for effects outside Marline.

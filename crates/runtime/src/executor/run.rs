@@ -316,8 +316,9 @@ impl Runner {
         let Place { actor, gpus } = place;
         let (actor, actor_epoch) = actor.unzip();
         let tell = Teller(self.tell.clone());
-        let context = Context { task: spec.id, attempt, actor, actor_epoch, gpus, cancel, tell };
-        let name = spec.target.name().clone();
+        let (name, task) = (spec.target.name().clone(), spec.id);
+        let context =
+            Context { name: name.clone(), task, attempt, actor, actor_epoch, gpus, cancel, tell };
         let (args, returns) = (spec.args.clone(), spec.returns);
         (context, Invocation { name, args, values, returns })
     }

@@ -1,0 +1,32 @@
+//! Where user code is: in which task or call.
+
+use marline_runtime::{Context, context};
+use pyo3::prelude::*;
+
+/// A task or call that runs: its name, the task, its attempt, the actor and its epoch, and the GPUs it was
+/// given.
+type Running = (String, String, u64, Option<String>, Option<u64>, Vec<u32>);
+
+/// A stretch of user code. See the [module](self).
+#[pyclass(frozen, module = "marline._native")]
+pub struct Scope {
+    running: Option<Context>,
+}
+
+#[pymethods]
+impl Scope {
+    /// That of the task or call that runs on this thread.
+    #[new]
+    fn new() -> Scope {
+        Scope { running: context() }
+    }
+
+    /// What is known of the task or call.
+    fn running(&self) -> Option<Running> {
+        let context = self.running.as_ref()?;
+        let actor = context.actor.map(|actor| actor.to_string());
+        let epoch = context.actor_epoch.map(|epoch| epoch.0);
+        let (name, task) = (context.name.to_string(), context.task.to_string());
+        Some((name, task, context.attempt.0, actor, epoch, context.gpus.to_vec()))
+    }
+}

@@ -6,10 +6,11 @@ import inspect
 from typing import Any, NoReturn
 
 from marline import _native, _session
-from marline._executor import ActorExit, current, is_async_class
+from marline._executor import ActorExit, is_async_class
 from marline._options import Options
 from marline._pickle import Code, dumps_code
 from marline._runtime_env import Shipped
+from marline._scope import current
 
 
 class ActorClass:
@@ -101,20 +102,22 @@ class ActorHandle:
 class ActorMethod:
     """A method of an actor: ``.remote(...)`` calls it."""
 
-    __slots__ = ("_actor", "_name", "_returns")
+    __slots__ = ("_actor", "_name", "_returns", "_timeout")
 
-    def __init__(self, actor: _native.Actor, name: str, returns: int) -> None:
+    def __init__(self, actor: _native.Actor, name: str, returns: int, timeout: float | None = None) -> None:
         self._actor = actor
         self._name = name
         self._returns = returns
+        self._timeout = timeout
 
     def remote(self, /, *args: Any, **kwargs: Any) -> Any:
         """Calls it. Calls of one process run in the order in which they were made."""
-        return self._actor.call(self._name, args, kwargs, self._returns)
+        return self._actor.call(self._name, args, kwargs, self._returns, self._timeout)
 
-    def options(self, *, num_returns: int) -> ActorMethod:
+    def options(self, *, num_returns: int | None = None, timeout: float | None = None) -> ActorMethod:
         """The same method with other options."""
-        return ActorMethod(self._actor, self._name, num_returns)
+        returns = self._returns if num_returns is None else num_returns
+        return ActorMethod(self._actor, self._name, returns, self._timeout if timeout is None else timeout)
 
     def __call__(self, *_: Any, **__: Any) -> Any:
         raise TypeError(f"a method of an actor is called with .remote(): {self._name}.remote()")

@@ -19,6 +19,7 @@ from typing import Any
 from marline import _native, _propagate, _runtime_env_here
 from marline._errors import TaskCancelledError
 from marline._pickle import Need, can_read, incompatible
+from marline._scope import current
 
 _codes: dict[str, Any] = {}
 _pickled: dict[str, tuple[bytes, int, bytes | None]] = {}
@@ -28,8 +29,6 @@ _awaits: dict[str, asyncio.Task[Any]] = {}
 _loop: asyncio.AbstractEventLoop | None = None
 _main = 0
 
-# The task or call that runs.
-current: contextvars.ContextVar[_native.Scope | None] = contextvars.ContextVar("marline", default=None)
 _make_record = logging.getLogRecordFactory()
 
 

@@ -107,7 +107,14 @@ class Actor:
 
     @property
     def id(self) -> str: ...
-    def call(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any], returns: int) -> Any: ...
+    def call(
+        self,
+        method: str,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        returns: int,
+        timeout: float | None = None,
+    ) -> Any: ...
     def end(self, *, restart: bool) -> None: ...
     @staticmethod
     def _load(id: Sequence[int]) -> Actor: ...
@@ -150,6 +157,9 @@ class Scope:
     def __new__(cls) -> Scope: ...
     def running(self) -> tuple[str, str, int, str | None, int | None, list[int]] | None:
         """The name of what runs, the task, its attempt, the actor and its epoch, the GPUs."""
+
+    def left(self) -> float | None:
+        """The seconds that it has left."""
 
 @final
 class CallEnd:

@@ -62,7 +62,7 @@ def propagate(variable: contextvars.ContextVar[T], *, name: str | None = None) -
 
 
 def values() -> dict[str, Any] | None:
-    """What is to travel with what is submitted here, by name; called by the native module."""
+    """What is to travel with what is submitted here, by name."""
     along = {}
     for name, variable in tuple(_variables.items()):
         value = variable.get(_UNSET)

@@ -2,9 +2,10 @@
 
 use crate::answer::Answer;
 use crate::arguments::Arguments;
-use crate::around::Around;
+use crate::around::{Around, within};
 use crate::failure::to_python;
 use crate::function::results;
+use crate::options::seconds;
 use crate::pickle;
 use crate::reference::{Held, ObjectRef};
 use crate::session::{Inner, current};
@@ -42,6 +43,7 @@ impl Actor {
     }
 
     /// Calls a method.
+    #[pyo3(signature = (method, args, kwargs, returns, timeout=None))]
     fn call<'py>(
         &self,
         py: Python<'py>,
@@ -49,6 +51,7 @@ impl Actor {
         args: &Bound<'py, PyTuple>,
         kwargs: &Bound<'py, PyDict>,
         returns: u32,
+        timeout: Option<f64>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let around = Around::here(py)?;
         let Arguments { payload, needs, holds, _references } =
@@ -57,6 +60,8 @@ impl Actor {
         for reference in &_references {
             values.push(reference.get().come(py)?.clone());
         }
+        // Also the time in which it waits for its turn is its caller's.
+        let left = around.time_left()?;
         let spec = Arc::new(TaskSpec {
             id: new_task_id(),
             target: Target::Method { actor: self.id, method: method.into() },
@@ -64,7 +69,7 @@ impl Actor {
             needs,
             holds,
             returns,
-            options: self.options.clone(),
+            options: within(&within(&self.options, seconds(timeout)), left),
         });
         let answer = Arc::<Answer>::default();
         let session = &self.held.session;
@@ -73,7 +78,7 @@ impl Actor {
             // What it names is known to the controller before the actor speaks of it.
             py.detach(|| client.sync()).map_err(|error| to_python(py, &error))?;
         }
-        let called = client.call_telling(spec.clone(), values, None, answer.tell_call(session));
+        let called = client.call_telling(spec.clone(), values, left, answer.tell_call(session));
         called.map_err(|error| to_python(py, &error))?;
         results(py, &spec, |id| ObjectRef::of_call(session, id, answer.clone()))
     }

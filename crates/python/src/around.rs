@@ -1,10 +1,16 @@
 //! What work takes along from where it is submitted. Mostly nothing: then it costs a look at two numbers.
 
+use crate::failure::to_python;
 use crate::pickle::function;
+use crate::scope::Scope;
+use marline_runtime::core::error::Error;
+use marline_runtime::core::spec::TaskOptions;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 /// Whether there may be anything.
 static LOOK: AtomicBool = AtomicBool::new(false);
@@ -18,6 +24,8 @@ const TRACER: &str = "opentelemetry.trace";
 pub struct Around<'py> {
     /// Values of context variables, by name.
     pub values: Option<Bound<'py, PyDict>>,
+    /// The task or call that submits it.
+    scope: Option<Bound<'py, Scope>>,
 }
 
 impl<'py> Around<'py> {
@@ -27,9 +35,28 @@ impl<'py> Around<'py> {
         if !LOOK.load(Ordering::Relaxed) && !traces(py)? {
             return Ok(Around::default());
         }
-        let values = function(py, &AROUND, "marline._propagate", "values")?.call0()?.extract()?;
-        Ok(Around { values })
+        let around = function(py, &AROUND, "marline._scope", "around")?.call0()?;
+        let (values, scope) = around.extract()?;
+        Ok(Around { values, scope })
     }
+
+    /// How long it may take at most. There must be some time left.
+    pub fn time_left(&self) -> PyResult<Option<Duration>> {
+        let Some(scope) = &self.scope else { return Ok(None) };
+        let left = scope.get().time_left();
+        if left.is_some_and(|left| left.is_zero()) {
+            let words = "what submits this has used up its timeout: there is no time left for it";
+            return Err(to_python(scope.py(), &Error::timeout(words)));
+        }
+        Ok(left)
+    }
+}
+
+/// The same options, with no more time than this for one attempt.
+pub fn within(options: &Arc<TaskOptions>, limit: Option<Duration>) -> Arc<TaskOptions> {
+    let Some(limit) = limit else { return options.clone() };
+    let timeout = options.timeout.map_or(limit, |timeout| timeout.min(limit));
+    Arc::new(TaskOptions { timeout: Some(timeout), ..(**options).clone() })
 }
 
 /// From now on there may be something to take along.

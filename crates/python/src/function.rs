@@ -2,7 +2,7 @@
 
 use crate::answer::Answer;
 use crate::arguments::Arguments;
-use crate::around::Around;
+use crate::around::{Around, within};
 use crate::failure::to_python;
 use crate::options::TaskOptions;
 use crate::reference::ObjectRef;
@@ -70,7 +70,7 @@ impl Function {
             needs,
             holds,
             returns: self.returns,
-            options: self.options.clone(),
+            options: within(&self.options, around.time_left()?),
         });
         let session = &session.get().inner;
         let client = session.client().map_err(|error| to_python(py, &error))?;

@@ -2,6 +2,7 @@
 
 use marline_runtime::{Context, context};
 use pyo3::prelude::*;
+use std::time::{Duration, Instant};
 
 /// A task or call that runs: its name, the task, its attempt, the actor and its epoch, and the GPUs it was
 /// given.
@@ -13,12 +14,25 @@ pub struct Scope {
     running: Option<Context>,
 }
 
+impl Scope {
+    /// How long it may go on, if that is limited.
+    pub fn time_left(&self) -> Option<Duration> {
+        let deadline = self.running.as_ref()?.deadline?;
+        Some(deadline.saturating_duration_since(Instant::now()))
+    }
+}
+
 #[pymethods]
 impl Scope {
     /// That of the task or call that runs on this thread.
     #[new]
     fn new() -> Scope {
         Scope { running: context() }
+    }
+
+    /// The seconds it may go on, if that is limited.
+    fn left(&self) -> Option<f64> {
+        self.time_left().map(|left| left.as_secs_f64())
     }
 
     /// What is known of the task or call.

@@ -24,6 +24,7 @@ use marline_core::message::Try;
 use marline_core::payload::{Payload, Value};
 use std::cell::RefCell;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// What the user's program can run.
 pub trait Program: Send + Sync + 'static {
@@ -129,6 +130,8 @@ pub struct Context {
     pub actor_epoch: Option<ActorEpoch>,
     /// The GPUs it was given, by index.
     pub gpus: Arc<[u32]>,
+    /// When it has run for as long as it may.
+    pub deadline: Option<Instant>,
     /// Cancelled when it is to stop.
     pub cancel: CancelToken,
     tell: Teller,

@@ -17,6 +17,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Instant;
 
 /// The most bytes of results: a message without what surrounds them.
 const MAX_RESULT_BYTES: usize = MAX_MESSAGE_BYTES - (1 << 20);
@@ -317,8 +318,18 @@ impl Runner {
         let (actor, actor_epoch) = actor.unzip();
         let tell = Teller(self.tell.clone());
         let (name, task) = (spec.target.name().clone(), spec.id);
-        let context =
-            Context { name: name.clone(), task, attempt, actor, actor_epoch, gpus, cancel, tell };
+        let deadline = spec.options.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let context = Context {
+            name: name.clone(),
+            task,
+            attempt,
+            actor,
+            actor_epoch,
+            gpus,
+            deadline,
+            cancel,
+            tell,
+        };
         let (args, returns) = (spec.args.clone(), spec.returns);
         (context, Invocation { name, args, values, returns })
     }

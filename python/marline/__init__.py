@@ -49,6 +49,7 @@ from marline._map import map
 from marline._native import ObjectRef
 from marline._propagate import propagate, trace_context
 from marline._remote import RemoteFunction, remote
+from marline._scope import Scope, scope
 from marline._session import cancel, get, init, is_initialized, put, shutdown, wait
 
 __all__ = [
@@ -78,6 +79,7 @@ __all__ = [
     "RemoteFunction",
     "RuntimeContext",
     "RuntimeEnvError",
+    "Scope",
     "TaskCancelledError",
     "TaskError",
     "TooLargeError",
@@ -101,6 +103,7 @@ __all__ = [
     "propagate",
     "put",
     "remote",
+    "scope",
     "shutdown",
     "trace_context",
     "use_context",

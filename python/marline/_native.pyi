@@ -148,13 +148,27 @@ class Completions:
     def __new__(cls) -> Completions: ...
     def fileno(self) -> int: ...
     def expect(self, reference: ObjectRef, token: int) -> None: ...
+    def expect_end(self, scope: Scope, token: int) -> None: ...
     def take(self) -> list[int]: ...
 
 @final
 class Scope:
-    """A stretch of user code: the task or call that runs on this thread."""
+    """A stretch of user code: the task or call that runs on this thread, or a part of it."""
 
     def __new__(cls) -> Scope: ...
+    @staticmethod
+    def inside(outer: Scope | None) -> Scope:
+        """One inside another, or inside nothing."""
+
+    def end(self) -> None:
+        """Cancels what was submitted in it and has not ended, and what is from now on."""
+
+    def wait(self, timeout: float) -> int:
+        """Waits until all that was submitted in it has ended; how many have not in time."""
+
+    def unfinished(self) -> int:
+        """How much of what was submitted in it has not ended."""
+
     def running(self) -> tuple[str, str, int, str | None, int | None, list[int]] | None:
         """The name of what runs, the task, its attempt, the actor and its epoch, the GPUs."""
 

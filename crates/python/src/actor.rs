@@ -80,6 +80,7 @@ impl Actor {
         }
         let called = client.call_telling(spec.clone(), values, left, answer.tell_call(session));
         called.map_err(|error| to_python(py, &error))?;
+        around.submitted(session, spec.id, &answer);
         results(py, &spec, |id| ObjectRef::of_call(session, id, answer.clone()))
     }
 

@@ -1,9 +1,12 @@
 //! What work takes along from where it is submitted. Mostly nothing: then it costs a look at two numbers.
 
+use crate::answer::Answer;
 use crate::failure::to_python;
 use crate::pickle::function;
 use crate::scope::Scope;
+use crate::session::Inner;
 use marline_runtime::core::error::Error;
+use marline_runtime::core::id::TaskId;
 use marline_runtime::core::spec::TaskOptions;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -24,7 +27,7 @@ const TRACER: &str = "opentelemetry.trace";
 pub struct Around<'py> {
     /// Values of context variables, by name.
     pub values: Option<Bound<'py, PyDict>>,
-    /// The task or call that submits it.
+    /// The stretch of user code that submits it.
     scope: Option<Bound<'py, Scope>>,
 }
 
@@ -38,6 +41,13 @@ impl<'py> Around<'py> {
         let around = function(py, &AROUND, "marline._scope", "around")?.call0()?;
         let (values, scope) = around.extract()?;
         Ok(Around { values, scope })
+    }
+
+    /// This was submitted here.
+    pub fn submitted(&self, session: &Arc<Inner>, task: TaskId, answer: &Arc<Answer>) {
+        if let Some(scope) = &self.scope {
+            scope.get().add(session, task, answer);
+        }
     }
 
     /// How long it may take at most. There must be some time left.

@@ -82,6 +82,7 @@ impl Function {
             submitted => submitted,
         };
         submitted.map_err(|error| to_python(py, &error))?;
+        around.submitted(session, spec.id, &answer);
         results(py, &spec, |id| ObjectRef::result(session, id, answer.clone()))
     }
 }

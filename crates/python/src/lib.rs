@@ -22,6 +22,7 @@ mod scope;
 mod session;
 mod signal;
 mod status;
+mod submitted;
 mod wait;
 
 use pyo3::prelude::*;

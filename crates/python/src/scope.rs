@@ -1,7 +1,13 @@
-//! Where user code is: in which task or call.
+//! Where user code is: in which task or call, and in which `with scope()` of it.
 
+use crate::answer::Answer;
+use crate::session::Inner;
+use crate::submitted::Submitted;
+use crate::wait::wait_for;
+use marline_runtime::core::id::TaskId;
 use marline_runtime::{Context, context};
 use pyo3::prelude::*;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A task or call that runs: its name, the task, its attempt, the actor and its epoch, and the GPUs it was
@@ -12,9 +18,25 @@ type Running = (String, String, u64, Option<String>, Option<u64>, Vec<u32>);
 #[pyclass(frozen, module = "marline._native")]
 pub struct Scope {
     running: Option<Context>,
+    /// What was submitted in it.
+    submitted: Arc<Submitted>,
+    /// The same of those that it is inside of.
+    around: Vec<Arc<Submitted>>,
 }
 
 impl Scope {
+    /// This was submitted in it.
+    pub fn add(&self, session: &Arc<Inner>, task: TaskId, answer: &Arc<Answer>) {
+        for submitted in self.around.iter().chain([&self.submitted]) {
+            submitted.add(session, task, answer);
+        }
+    }
+
+    /// What was submitted in it and has not ended.
+    pub fn pending(&self) -> Vec<Arc<Answer>> {
+        self.submitted.pending()
+    }
+
     /// How long it may go on, if that is limited.
     pub fn time_left(&self) -> Option<Duration> {
         let deadline = self.running.as_ref()?.deadline?;
@@ -27,7 +49,34 @@ impl Scope {
     /// That of the task or call that runs on this thread.
     #[new]
     fn new() -> Scope {
-        Scope { running: context() }
+        Scope { running: context(), submitted: Submitted::new(), around: Vec::new() }
+    }
+
+    /// One inside another, or inside nothing.
+    #[staticmethod]
+    fn inside(outer: Option<&Bound<'_, Scope>>) -> Scope {
+        let Some(outer) = outer.map(Bound::get) else {
+            return Scope { running: None, submitted: Submitted::new(), around: Vec::new() };
+        };
+        let around = outer.around.iter().chain([&outer.submitted]).cloned().collect();
+        Scope { running: outer.running.clone(), submitted: Submitted::new(), around }
+    }
+
+    /// Cancels what was submitted in it and has not ended, and what is from now on.
+    fn end(&self, py: Python<'_>) {
+        py.detach(|| self.submitted.end());
+    }
+
+    /// Waits until all that was submitted in it has ended, or the time is over. Says how many have not.
+    fn wait(&self, py: Python<'_>, timeout: f64) -> PyResult<usize> {
+        let pending = self.pending();
+        wait_for(py, &pending.iter().collect::<Vec<_>>(), pending.len(), Some(timeout))?;
+        Ok(self.unfinished())
+    }
+
+    /// How much of what was submitted in it has not ended.
+    fn unfinished(&self) -> usize {
+        self.pending().len()
     }
 
     /// The seconds it may go on, if that is limited.

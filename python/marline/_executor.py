@@ -101,6 +101,9 @@ def run(
             return _run(scope, function, args, kwargs)
         with _propagate.arrived(along):
             return _run(scope, function, args, kwargs)
+    except TaskCancelledError:
+        scope.stop()  # What it submitted after it was asked to stop, and before it heard of it.
+        raise
     finally:
         current.reset(token)
 
@@ -205,20 +208,25 @@ def _start(
     if along is not None:
         context.run(_propagate.arrive, along)
     running = scope.running()
-    task = asyncio.get_running_loop().create_task(_await(method, args, kwargs, end), context=context)
+    task = asyncio.get_running_loop().create_task(_await(method, args, kwargs, end, scope), context=context)
     if running is not None:
         _awaits[running[1]] = task
         task.add_done_callback(lambda _: _awaits.pop(running[1], None))
 
 
 async def _await(
-    method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], end: _native.CallEnd
+    method: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    end: _native.CallEnd,
+    scope: _native.Scope,
 ) -> None:
     try:
         result = method(*args, **kwargs)
         if inspect.isawaitable(result):
             result = await result
     except asyncio.CancelledError:
+        scope.stop()
         end.fail(TaskCancelledError("the call was cancelled"))
         raise
     except BaseException as error:

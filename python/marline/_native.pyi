@@ -163,6 +163,9 @@ class Scope:
     def end(self) -> None:
         """Cancels what was submitted in it and has not ended, and what is from now on."""
 
+    def stop(self) -> None:
+        """The same if the task or call was asked to stop; what is submitted later stays."""
+
     def wait(self, timeout: float) -> int:
         """Waits until all that was submitted in it has ended; how many have not in time."""
 

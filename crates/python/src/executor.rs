@@ -5,6 +5,7 @@ use crate::failure::{of_user_code, to_python};
 use crate::pickle::{self, function};
 use crate::session::joined;
 use crate::signal::interrupt_main_thread;
+use crate::submitted;
 use marline_runtime::core::error::Error;
 use marline_runtime::core::id::TaskId;
 use marline_runtime::core::payload::{Payload, Value};
@@ -60,10 +61,11 @@ impl Program for Interpreter {
     }
 
     /// A signal ends what the main thread waits for, and its handler raises. Code on other threads is
-    /// reached through the interpreter, for which somebody else has to wait.
+    /// reached through the interpreter, for which somebody else has to wait. What it submitted stops with it.
     fn interrupted(&self, task: TaskId) {
         interrupt_main_thread();
         let _ = thread::Builder::new().name("marline-cancel".into()).spawn(move || {
+            submitted::stop(task);
             Python::attach(|py| {
                 // What has ended meanwhile cannot be stopped any more.
                 let _ =

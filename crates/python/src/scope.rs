@@ -49,22 +49,31 @@ impl Scope {
     /// That of the task or call that runs on this thread.
     #[new]
     fn new() -> Scope {
-        Scope { running: context(), submitted: Submitted::new(), around: Vec::new() }
+        let running = context();
+        let submitted = Submitted::new(running.as_ref().map(|context| context.task));
+        Scope { running, submitted, around: Vec::new() }
     }
 
     /// One inside another, or inside nothing.
     #[staticmethod]
     fn inside(outer: Option<&Bound<'_, Scope>>) -> Scope {
         let Some(outer) = outer.map(Bound::get) else {
-            return Scope { running: None, submitted: Submitted::new(), around: Vec::new() };
+            return Scope { running: None, submitted: Submitted::new(None), around: Vec::new() };
         };
         let around = outer.around.iter().chain([&outer.submitted]).cloned().collect();
-        Scope { running: outer.running.clone(), submitted: Submitted::new(), around }
+        Scope { running: outer.running.clone(), submitted: Submitted::new(None), around }
     }
 
     /// Cancels what was submitted in it and has not ended, and what is from now on.
     fn end(&self, py: Python<'_>) {
         py.detach(|| self.submitted.end());
+    }
+
+    /// If the task or call was asked to stop: cancels what was submitted in it and has not ended.
+    fn stop(&self, py: Python<'_>) {
+        if self.running.as_ref().is_some_and(|context| context.cancel.is_cancelled()) {
+            py.detach(|| self.submitted.cancel());
+        }
     }
 
     /// Waits until all that was submitted in it has ended, or the time is over. Says how many have not.

@@ -46,6 +46,7 @@ from marline._errors import (
 )
 from marline._executor_pool import Executor
 from marline._map import map
+from marline._named import NamedClass, NamedFunction, actor_class, function
 from marline._native import ObjectRef
 from marline._propagate import propagate, trace_context
 from marline._remote import RemoteFunction, remote
@@ -71,6 +72,8 @@ __all__ = [
     "InternalError",
     "InvalidError",
     "MarlineError",
+    "NamedClass",
+    "NamedFunction",
     "NotFoundError",
     "NotReadyError",
     "ObjectLostError",
@@ -85,11 +88,13 @@ __all__ = [
     "TooLargeError",
     "UnsupportedError",
     "WorkerLostError",
+    "actor_class",
     "available_resources",
     "cancel",
     "cluster_resources",
     "default_context",
     "exit_actor",
+    "function",
     "get",
     "get_actor",
     "get_runtime_context",

@@ -24,6 +24,11 @@ class ActorClass:
         self.__doc__ = cls.__doc__
         self.__name__ = cls.__name__
 
+    @property
+    def __marline_remote__(self) -> type:
+        """What it was made of."""
+        return self._cls
+
     def __getstate__(self) -> dict[str, Any]:
         # Its code is taken to whichever session it is used in.
         return {**self.__dict__, "_native": None}
@@ -123,9 +128,9 @@ class ActorMethod:
         raise TypeError(f"a method of an actor is called with .remote(): {self._name}.remote()")
 
 
-def get_actor(name: str, namespace: str = "default") -> ActorHandle:
-    """The actor that has this name."""
-    return ActorHandle(_session.current().find_actor(namespace, name), name, None)
+def get_actor(name: str, namespace: str = "default", *, plain: bool = False) -> ActorHandle:
+    """The actor that has this name; ``plain`` if it is written in another language."""
+    return ActorHandle(_session.current().find_actor(namespace, name, plain), name, None)
 
 
 def kill(actor: ActorHandle, *, no_restart: bool = True) -> None:

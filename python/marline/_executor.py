@@ -10,6 +10,7 @@ import inspect
 import logging
 import os
 import pickle
+import pkgutil
 import signal
 import sys
 import threading
@@ -17,7 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 from marline import _native, _propagate, _runtime_env_here
-from marline._errors import TaskCancelledError
+from marline._errors import NotFoundError, TaskCancelledError
 from marline._pickle import Need, can_read, incompatible
 from marline._scope import current
 
@@ -78,6 +79,19 @@ def code(name: str, pickled: bytes, version: int, environment: bytes | None) -> 
             _runtime_env_here.apply(environment)
         _codes[name] = pickle.loads(pickled)
         del _pickled[name]
+    return _codes[name]
+
+
+def find(name: str) -> Any:
+    """The function or class of a name that came without code: ``python:package.module.function``."""
+    if name not in _codes:
+        path = name.partition(":")[2]
+        try:
+            found = pkgutil.resolve_name(path)
+        except (AttributeError, ValueError) as error:
+            raise NotFoundError(f"{path!r} is nothing that can be imported: {error}") from None
+        # What is remote stands for what it was made of.
+        _codes[name] = getattr(found, "__marline_remote__", found)
     return _codes[name]
 
 

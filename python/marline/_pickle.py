@@ -110,8 +110,3 @@ def incompatible(version: int, what: str) -> IncompatibleError:
         f"3.{sys.version_info.minor} ({here}): run drivers and workers with the same minor version "
         "(marline worker --python PROGRAM), or use functions and classes of a module that both can import"
     )
-
-
-def loads_message_pack(data: bytes) -> Any:
-    """Reads what a worker of another language returned."""
-    raise NotImplementedError("MessagePack values are not read yet")

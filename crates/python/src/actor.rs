@@ -16,21 +16,26 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 use std::sync::Arc;
 
+/// How a handle is pickled: what makes it again, and from what.
+type Reduced<'py> = (Bound<'py, PyAny>, (Bound<'py, PyBytes>, bool));
+
 /// A handle to an actor.
 #[pyclass(frozen, module = "marline._native")]
 pub struct Actor {
     held: Held,
     id: ActorId,
+    /// It understands plain data only.
+    is_plain: bool,
     options: Arc<spec::TaskOptions>,
 }
 
 impl Actor {
     /// A handle that is counted already.
-    pub fn new(session: &Arc<Inner>, id: ActorId) -> Actor {
+    pub fn new(session: &Arc<Inner>, id: ActorId, is_plain: bool) -> Actor {
         let options =
             spec::TaskOptions { max_retries: Budget::Unlimited, ..spec::TaskOptions::default() };
         let held = Held::new(session, Thing::Actor(id));
-        Actor { held, id, options: Arc::new(options) }
+        Actor { held, id, is_plain, options: Arc::new(options) }
     }
 }
 
@@ -54,8 +59,10 @@ impl Actor {
         timeout: Option<f64>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let around = Around::here(py)?;
-        let Arguments { payload, needs, holds, _references } =
-            Arguments::of(args, kwargs, &around, None)?;
+        let Arguments { payload, needs, holds, _references } = match self.is_plain {
+            false => Arguments::of(args, kwargs, &around, None)?,
+            true => Arguments::plain(args, kwargs)?,
+        };
         let mut values = Vec::new();
         for reference in &_references {
             values.push(reference.get().come(py)?.clone());
@@ -84,23 +91,21 @@ impl Actor {
         results(py, &spec, |id| ObjectRef::of_call(session, id, answer.clone()))
     }
 
-    fn __reduce__<'py>(
-        slf: &Bound<'py, Self>,
-    ) -> PyResult<(Bound<'py, PyAny>, (Bound<'py, PyBytes>,))> {
-        let id = slf.get().id;
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Reduced<'py>> {
+        let Actor { id, is_plain, .. } = *slf.get();
         pickle::met(Thing::Actor(id))?;
         let bytes = PyBytes::new(slf.py(), &id.as_u128().to_be_bytes());
-        Ok((slf.get_type().getattr("_load")?, (bytes,)))
+        Ok((slf.get_type().getattr("_load")?, (bytes, is_plain)))
     }
 
     /// Makes one that arrived in this process.
     #[staticmethod]
-    fn _load(py: Python<'_>, id: [u8; 16]) -> PyResult<Actor> {
+    fn _load(py: Python<'_>, id: [u8; 16], is_plain: bool) -> PyResult<Actor> {
         let id = ActorId::from_u128(u128::from_be_bytes(id));
         let session = current(py)?;
         let client = session.client().map_err(|error| to_python(py, &error))?;
         client.retain(Thing::Actor(id));
-        Ok(Actor::new(&session, id))
+        Ok(Actor::new(&session, id, is_plain))
     }
 
     /// Ends the actor for good, or its process only: then it is restarted, if it may be.

@@ -1,11 +1,12 @@
 //! Arguments of tasks and calls, as they travel. References among them are left out: their values go along.
 
 use crate::around::Around;
-use crate::function::Function;
 use crate::pickle;
+use crate::plain;
 use crate::reference::ObjectRef;
 use marline_runtime::core::id::{ObjectId, Thing};
 use marline_runtime::core::payload::{Payload, Value};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
@@ -24,7 +25,7 @@ impl<'py> Arguments<'py> {
         args: &Bound<'py, PyTuple>,
         kwargs: &Bound<'py, PyDict>,
         around: &Around<'py>,
-        code: Option<&Function>,
+        code: Option<ObjectId>,
     ) -> PyResult<Arguments<'py>> {
         let py = args.py();
         let mut references = Vec::new();
@@ -46,11 +47,30 @@ impl<'py> Arguments<'py> {
             Some(values) => (all.0, all.1, values).into_pyobject(py)?,
         };
         let Value { payload, contains } = pickle::encode(all.as_any())?;
-        let needs = references.iter().map(|one: &Bound<'_, ObjectRef>| one.get().public_id(py));
-        let mut needs = needs.collect::<PyResult<Vec<ObjectId>>>()?;
-        needs.extend(code.map(|code| code.code_id));
+        let mut needs = ids(py, &references)?;
+        needs.extend(code);
         Ok(Arguments { payload, needs, holds: contains, _references: references })
     }
+
+    /// Encodes arguments for what is written in another language.
+    pub fn plain(
+        args: &Bound<'py, PyTuple>,
+        kwargs: &Bound<'py, PyDict>,
+    ) -> PyResult<Arguments<'py>> {
+        if !kwargs.is_empty() {
+            let words =
+                "what is called by its name has no names for its arguments: give them in order";
+            return Err(PyTypeError::new_err(words));
+        }
+        let (payload, references) = plain::dump_arguments(args)?;
+        let needs = ids(args.py(), &references)?;
+        Ok(Arguments { payload, needs, holds: Vec::new(), _references: references })
+    }
+}
+
+/// The objects that others know the values of references by.
+fn ids(py: Python<'_>, references: &[Bound<'_, ObjectRef>]) -> PyResult<Vec<ObjectId>> {
+    references.iter().map(|one| one.get().public_id(py)).collect()
 }
 
 fn is_reference(arg: &Bound<'_, PyAny>) -> bool {

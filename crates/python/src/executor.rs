@@ -3,12 +3,13 @@
 
 use crate::failure::{of_user_code, to_python};
 use crate::pickle::{self, function};
+use crate::plain;
 use crate::session::joined;
 use crate::signal::interrupt_main_thread;
 use crate::submitted;
 use marline_runtime::core::error::Error;
 use marline_runtime::core::id::TaskId;
-use marline_runtime::core::payload::{Payload, Value};
+use marline_runtime::core::payload::{Encoding, Payload, Value};
 use marline_runtime::{End, Instance, Invocation, Program, Reply, context, serve_as};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -44,7 +45,7 @@ impl Program for Interpreter {
             let (args, kwargs, along) = arguments(py, invocation, values)?;
             show_gpus(py)?;
             let result = helper(py, Helper::Run)?.call1((function, args, kwargs, along))?;
-            reply(&result, invocation.returns)
+            Results::of(invocation).reply(&result)
         };
         Python::attach(|py| run(py).map_err(|error| of_user_code(py, error)))
     }
@@ -87,9 +88,10 @@ impl Instance for Actor {
             let method = self.object.bind(py).getattr(&*invocation.name)?;
             let (args, kwargs, along) = arguments(py, invocation, &invocation.values)?;
             let result = helper(py, Helper::Run)?.call1((method, args, kwargs, along))?;
-            reply(&result, invocation.returns)
+            Results::of(invocation).reply(&result)
         };
-        Python::attach(|py| call(py).or_else(|error| raised(py, error, invocation.returns)))
+        let results = Results::of(invocation);
+        Python::attach(|py| call(py).or_else(|error| results.raised(py, error)))
     }
 
     fn load_checkpoint(&self, checkpoint: &Payload) -> Result<(), Error> {
@@ -117,7 +119,7 @@ impl Instance for Actor {
             Ok::<_, PyErr>(())
         };
         Python::attach(|py| {
-            let end = CallEnd { end: Mutex::new(Some(end)), returns: invocation.returns };
+            let end = CallEnd { end: Mutex::new(Some(end)), results: Results::of(invocation) };
             let Ok(end) = Bound::new(py, end) else { return };
             if let Err(error) = begin(py, &end) {
                 end.get().tell(Err(of_user_code(py, error)));
@@ -130,7 +132,7 @@ impl Instance for Actor {
 #[pyclass(frozen, module = "marline._native")]
 pub struct CallEnd {
     end: Mutex<Option<End>>,
-    returns: u32,
+    results: Results,
 }
 
 impl CallEnd {
@@ -147,26 +149,14 @@ impl CallEnd {
     /// It returned this.
     fn finish(&self, result: &Bound<'_, PyAny>) {
         let py = result.py();
-        let reply = reply(result, self.returns).map_err(|error| of_user_code(py, error));
+        let reply = self.results.reply(result).map_err(|error| of_user_code(py, error));
         self.tell(reply);
     }
 
     /// It raised this.
     fn fail(&self, py: Python<'_>, error: Bound<'_, PyAny>) {
-        self.tell(raised(py, PyErr::from_value(error), self.returns));
+        self.tell(self.results.raised(py, PyErr::from_value(error)));
     }
-}
-
-/// What a method raised: its error, or the end of the actor, which the call is not to blame for.
-fn raised(py: Python<'_>, error: PyErr, returns: u32) -> Result<Reply, Error> {
-    let exits = helper(py, Helper::ActorExit).is_ok_and(|exit| error.is_instance(py, exit));
-    if !exits {
-        return Err(of_user_code(py, error));
-    }
-    let none = || pickle::encode(&py.None().into_bound(py));
-    let values = (0..returns).map(|_| none()).collect::<PyResult<Vec<_>>>();
-    let values = values.map_err(|error| of_user_code(py, error))?;
-    Ok(Reply { values, exits: true, ..Reply::default() })
 }
 
 /// What is done in Python.
@@ -178,6 +168,7 @@ enum Helper {
     Construct,
     Exit,
     Fill,
+    Find,
     Interrupt,
     Load,
     Run,
@@ -186,7 +177,7 @@ enum Helper {
 
 /// A function of `marline._executor`, looked up once.
 fn helper<'py>(py: Python<'py>, helper: Helper) -> PyResult<&'py Bound<'py, PyAny>> {
-    static FUNCTIONS: [PyOnceLock<Py<PyAny>>; 10] = [const { PyOnceLock::new() }; 10];
+    static FUNCTIONS: [PyOnceLock<Py<PyAny>>; 11] = [const { PyOnceLock::new() }; 11];
     let name = match helper {
         Helper::ActorExit => "ActorExit",
         Helper::Begin => "begin",
@@ -194,6 +185,7 @@ fn helper<'py>(py: Python<'py>, helper: Helper) -> PyResult<&'py Bound<'py, PyAn
         Helper::Construct => "construct",
         Helper::Exit => "leave",
         Helper::Fill => "fill",
+        Helper::Find => "find",
         Helper::Interrupt => "interrupt",
         Helper::Load => "load",
         Helper::Run => "run",
@@ -213,11 +205,14 @@ fn show_gpus(py: Python<'_>) -> PyResult<()> {
 }
 
 /// The function or class that is meant, and the values that are arguments: the last value is its code with
-/// its environment, or empty if this executor has had it.
+/// its environment, or empty if this executor has had it. What came without code is imported.
 fn code<'py, 'a>(
     py: Python<'py>,
     invocation: &'a Invocation,
 ) -> PyResult<(Bound<'py, PyAny>, &'a [Value])> {
+    if is_plain(invocation) {
+        return Ok((helper(py, Helper::Find)?.call1((&*invocation.name,))?, &invocation.values));
+    }
     let Some((code, values)) = invocation.values.split_last() else {
         let words = format!("{:?} came without its code", invocation.name);
         return Err(to_python(py, &Error::internal(words)));
@@ -241,6 +236,10 @@ fn arguments<'py>(
     if invocation.args.inline.is_empty() {
         return Ok((PyTuple::empty(py), PyDict::new(py), None)); // A call that its worker makes has none.
     }
+    if is_plain(invocation) {
+        let args = plain::load_arguments(py, &invocation.args.inline, values)?;
+        return Ok((args, PyDict::new(py), None));
+    }
     let all = pickle::decode(py, &invocation.args)?.cast_into::<PyTuple>()?;
     let (mut args, mut kwargs) = (all.get_item(0)?.cast_into()?, all.get_item(1)?.cast_into()?);
     let along = (all.len() > 2).then(|| all.get_item(2)).transpose()?;
@@ -252,20 +251,54 @@ fn arguments<'py>(
     Ok((args, kwargs, along.map(Bound::cast_into).transpose()?))
 }
 
-/// What user code gave back, as it travels.
-fn reply(result: &Bound<'_, PyAny>, returns: u32) -> PyResult<Reply> {
-    let values = match returns {
-        0 => Vec::new(),
-        1 => vec![pickle::encode(result)?],
-        _ => result.try_iter()?.map(|one| pickle::encode(&one?)).collect::<PyResult<Vec<_>>>()?,
-    };
-    let named = values.iter().any(|value| !value.contains.is_empty());
-    if let Some(session) = joined(result.py())?
-        && (named || session.held.load(Ordering::Relaxed) > 0)
-    {
-        // What is named or kept is held by this process before the task lets go of it.
-        let synced = result.py().detach(|| session.client()?.sync());
-        synced.map_err(|error| to_python(result.py(), &error))?;
+/// Whether whoever calls understands plain data only.
+fn is_plain(invocation: &Invocation) -> bool {
+    invocation.args.encoding == Encoding::MessagePack && !invocation.args.inline.is_empty()
+}
+
+/// What is wanted of user code.
+#[derive(Clone, Copy)]
+struct Results {
+    returns: u32,
+    is_plain: bool,
+}
+
+impl Results {
+    fn of(invocation: &Invocation) -> Results {
+        Results { returns: invocation.returns, is_plain: is_plain(invocation) }
     }
-    Ok(Reply { values, ..Reply::default() })
+
+    fn encode(self, result: &Bound<'_, PyAny>) -> PyResult<Value> {
+        if self.is_plain { Ok(plain::dump(result)?.into()) } else { pickle::encode(result) }
+    }
+
+    /// What user code gave back, as it travels.
+    fn reply(self, result: &Bound<'_, PyAny>) -> PyResult<Reply> {
+        let values = match self.returns {
+            0 => Vec::new(),
+            1 => vec![self.encode(result)?],
+            _ => result.try_iter()?.map(|one| self.encode(&one?)).collect::<PyResult<Vec<_>>>()?,
+        };
+        let named = values.iter().any(|value| !value.contains.is_empty());
+        if let Some(session) = joined(result.py())?
+            && (named || session.held.load(Ordering::Relaxed) > 0)
+        {
+            // What is named or kept is held by this process before the task lets go of it.
+            let synced = result.py().detach(|| session.client()?.sync());
+            synced.map_err(|error| to_python(result.py(), &error))?;
+        }
+        Ok(Reply { values, ..Reply::default() })
+    }
+
+    /// What a method raised: its error, or the end of the actor, which the call is not to blame for.
+    fn raised(self, py: Python<'_>, error: PyErr) -> Result<Reply, Error> {
+        let exits = helper(py, Helper::ActorExit).is_ok_and(|exit| error.is_instance(py, exit));
+        if !exits {
+            return Err(of_user_code(py, error));
+        }
+        let none = || self.encode(&py.None().into_bound(py));
+        let values = (0..self.returns).map(|_| none()).collect::<PyResult<Vec<_>>>();
+        let values = values.map_err(|error| of_user_code(py, error))?;
+        Ok(Reply { values, exits: true, ..Reply::default() })
+    }
 }

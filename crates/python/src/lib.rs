@@ -17,6 +17,7 @@ mod fork;
 mod function;
 mod options;
 mod pickle;
+mod plain;
 mod reference;
 mod scope;
 mod session;

@@ -46,8 +46,11 @@ from marline._errors import (
 )
 from marline._executor_pool import Executor
 from marline._map import map
+from marline._named import NamedClass, NamedFunction, actor_class, function
 from marline._native import ObjectRef
+from marline._propagate import propagate, trace_context
 from marline._remote import RemoteFunction, remote
+from marline._scope import Scope, scope
 from marline._session import cancel, get, init, is_initialized, put, shutdown, wait
 
 __all__ = [
@@ -69,6 +72,8 @@ __all__ = [
     "InternalError",
     "InvalidError",
     "MarlineError",
+    "NamedClass",
+    "NamedFunction",
     "NotFoundError",
     "NotReadyError",
     "ObjectLostError",
@@ -77,16 +82,19 @@ __all__ = [
     "RemoteFunction",
     "RuntimeContext",
     "RuntimeEnvError",
+    "Scope",
     "TaskCancelledError",
     "TaskError",
     "TooLargeError",
     "UnsupportedError",
     "WorkerLostError",
+    "actor_class",
     "available_resources",
     "cancel",
     "cluster_resources",
     "default_context",
     "exit_actor",
+    "function",
     "get",
     "get_actor",
     "get_runtime_context",
@@ -97,9 +105,12 @@ __all__ = [
     "map",
     "method",
     "nodes",
+    "propagate",
     "put",
     "remote",
+    "scope",
     "shutdown",
+    "trace_context",
     "use_context",
     "wait",
 ]

@@ -6,10 +6,11 @@ import inspect
 from typing import Any, NoReturn
 
 from marline import _native, _session
-from marline._executor import ActorExit, current, is_async_class
+from marline._executor import ActorExit, is_async_class
 from marline._options import Options
 from marline._pickle import Code, dumps_code
 from marline._runtime_env import Shipped
+from marline._scope import current
 
 
 class ActorClass:
@@ -22,6 +23,11 @@ class ActorClass:
         self._native: tuple[_native.Session, _native.Function, int] | None = None
         self.__doc__ = cls.__doc__
         self.__name__ = cls.__name__
+
+    @property
+    def __marline_remote__(self) -> type:
+        """What it was made of."""
+        return self._cls
 
     def __getstate__(self) -> dict[str, Any]:
         # Its code is taken to whichever session it is used in.
@@ -102,28 +108,30 @@ class ActorHandle:
 class ActorMethod:
     """A method of an actor: ``.remote(...)`` calls it."""
 
-    __slots__ = ("_actor", "_name", "_returns")
+    __slots__ = ("_actor", "_name", "_returns", "_timeout")
 
-    def __init__(self, actor: _native.Actor, name: str, returns: int) -> None:
+    def __init__(self, actor: _native.Actor, name: str, returns: int, timeout: float | None = None) -> None:
         self._actor = actor
         self._name = name
         self._returns = returns
+        self._timeout = timeout
 
     def remote(self, /, *args: Any, **kwargs: Any) -> Any:
         """Calls it. Calls of one process run in the order in which they were made."""
-        return self._actor.call(self._name, args, kwargs, self._returns)
+        return self._actor.call(self._name, args, kwargs, self._returns, self._timeout)
 
-    def options(self, *, num_returns: int) -> ActorMethod:
+    def options(self, *, num_returns: int | None = None, timeout: float | None = None) -> ActorMethod:
         """The same method with other options."""
-        return ActorMethod(self._actor, self._name, num_returns)
+        returns = self._returns if num_returns is None else num_returns
+        return ActorMethod(self._actor, self._name, returns, self._timeout if timeout is None else timeout)
 
     def __call__(self, *_: Any, **__: Any) -> Any:
         raise TypeError(f"a method of an actor is called with .remote(): {self._name}.remote()")
 
 
-def get_actor(name: str, namespace: str = "default") -> ActorHandle:
-    """The actor that has this name."""
-    return ActorHandle(_session.current().find_actor(namespace, name), name, None)
+def get_actor(name: str, namespace: str = "default", *, plain: bool = False) -> ActorHandle:
+    """The actor that has this name; ``plain`` if it is written in another language."""
+    return ActorHandle(_session.current().find_actor(namespace, name, plain), name, None)
 
 
 def kill(actor: ActorHandle, *, no_restart: bool = True) -> None:
@@ -136,7 +144,8 @@ def exit_actor() -> NoReturn:
 
     What ``atexit`` has is run.
     """
-    running = current.get() or _native.running()
-    if running is None or running[2] is None:
+    scope = current.get()
+    running = scope.running() if scope is not None else None
+    if running is None or running[3] is None:
         raise RuntimeError("exit_actor() is for methods of actors: no actor runs here")
     raise ActorExit

@@ -20,7 +20,7 @@ class _Bridge:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.completions = _native.Completions()
-        self.waiting: dict[int, tuple[asyncio.Future[Any], ObjectRef]] = {}
+        self.waiting: dict[int, tuple[asyncio.Future[Any], ObjectRef | None]] = {}
         self.tokens = itertools.count()
         loop.add_reader(self.completions.fileno(), self.deliver)
 
@@ -29,10 +29,19 @@ class _Bridge:
         self.waiting[token] = future, ref
         self.completions.expect(ref, token)
 
+    def wait_for_end(self, scope: _native.Scope, future: asyncio.Future[Any]) -> None:
+        token = next(self.tokens)
+        self.waiting[token] = future, None
+        self.completions.expect_end(scope, token)
+
     def deliver(self) -> None:
         for token in self.completions.take():
             future, ref = self.waiting.pop(token)
-            if not future.done():
+            if future.done():
+                continue
+            if ref is None:
+                future.set_result(None)
+            else:
                 _settle(future, ref)
 
 
@@ -53,12 +62,24 @@ async def wait_for(ref: ObjectRef) -> Any:
     if ref.done():
         return ref._value()
     loop = asyncio.get_running_loop()
+    future: asyncio.Future[Any] = loop.create_future()
+    _bridge(loop).wait_for(ref, future)
+    return await future
+
+
+async def wait_for_end(scope: _native.Scope) -> None:
+    """Waits until all that was submitted in a scope has ended."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Any] = loop.create_future()
+    _bridge(loop).wait_for_end(scope, future)
+    await future
+
+
+def _bridge(loop: asyncio.AbstractEventLoop) -> _Bridge:
     bridge = _bridges.get(loop)
     if bridge is None:
         bridge = _bridges[loop] = _Bridge(loop)
-    future: asyncio.Future[Any] = loop.create_future()
-    bridge.wait_for(ref, future)
-    return await future
+    return bridge
 
 
 class _Thread:

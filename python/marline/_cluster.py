@@ -6,7 +6,8 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from marline import _executor, _native, _session
+from marline import _session
+from marline._scope import current
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -56,6 +57,8 @@ class RuntimeContext:
     actor_epoch: int | None = None
     #: The GPUs it was given.
     gpu_ids: tuple[int, ...] = ()
+    #: The seconds it has left, if it has a ``timeout``; what it submits has no more.
+    deadline: float | None = None
 
     def get_task_id(self) -> str | None:
         """The task or call."""
@@ -73,11 +76,12 @@ class RuntimeContext:
 
 def get_runtime_context() -> RuntimeContext:
     """What is known of the task or call that runs here."""
-    running = _executor.current.get() or _native.running()
-    if running is None:
+    scope = current.get()
+    running = scope.running() if scope is not None else None
+    if scope is None or running is None:
         return RuntimeContext()
-    task, attempt, actor, epoch, gpus = running
-    return RuntimeContext(task, attempt, actor, epoch, tuple(gpus))
+    _, task, attempt, actor, epoch, gpus = running
+    return RuntimeContext(task, attempt, actor, epoch, tuple(gpus), scope.left())
 
 
 def method(*, num_returns: int = 1) -> Callable[[F], F]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 import sys
 import traceback
 from typing import Any
@@ -150,18 +149,19 @@ def make(
 def _of_user_code(
     message: str, class_name: str, remote_traceback: str, pickled: tuple[bytes, int] | None
 ) -> BaseException:
-    from marline import _pickle
+    from marline import _error_chain, _pickle
 
     original: BaseException | None = None
     if pickled is not None and _pickle.can_read(pickled[1]):
         try:
-            original = pickle.loads(pickled[0])
+            original = _error_chain.loads(pickled[0])
         except BaseException:
             original = None
     text = f"{message}\n\nThe traceback, where it was raised:\n{remote_traceback}".rstrip()
     error = _as_task_error(original, text) if original is not None else None
     if error is None:
         error = TaskError(f"{class_name}: {text}" if class_name else text)
+    _error_chain.note_links(error)
     error._marline_parts = message, class_name, remote_traceback, pickled
     error.class_name = class_name
     error.remote_traceback = remote_traceback
@@ -206,6 +206,7 @@ def _as_task_error(original: BaseException, text: str) -> Any:
             if len(reduced) > 2 and reduced[2]:
                 error.__setstate__(reduced[2])
             error.__cause__, error.__context__ = original.__cause__, original.__context__
+            error.__suppress_context__ = original.__suppress_context__  # Setting the cause has set it.
             error._marline_text = text
             return error
         except Exception:
@@ -214,16 +215,40 @@ def _as_task_error(original: BaseException, text: str) -> Any:
 
 def describe(error: BaseException) -> tuple[str, str, str, tuple[bytes, int] | None]:
     """What an exception of user code is to others; called by the native module."""
+    class_name, message = _words(error)
+    if isinstance(error, ModuleNotFoundError):
+        message += _where_from(error)
+    return class_name, message, _traceback(error), _pickled(error)
+
+
+def _words(error: BaseException) -> tuple[str, str]:
+    """The class of an exception, and its text."""
     cls = type(error)
     class_name = f"{cls.__module__}.{cls.__qualname__}" if cls.__module__ != "builtins" else cls.__qualname__
     try:
-        message = _cut(str(error))
+        return class_name, _cut(str(error))
     except BaseException as problem:  # Whatever it is, it is not how the task ended.
-        message = f"(its text could not be made: {type(problem).__name__})"
-    if isinstance(error, ModuleNotFoundError):
-        message += _where_from(error)
-    text = _cut("".join(traceback.format_exception(error)))
-    return class_name, message, text, _pickled(error)
+        return class_name, f"(its text could not be made: {type(problem).__name__})"
+
+
+def _traceback(error: BaseException) -> str:
+    """How it came to an exception, as text."""
+    text = traceback.TracebackException.from_exception(error)
+    _leave_out_repeats(text, error)
+    return _cut("".join(text.format()))
+
+
+def _leave_out_repeats(text: traceback.TracebackException, error: BaseException) -> None:
+    """What came from elsewhere has the text of what belongs to it in its own."""
+    if isinstance(error, TaskError):
+        links: Any = getattr(error, "_marline_links", {})
+        if error.__cause__ is links.get("__cause__"):
+            text.__cause__ = None
+        if error.__context__ is links.get("__context__"):
+            text.__context__ = None
+    for part, other in ((text.__cause__, error.__cause__), (text.__context__, error.__context__)):
+        if part is not None and other is not None:
+            _leave_out_repeats(part, other)
 
 
 def _where_from(error: ModuleNotFoundError) -> str:
@@ -236,14 +261,16 @@ def _where_from(error: ModuleNotFoundError) -> str:
 
 
 def _pickled(error: BaseException) -> tuple[bytes, int] | None:
-    from marline import _pickle
+    from marline import _error_chain
 
-    try:
-        pickled = _pickle.dumps_by_value(error)
-        pickle.loads(pickled[0])  # Whoever gets it must be able to read it.
-    except BaseException:
-        return None
-    return pickled
+    return _error_chain.dumps(error, _stand_in)
+
+
+def _stand_in(error: BaseException) -> BaseException:
+    """What is said of an exception that belongs to another, and cannot be pickled."""
+    text = _cut("".join(traceback.format_exception(error, chain=False)))
+    class_name, message = _words(error)
+    return _of_user_code(message, class_name, text, None)
 
 
 def _cut(text: str) -> str:

@@ -8,17 +8,20 @@ import contextlib
 import contextvars
 import ctypes
 import inspect
+import logging
 import os
 import pickle
+import pkgutil
 import signal
 import sys
 import threading
 from collections.abc import Callable
 from typing import Any
 
-from marline import _native, _runtime_env_here
-from marline._errors import TaskCancelledError
+from marline import _native, _propagate, _runtime_env_here
+from marline._errors import NotFoundError, TaskCancelledError
 from marline._pickle import Need, can_read, incompatible
+from marline._scope import current
 
 _codes: dict[str, Any] = {}
 _pickled: dict[str, tuple[bytes, int, bytes | None]] = {}
@@ -28,9 +31,7 @@ _awaits: dict[str, asyncio.Task[Any]] = {}
 _loop: asyncio.AbstractEventLoop | None = None
 _main = 0
 
-# What is known of the task or call that runs, where the thread does not tell.
-Running = tuple[str, int, str | None, int | None, list[int]]
-current: contextvars.ContextVar[Running | None] = contextvars.ContextVar("marline", default=None)
+_make_record = logging.getLogRecordFactory()
 
 
 class ActorExit(BaseException):
@@ -42,6 +43,24 @@ def prepare() -> None:
     global _main
     _main = threading.get_ident()
     signal.signal(signal.SIGURG, _cancel_main)
+    _native.look_around()  # What came along goes on.
+    logging.setLogRecordFactory(_record)
+
+
+def _record(*args: Any, **kwargs: Any) -> logging.LogRecord:
+    """A log record that says what it is about."""
+    record = _make_record(*args, **kwargs)
+    scope = current.get()
+    running = scope.running() if scope is not None else None
+    name, task, attempt, actor = running[:4] if running is not None else (None, None, None, None)
+    record.marline_task = label(name) if name is not None else None
+    record.marline_task_id, record.marline_attempt, record.marline_actor = task, attempt, actor
+    return record
+
+
+def label(name: str) -> str:
+    """What a function is called by people: without where it runs, and which code it is."""
+    return name.partition(":")[2].rpartition("#")[0] or name
 
 
 def _cancel_main(_number: int, _frame: object) -> None:
@@ -64,23 +83,54 @@ def code(name: str, pickled: bytes, version: int, environment: bytes | None) -> 
     return _codes[name]
 
 
+def find(name: str) -> Any:
+    """The function or class of a name that came without code: ``python:package.module.function``."""
+    if name not in _codes:
+        path = name.partition(":")[2]
+        try:
+            found = pkgutil.resolve_name(path)
+        except (AttributeError, ValueError) as error:
+            raise NotFoundError(f"{path!r} is nothing that can be imported: {error}") from None
+        # What is remote stands for what it was made of.
+        _codes[name] = getattr(found, "__marline_remote__", found)
+    return _codes[name]
+
+
 def fill(
-    arguments: tuple[tuple[Any, ...], dict[str, Any]], values: list[Any]
+    args: tuple[Any, ...], kwargs: dict[str, Any], values: list[Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Puts values where they belong among the arguments."""
-    args, kwargs = arguments
     whole = tuple(values[arg.index] if type(arg) is Need else arg for arg in args)
     named = {name: values[arg.index] if type(arg) is Need else arg for name, arg in kwargs.items()}
     return whole, named
 
 
-def run(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Calls a function or method of the user's."""
+def run(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], along: dict[str, Any] | None
+) -> Any:
+    """Calls a function or method of the user's, with what came along."""
+    scope = _native.Scope()
+    token = current.set(scope)
+    try:
+        if along is None:
+            return _run(scope, function, args, kwargs)
+        with _propagate.arrived(along):
+            return _run(scope, function, args, kwargs)
+    except TaskCancelledError:
+        scope.stop()  # What it submitted after it was asked to stop, and before it heard of it.
+        raise
+    finally:
+        current.reset(token)
+
+
+def _run(
+    scope: _native.Scope, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     if threading.get_ident() == _main:
         return _call(function, args, kwargs)
     # On a thread of its own, which signals do not reach.
-    running = _native.running()
-    task = running[0] if running else ""
+    running = scope.running()
+    task = running[1] if running else ""
     _threads[task] = threading.get_ident()
     try:
         return _call(function, args, kwargs)
@@ -106,8 +156,15 @@ def show_gpus(gpus: list[int]) -> None:
     os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, gpus))
 
 
-def construct(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, bool]:
-    """Makes an actor; says whether its methods are coroutines."""
+def construct(
+    cls: type, args: tuple[Any, ...], kwargs: dict[str, Any], along: dict[str, Any] | None
+) -> tuple[Any, bool]:
+    """Makes an actor, with what came along; says whether its methods are coroutines."""
+    with _propagate.arrived(along or {}):
+        return _construct(cls, args, kwargs)
+
+
+def _construct(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, bool]:
     global _loop
     is_async = is_async_class(cls)
     if is_async:
@@ -149,37 +206,50 @@ def is_async_class(cls: type) -> bool:
 
 
 def begin(
-    method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], end: _native.CallEnd
+    method: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    along: dict[str, Any] | None,
+    end: _native.CallEnd,
 ) -> None:
-    """Has the event loop run a method."""
+    """Has the event loop run a method, with what came along."""
     assert _loop is not None
-    running = _native.running()
-    _loop.call_soon_threadsafe(_start, method, args, kwargs, end, running)
+    scope = _native.Scope()
+    _loop.call_soon_threadsafe(_start, method, args, kwargs, along, end, scope)
 
 
 def _start(
     method: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
+    along: dict[str, Any] | None,
     end: _native.CallEnd,
-    running: Running | None,
+    scope: _native.Scope,
 ) -> None:
     context = contextvars.copy_context()
-    context.run(current.set, running)
-    task = asyncio.get_running_loop().create_task(_await(method, args, kwargs, end), context=context)
+    context.run(current.set, scope)
+    if along is not None:
+        context.run(_propagate.arrive, along)
+    running = scope.running()
+    task = asyncio.get_running_loop().create_task(_await(method, args, kwargs, end, scope), context=context)
     if running is not None:
-        _awaits[running[0]] = task
-        task.add_done_callback(lambda _: _awaits.pop(running[0], None))
+        _awaits[running[1]] = task
+        task.add_done_callback(lambda _: _awaits.pop(running[1], None))
 
 
 async def _await(
-    method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], end: _native.CallEnd
+    method: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    end: _native.CallEnd,
+    scope: _native.Scope,
 ) -> None:
     try:
         result = method(*args, **kwargs)
         if inspect.isawaitable(result):
             result = await result
     except asyncio.CancelledError:
+        scope.stop()
         end.fail(TaskCancelledError("the call was cancelled"))
         raise
     except BaseException as error:

@@ -21,13 +21,14 @@ __all__ = [
     "Function",
     "ObjectRef",
     "Output",
+    "Scope",
     "Session",
     "Status",
     "TaskOptions",
     "available_cpus",
     "forked",
     "is_cancelled",
-    "running",
+    "look_around",
     "serve",
     "sweep",
 ]
@@ -90,7 +91,7 @@ class Session:
     def create_actor(
         self, class_: Function, options: ActorOptions, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Actor: ...
-    def find_actor(self, namespace: str, name: str) -> Actor: ...
+    def find_actor(self, namespace: str, name: str, is_plain: bool) -> Actor: ...
 
 @final
 class Status:
@@ -109,6 +110,8 @@ class Function:
     def __new__(
         cls, runtime: str, label: str, key: str, code: ObjectRef, options: TaskOptions, returns: int
     ) -> Function: ...
+    @staticmethod
+    def named(name: str, options: TaskOptions) -> Function: ...
     def submit(self, session: Session, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
 
 @final
@@ -117,10 +120,17 @@ class Actor:
 
     @property
     def id(self) -> str: ...
-    def call(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any], returns: int) -> Any: ...
+    def call(
+        self,
+        method: str,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        returns: int,
+        timeout: float | None = None,
+    ) -> Any: ...
     def end(self, *, restart: bool) -> None: ...
     @staticmethod
-    def _load(id: Sequence[int]) -> Actor: ...
+    def _load(id: Sequence[int], is_plain: bool) -> Actor: ...
     def __reduce__(self) -> tuple[Any, ...]: ...
 
 @final
@@ -151,6 +161,7 @@ class Completions:
     def __new__(cls) -> Completions: ...
     def fileno(self) -> int: ...
     def expect(self, reference: ObjectRef, token: int) -> None: ...
+    def expect_end(self, scope: Scope, token: int) -> None: ...
     def take(self) -> list[int]: ...
 
 @final
@@ -160,6 +171,33 @@ class Output:
     def take(self, timeout: float | None) -> list[_Piece] | None: ...
 
 @final
+class Scope:
+    """A stretch of user code: the task or call that runs on this thread, or a part of it."""
+
+    def __new__(cls) -> Scope: ...
+    @staticmethod
+    def inside(outer: Scope | None) -> Scope:
+        """One inside another, or inside nothing."""
+
+    def end(self) -> None:
+        """Cancels what was submitted in it and has not ended, and what is from now on."""
+
+    def stop(self) -> None:
+        """The same if the task or call was asked to stop; what is submitted later stays."""
+
+    def wait(self, timeout: float) -> int:
+        """Waits until all that was submitted in it has ended; how many have not in time."""
+
+    def unfinished(self) -> int:
+        """How much of what was submitted in it has not ended."""
+
+    def running(self) -> tuple[str, str, int, str | None, int | None, list[int]] | None:
+        """The name of what runs, the task, its attempt, the actor and its epoch, the GPUs."""
+
+    def left(self) -> float | None:
+        """The seconds that it has left."""
+
+@final
 class CallEnd:
     """Who is told how a call ended that was begun."""
 
@@ -167,8 +205,8 @@ class CallEnd:
     def fail(self, error: BaseException) -> None: ...
 
 def serve(variable: str) -> None: ...
-def running() -> tuple[str, int, str | None, int | None, list[int]] | None: ...
 def is_cancelled() -> bool: ...
 def available_cpus() -> int: ...
+def look_around() -> None: ...
 def forked() -> None: ...
 def sweep() -> None: ...

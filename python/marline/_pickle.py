@@ -7,6 +7,7 @@ along, and another one refuses it with words. Plain data and what is imported by
 from __future__ import annotations
 
 import collections
+import contextvars
 import hashlib
 import io
 import platform
@@ -16,6 +17,7 @@ from typing import Any, NamedTuple
 
 import cloudpickle
 
+from marline import _propagate
 from marline._errors import IncompatibleError
 from marline._unpicklable import explain
 
@@ -46,7 +48,7 @@ class _Bytecode:
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     # It does not note it itself: it would be part of a cycle, and keep what it pickled alive for a while.
     def __init__(self, file: io.BytesIO, bytecode: _Bytecode) -> None:
-        special = {types.CodeType: bytecode.reduce}
+        special = {types.CodeType: bytecode.reduce, contextvars.ContextVar: _propagate.reduce}
         self.dispatch_table = collections.ChainMap(special, cloudpickle.Pickler.dispatch_table)
         super().__init__(file, protocol=5)
 
@@ -99,8 +101,3 @@ def incompatible(version: int, what: str) -> IncompatibleError:
         f"3.{sys.version_info.minor} ({here}): run drivers and workers with the same minor version "
         "(marline worker --python PROGRAM), or use functions and classes of a module that both can import"
     )
-
-
-def loads_message_pack(data: bytes) -> Any:
-    """Reads what a worker of another language returned."""
-    raise NotImplementedError("MessagePack values are not read yet")

@@ -26,6 +26,11 @@ class RemoteFunction:
         self._code: Code | None = None
         self._native: tuple[_native.Session, _native.Function, int] | None = None
 
+    @property
+    def __marline_remote__(self) -> Callable[..., Any]:
+        """What it was made of."""
+        return self._function
+
     def __getstate__(self) -> dict[str, Any]:
         # Its code is taken to whichever session it is used in.
         return {**self.__dict__, "_native": None}

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, overload
 
 from marline import _native, _output, _runtime_env
-from marline._errors import InvalidError
+from marline._errors import InvalidError, UnsupportedError
 from marline._native import ObjectRef
 
 _lock = threading.Lock()
@@ -265,5 +265,7 @@ def wait(
 
 
 def cancel(ref: ObjectRef, *, force: bool = False, recursive: bool = True) -> None:
-    """Asks a task to stop."""
+    """Asks a task to stop, and what it has submitted; by force, it is killed at once."""
+    if not recursive:
+        raise UnsupportedError("what a task submitted is cancelled with it: recursive=False is not possible")
     _native.Session.cancel(ref, force)

@@ -6,8 +6,6 @@ import inspect
 from collections.abc import Iterator
 from typing import Any
 
-import cloudpickle
-
 # How deep is looked, and at how many parts in all.
 MAX_DEPTH = 6
 MAX_PARTS = 2_000
@@ -31,8 +29,10 @@ def culprit(value: Any, name: str) -> tuple[str, Any]:
 
 
 def _can_be_pickled(value: Any) -> bool:
+    from marline._pickle import dumps_by_value
+
     try:
-        cloudpickle.dumps(value, protocol=5)
+        dumps_by_value(value)
     except Exception:
         return False
     return True

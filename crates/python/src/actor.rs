@@ -2,8 +2,10 @@
 
 use crate::answer::Answer;
 use crate::arguments::Arguments;
+use crate::around::{Around, within};
 use crate::failure::to_python;
 use crate::function::results;
+use crate::options::seconds;
 use crate::pickle;
 use crate::reference::{Held, Needed, ObjectRef};
 use crate::session::{Inner, current};
@@ -17,21 +19,26 @@ use pyo3::types::{PyBytes, PyDict, PyTuple};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+/// How a handle is pickled: what makes it again, and from what.
+type Reduced<'py> = (Bound<'py, PyAny>, (Bound<'py, PyBytes>, bool));
+
 /// A handle to an actor.
 #[pyclass(frozen, module = "marline._native")]
 pub struct Actor {
     held: Held,
     id: ActorId,
+    /// It understands plain data only.
+    is_plain: bool,
     options: Arc<spec::TaskOptions>,
 }
 
 impl Actor {
     /// A handle that is counted already.
-    pub fn new(session: &Arc<Inner>, id: ActorId) -> Actor {
+    pub fn new(session: &Arc<Inner>, id: ActorId, is_plain: bool) -> Actor {
         let options =
             spec::TaskOptions { max_retries: Budget::Unlimited, ..spec::TaskOptions::default() };
         let held = Held::new(session, Thing::Actor(id));
-        Actor { held, id, options: Arc::new(options) }
+        Actor { held, id, is_plain, options: Arc::new(options) }
     }
 }
 
@@ -70,6 +77,7 @@ impl Actor {
     }
 
     /// Calls a method.
+    #[pyo3(signature = (method, args, kwargs, returns, timeout=None))]
     fn call<'py>(
         &self,
         py: Python<'py>,
@@ -77,10 +85,17 @@ impl Actor {
         args: &Bound<'py, PyTuple>,
         kwargs: &Bound<'py, PyDict>,
         returns: u32,
+        timeout: Option<f64>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let Arguments { payload, needs, holds, _references } = Arguments::of(args, kwargs, None)?;
+        let around = Around::here(py)?;
+        let Arguments { payload, needs, holds, _references } = match self.is_plain {
+            false => Arguments::of(args, kwargs, &around, None)?,
+            true => Arguments::plain(args, kwargs)?,
+        };
         let needed: Vec<Needed> = _references.iter().map(|one| one.get().needed()).collect();
         let ready = needed.iter().all(|needed| needed.0.get().is_some());
+        // Also the time in which it waits for its turn is its caller's.
+        let left = around.time_left()?;
         let spec = Arc::new(TaskSpec {
             id: new_task_id(),
             target: Target::Method { actor: self.id, method: method.into() },
@@ -88,7 +103,7 @@ impl Actor {
             needs,
             holds,
             returns,
-            options: self.options.clone(),
+            options: within(&within(&self.options, seconds(timeout)), left),
         });
         let answer = Arc::<Answer>::default();
         let session = &self.held.session;
@@ -103,31 +118,30 @@ impl Actor {
         // What it needs may have failed: then so does the call, as if it had waited for it.
         let values = if ready { values_of(&needed).ok() } else { None };
         let waits = values.is_none();
-        let called = client.call_telling(spec.clone(), values, None, answer.tell_call(session));
+        let called = client.call_telling(spec.clone(), values, left, answer.tell_call(session));
         called.map_err(|error| to_python(py, &error))?;
         if waits {
             supply(session, spec.id, needed);
         }
+        around.submitted(session, spec.id, &answer);
         results(py, &spec, |id| ObjectRef::of_call(session, id, answer.clone()))
     }
 
-    fn __reduce__<'py>(
-        slf: &Bound<'py, Self>,
-    ) -> PyResult<(Bound<'py, PyAny>, (Bound<'py, PyBytes>,))> {
-        let id = slf.get().id;
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Reduced<'py>> {
+        let Actor { id, is_plain, .. } = *slf.get();
         pickle::met(Thing::Actor(id))?;
         let bytes = PyBytes::new(slf.py(), &id.as_u128().to_be_bytes());
-        Ok((slf.get_type().getattr("_load")?, (bytes,)))
+        Ok((slf.get_type().getattr("_load")?, (bytes, is_plain)))
     }
 
     /// Makes one that arrived in this process.
     #[staticmethod]
-    fn _load(py: Python<'_>, id: [u8; 16]) -> PyResult<Actor> {
+    fn _load(py: Python<'_>, id: [u8; 16], is_plain: bool) -> PyResult<Actor> {
         let id = ActorId::from_u128(u128::from_be_bytes(id));
         let session = current(py)?;
         let client = session.client().map_err(|error| to_python(py, &error))?;
         client.retain(Thing::Actor(id));
-        Ok(Actor::new(&session, id))
+        Ok(Actor::new(&session, id, is_plain))
     }
 
     /// Ends the actor for good, or its process only: then it is restarted, if it may be.

@@ -1,10 +1,12 @@
 //! Arguments of tasks and calls, as they travel. References among them are left out: their values go along.
 
-use crate::function::Function;
+use crate::around::Around;
 use crate::pickle;
+use crate::plain;
 use crate::reference::ObjectRef;
 use marline_runtime::core::id::{ObjectId, Thing};
 use marline_runtime::core::payload::{Payload, Value};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
@@ -18,11 +20,12 @@ pub struct Arguments<'py> {
 }
 
 impl<'py> Arguments<'py> {
-    /// Encodes arguments; the code of the function or class comes last.
+    /// Encodes arguments, with what goes along; the code of the function or class comes last.
     pub fn of(
         args: &Bound<'py, PyTuple>,
         kwargs: &Bound<'py, PyDict>,
-        code: Option<&Function>,
+        around: &Around<'py>,
+        code: Option<ObjectId>,
     ) -> PyResult<Arguments<'py>> {
         let py = args.py();
         let mut references = Vec::new();
@@ -35,16 +38,39 @@ impl<'py> Arguments<'py> {
             for (name, arg) in kwargs.iter() {
                 named.set_item(name, leave_out(arg, &mut references)?)?;
             }
-            (args, named).into_pyobject(py)?
+            (args, named)
         } else {
-            (args, kwargs).into_pyobject(py)?
+            (args.clone(), kwargs.clone())
+        };
+        let all = match &around.values {
+            None => all.into_pyobject(py)?,
+            Some(values) => (all.0, all.1, values).into_pyobject(py)?,
         };
         let Value { payload, contains } = pickle::encode(all.as_any(), "arguments")?;
-        let needs = references.iter().map(|one: &Bound<'_, ObjectRef>| one.get().public_id(py));
-        let mut needs = needs.collect::<PyResult<Vec<ObjectId>>>()?;
-        needs.extend(code.map(|code| code.code_id));
+        let mut needs = ids(py, &references)?;
+        needs.extend(code);
         Ok(Arguments { payload, needs, holds: contains, _references: references })
     }
+
+    /// Encodes arguments for what is written in another language.
+    pub fn plain(
+        args: &Bound<'py, PyTuple>,
+        kwargs: &Bound<'py, PyDict>,
+    ) -> PyResult<Arguments<'py>> {
+        if !kwargs.is_empty() {
+            let words =
+                "what is called by its name has no names for its arguments: give them in order";
+            return Err(PyTypeError::new_err(words));
+        }
+        let (payload, references) = plain::dump_arguments(args)?;
+        let needs = ids(args.py(), &references)?;
+        Ok(Arguments { payload, needs, holds: Vec::new(), _references: references })
+    }
+}
+
+/// The objects that others know the values of references by.
+fn ids(py: Python<'_>, references: &[Bound<'_, ObjectRef>]) -> PyResult<Vec<ObjectId>> {
+    references.iter().map(|one| one.get().public_id(py)).collect()
 }
 
 fn is_reference(arg: &Bound<'_, PyAny>) -> bool {

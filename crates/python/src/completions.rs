@@ -2,6 +2,7 @@
 //! answer reaches its loop without a thread of ours that needs the interpreter.
 
 use crate::reference::ObjectRef;
+use crate::scope::Scope;
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use rustix::event::{EventfdFlags, eventfd};
@@ -30,6 +31,18 @@ impl Queue {
     }
 }
 
+/// Queues its token when the last one that has it lets go.
+struct Last {
+    queue: Arc<Queue>,
+    token: u64,
+}
+
+impl Drop for Last {
+    fn drop(&mut self) {
+        self.queue.push(self.token);
+    }
+}
+
 #[pymethods]
 impl Completions {
     #[new]
@@ -48,6 +61,15 @@ impl Completions {
     fn expect(&self, reference: &Bound<'_, ObjectRef>, token: u64) {
         let queue = self.queue.clone();
         reference.get().answer().then(Box::new(move || queue.push(token)));
+    }
+
+    /// Queues `token` when all has ended that was submitted in a scope so far.
+    fn expect_end(&self, scope: &Bound<'_, Scope>, token: u64) {
+        let last = Arc::new(Last { queue: self.queue.clone(), token });
+        for answer in scope.get().pending() {
+            let one = last.clone();
+            answer.then(Box::new(move || drop(one)));
+        }
     }
 
     /// What came since the last time.

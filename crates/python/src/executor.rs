@@ -4,11 +4,13 @@
 use crate::failure::{of_user_code, to_python};
 use crate::fork::generation;
 use crate::pickle::{self, function};
+use crate::plain;
 use crate::session::joined;
 use crate::signal::interrupt_main_thread;
+use crate::submitted;
 use marline_runtime::core::error::Error;
 use marline_runtime::core::id::TaskId;
-use marline_runtime::core::payload::{Payload, Value};
+use marline_runtime::core::payload::{Encoding, Payload, Value};
 use marline_runtime::{End, Instance, Invocation, Program, Reply, context, serve_as};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -22,18 +24,6 @@ use std::thread;
 pub fn serve(py: Python<'_>, variable: &str) {
     let program: Arc<dyn Program> = Arc::new(Interpreter);
     py.detach(|| serve_as(variable, &program));
-}
-
-/// A task or call that runs: the task, its attempt, the actor and its epoch, and the GPUs it was given.
-type Running = (String, u64, Option<String>, Option<u64>, Vec<u32>);
-
-/// What is known of the task or call that runs on this thread, if one does.
-#[pyfunction]
-pub fn running() -> Option<Running> {
-    let context = context()?;
-    let actor = context.actor.map(|actor| actor.to_string());
-    let epoch = context.actor_epoch.map(|epoch| epoch.0);
-    Some((context.task.to_string(), context.attempt.0, actor, epoch, context.gpus.to_vec()))
 }
 
 /// Whether the task or call that runs on this thread is to stop.
@@ -53,28 +43,29 @@ impl Program for Interpreter {
     fn run(&self, invocation: &Invocation) -> Result<Reply, Error> {
         user_code(|py| {
             let (function, values) = code(py, invocation)?;
-            let (args, kwargs) = arguments(py, invocation, values)?;
+            let (args, kwargs, along) = arguments(py, invocation, values)?;
             show_gpus(py)?;
-            let result = helper(py, Helper::Run)?.call1((function, args, kwargs))?;
-            reply(&result, invocation.returns)
+            let result = helper(py, Helper::Run)?.call1((function, args, kwargs, along))?;
+            Results::of(invocation).reply(&result)
         })
     }
 
     fn construct(&self, invocation: &Invocation) -> Result<Arc<dyn Instance>, Error> {
         user_code(|py| {
             let (class, values) = code(py, invocation)?;
-            let (args, kwargs) = arguments(py, invocation, values)?;
+            let all = arguments(py, invocation, values)?;
             let (object, is_async): (Py<PyAny>, bool) =
-                helper(py, Helper::Construct)?.call1((class, args, kwargs))?.extract()?;
+                helper(py, Helper::Construct)?.call1((class, all.0, all.1, all.2))?.extract()?;
             Ok(Arc::new(Actor { object, is_async }) as Arc<dyn Instance>)
         })
     }
 
     /// A signal ends what the main thread waits for, and its handler raises. Code on other threads is
-    /// reached through the interpreter, for which somebody else has to wait.
+    /// reached through the interpreter, for which somebody else has to wait. What it submitted stops with it.
     fn interrupted(&self, task: TaskId) {
         interrupt_main_thread();
         let _ = thread::Builder::new().name("marline-cancel".into()).spawn(move || {
+            submitted::stop(task);
             Python::attach(|py| {
                 // What has ended meanwhile cannot be stopped any more.
                 let _ =
@@ -94,11 +85,12 @@ impl Instance for Actor {
     fn call(&self, invocation: &Invocation) -> Result<Reply, Error> {
         let call = |py: Python<'_>| {
             let method = self.object.bind(py).getattr(&*invocation.name)?;
-            let (args, kwargs) = arguments(py, invocation, &invocation.values)?;
-            let result = helper(py, Helper::Run)?.call1((method, args, kwargs))?;
-            reply(&result, invocation.returns)
+            let (args, kwargs, along) = arguments(py, invocation, &invocation.values)?;
+            let result = helper(py, Helper::Run)?.call1((method, args, kwargs, along))?;
+            Results::of(invocation).reply(&result)
         };
-        guarded(|py| call(py).or_else(|error| raised(py, error, invocation.returns)))
+        let results = Results::of(invocation);
+        guarded(|py| call(py).or_else(|error| results.raised(py, error)))
     }
 
     fn load_checkpoint(&self, checkpoint: &Payload) -> Result<(), Error> {
@@ -120,13 +112,13 @@ impl Instance for Actor {
     fn begin(&self, invocation: &Invocation, end: End) {
         let begin = |py: Python<'_>, end: &Bound<'_, CallEnd>| {
             let method = self.object.bind(py).getattr(&*invocation.name)?;
-            let (args, kwargs) = arguments(py, invocation, &invocation.values)?;
-            helper(py, Helper::Begin)?.call1((method, args, kwargs, end))?;
+            let (args, kwargs, along) = arguments(py, invocation, &invocation.values)?;
+            helper(py, Helper::Begin)?.call1((method, args, kwargs, along, end))?;
             Ok::<_, PyErr>(())
         };
         Python::attach(|py| {
-            let (end, returns) = (Mutex::new(Some(end)), invocation.returns);
-            let end = CallEnd { end, returns, generation: generation() };
+            let (end, results) = (Mutex::new(Some(end)), Results::of(invocation));
+            let end = CallEnd { end, results, generation: generation() };
             let Ok(end) = Bound::new(py, end) else { return };
             if let Err(error) = begin(py, &end) {
                 end.get().tell(py, Err(of_user_code(py, error)));
@@ -139,7 +131,7 @@ impl Instance for Actor {
 #[pyclass(frozen, module = "marline._native")]
 pub struct CallEnd {
     end: Mutex<Option<End>>,
-    returns: u32,
+    results: Results,
     /// Which process began it.
     generation: u64,
 }
@@ -159,13 +151,13 @@ impl CallEnd {
     /// It returned this.
     fn finish(&self, result: &Bound<'_, PyAny>) {
         let py = result.py();
-        let reply = reply(result, self.returns).map_err(|error| of_user_code(py, error));
+        let reply = self.results.reply(result).map_err(|error| of_user_code(py, error));
         self.tell(py, reply);
     }
 
     /// It raised this.
     fn fail(&self, py: Python<'_>, error: Bound<'_, PyAny>) {
-        self.tell(py, raised(py, PyErr::from_value(error), self.returns));
+        self.tell(py, self.results.raised(py, PyErr::from_value(error)));
     }
 }
 
@@ -193,18 +185,6 @@ fn end_if_fork(py: Python<'_>, parent: u64) {
     }
 }
 
-/// What a method raised: its error, or the end of the actor, which the call is not to blame for.
-fn raised(py: Python<'_>, error: PyErr, returns: u32) -> Result<Reply, Error> {
-    let exits = helper(py, Helper::ActorExit).is_ok_and(|exit| error.is_instance(py, exit));
-    if !exits {
-        return Err(of_user_code(py, error));
-    }
-    let none = || pickle::encode(&py.None().into_bound(py), "None");
-    let values = (0..returns).map(|_| none()).collect::<PyResult<Vec<_>>>();
-    let values = values.map_err(|error| of_user_code(py, error))?;
-    Ok(Reply { values, exits: true, ..Reply::default() })
-}
-
 /// What is done in Python.
 #[derive(Clone, Copy)]
 enum Helper {
@@ -215,6 +195,7 @@ enum Helper {
     EndFork,
     Exit,
     Fill,
+    Find,
     Interrupt,
     Load,
     Run,
@@ -232,6 +213,7 @@ fn helper<'py>(py: Python<'py>, helper: Helper) -> PyResult<&'py Bound<'py, PyAn
         Helper::EndFork => "end_fork",
         Helper::Exit => "leave",
         Helper::Fill => "fill",
+        Helper::Find => "find",
         Helper::Interrupt => "interrupt",
         Helper::Load => "load",
         Helper::Run => "run",
@@ -251,11 +233,14 @@ fn show_gpus(py: Python<'_>) -> PyResult<()> {
 }
 
 /// The function or class that is meant, and the values that are arguments: the last value is its code with
-/// its environment, or empty if this executor has had it.
+/// its environment, or empty if this executor has had it. What came without code is imported.
 fn code<'py, 'a>(
     py: Python<'py>,
     invocation: &'a Invocation,
 ) -> PyResult<(Bound<'py, PyAny>, &'a [Value])> {
+    if is_plain(invocation) {
+        return Ok((helper(py, Helper::Find)?.call1((&*invocation.name,))?, &invocation.values));
+    }
     let Some((code, values)) = invocation.values.split_last() else {
         let words = format!("{:?} came without its code", invocation.name);
         return Err(to_python(py, &Error::internal(words)));
@@ -267,42 +252,86 @@ fn code<'py, 'a>(
     Ok((helper(py, Helper::Code)?.call1(code)?, values))
 }
 
+/// Arguments by position and by name, and the values of context variables that came along.
+type Complete<'py> = (Bound<'py, PyTuple>, Bound<'py, PyDict>, Option<Bound<'py, PyDict>>);
+
 /// The arguments of a call, complete.
 fn arguments<'py>(
     py: Python<'py>,
     invocation: &Invocation,
     values: &[Value],
-) -> PyResult<(Bound<'py, PyTuple>, Bound<'py, PyDict>)> {
+) -> PyResult<Complete<'py>> {
     if invocation.args.inline.is_empty() {
-        return Ok((PyTuple::empty(py), PyDict::new(py))); // A call that its worker makes has none.
+        return Ok((PyTuple::empty(py), PyDict::new(py), None)); // A call that its worker makes has none.
     }
-    let mut all = pickle::decode(py, &invocation.args)?;
+    if is_plain(invocation) {
+        let args = plain::load_arguments(py, &invocation.args.inline, values)?;
+        return Ok((args, PyDict::new(py), None));
+    }
+    let all = pickle::decode(py, &invocation.args)?.cast_into::<PyTuple>()?;
+    let (mut args, mut kwargs) = (all.get_item(0)?.cast_into()?, all.get_item(1)?.cast_into()?);
+    let along = (all.len() > 2).then(|| all.get_item(2)).transpose()?;
     if !values.is_empty() {
         let values = values.iter().map(|value| pickle::decode(py, &value.payload));
         let values = PyList::new(py, values.collect::<PyResult<Vec<_>>>()?)?;
-        all = helper(py, Helper::Fill)?.call1((all, values))?;
+        (args, kwargs) = helper(py, Helper::Fill)?.call1((args, kwargs, values))?.extract()?;
     }
-    all.extract()
+    Ok((args, kwargs, along.map(Bound::cast_into).transpose()?))
 }
 
-/// What user code gave back, as it travels.
-fn reply(result: &Bound<'_, PyAny>, returns: u32) -> PyResult<Reply> {
-    let values = match returns {
-        0 => Vec::new(),
-        1 => vec![pickle::encode(result, "the result")?],
-        _ => {
-            let values = result.try_iter()?.enumerate();
-            let encode = |(index, one)| pickle::encode(&one?, &format!("the result[{index}]"));
-            values.map(encode).collect::<PyResult<Vec<_>>>()?
-        }
-    };
-    let named = values.iter().any(|value| !value.contains.is_empty());
-    if let Some(session) = joined(result.py())?
-        && (named || session.held.load(Ordering::Relaxed) > 0)
-    {
-        // What is named or kept is held by this process before the task lets go of it.
-        let synced = result.py().detach(|| session.client()?.sync());
-        synced.map_err(|error| to_python(result.py(), &error))?;
+/// Whether whoever calls understands plain data only.
+fn is_plain(invocation: &Invocation) -> bool {
+    invocation.args.encoding == Encoding::MessagePack && !invocation.args.inline.is_empty()
+}
+
+/// What is wanted of user code.
+#[derive(Clone, Copy)]
+struct Results {
+    returns: u32,
+    is_plain: bool,
+}
+
+impl Results {
+    fn of(invocation: &Invocation) -> Results {
+        Results { returns: invocation.returns, is_plain: is_plain(invocation) }
     }
-    Ok(Reply { values, ..Reply::default() })
+
+    fn encode(self, result: &Bound<'_, PyAny>, name: &str) -> PyResult<Value> {
+        if self.is_plain { Ok(plain::dump(result)?.into()) } else { pickle::encode(result, name) }
+    }
+
+    /// What user code gave back, as it travels.
+    fn reply(self, result: &Bound<'_, PyAny>) -> PyResult<Reply> {
+        let values = match self.returns {
+            0 => Vec::new(),
+            1 => vec![self.encode(result, "the result")?],
+            _ => {
+                let encode = |(index, one): (usize, PyResult<Bound<'_, PyAny>>)| {
+                    self.encode(&one?, &format!("the result[{index}]"))
+                };
+                result.try_iter()?.enumerate().map(encode).collect::<PyResult<Vec<_>>>()?
+            }
+        };
+        let named = values.iter().any(|value| !value.contains.is_empty());
+        if let Some(session) = joined(result.py())?
+            && (named || session.held.load(Ordering::Relaxed) > 0)
+        {
+            // What is named or kept is held by this process before the task lets go of it.
+            let synced = result.py().detach(|| session.client()?.sync());
+            synced.map_err(|error| to_python(result.py(), &error))?;
+        }
+        Ok(Reply { values, ..Reply::default() })
+    }
+
+    /// What a method raised: its error, or the end of the actor, which the call is not to blame for.
+    fn raised(self, py: Python<'_>, error: PyErr) -> Result<Reply, Error> {
+        let exits = helper(py, Helper::ActorExit).is_ok_and(|exit| error.is_instance(py, exit));
+        if !exits {
+            return Err(of_user_code(py, error));
+        }
+        let none = || self.encode(&py.None().into_bound(py), "None");
+        let values = (0..self.returns).map(|_| none()).collect::<PyResult<Vec<_>>>();
+        let values = values.map_err(|error| of_user_code(py, error))?;
+        Ok(Reply { values, exits: true, ..Reply::default() })
+    }
 }

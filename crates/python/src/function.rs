@@ -2,6 +2,7 @@
 
 use crate::answer::Answer;
 use crate::arguments::Arguments;
+use crate::around::{Around, within};
 use crate::failure::to_python;
 use crate::options::TaskOptions;
 use crate::reference::ObjectRef;
@@ -24,11 +25,31 @@ const MAX_LABEL_BYTES: usize = 200;
 #[pyclass(frozen, module = "marline._native")]
 pub struct Function {
     pub name: Arc<str>,
-    pub code_id: ObjectId,
-    /// Its code lives as long as this.
-    _code: Py<ObjectRef>,
+    /// It lives as long as this. Where there is none, workers know what the name means, and arguments and
+    /// results are plain data.
+    code: Option<Py<ObjectRef>>,
     options: Arc<spec::TaskOptions>,
     returns: u32,
+}
+
+impl Function {
+    /// Whether only plain data is understood.
+    pub fn is_plain(&self) -> bool {
+        self.code.is_none()
+    }
+
+    /// Encodes arguments as it understands them.
+    pub fn arguments<'py>(
+        &self,
+        args: &Bound<'py, PyTuple>,
+        kwargs: &Bound<'py, PyDict>,
+        around: &Around<'py>,
+    ) -> PyResult<Arguments<'py>> {
+        match &self.code {
+            Some(code) => Arguments::of(args, kwargs, around, Some(code.get().id)),
+            None => Arguments::plain(args, kwargs),
+        }
+    }
 }
 
 #[pymethods]
@@ -47,8 +68,15 @@ impl Function {
             end -= 1;
         }
         let name = format!("{runtime}:{}#{key}", &label[..end]).into();
-        let (code_id, options) = (code.get().id, options.get().options.clone());
-        Function { name, code_id, _code: code.unbind(), options, returns }
+        let options = options.get().options.clone();
+        Function { name, code: Some(code.unbind()), options, returns }
+    }
+
+    /// One that workers provide under this name.
+    #[staticmethod]
+    fn named(name: &str, options: &Bound<'_, TaskOptions>) -> Function {
+        let options = options.get().options.clone();
+        Function { name: name.into(), code: None, options, returns: 1 }
     }
 
     /// Submits a task that calls it.
@@ -59,8 +87,9 @@ impl Function {
         args: &Bound<'py, PyTuple>,
         kwargs: &Bound<'py, PyDict>,
     ) -> PyResult<Bound<'py, PyAny>> {
+        let around = Around::here(py)?;
         let Arguments { payload, needs, holds, _references } =
-            Arguments::of(args, kwargs, Some(self))?;
+            self.arguments(args, kwargs, &around)?;
         let spec = Arc::new(TaskSpec {
             id: new_task_id(),
             target: Target::Function(self.name.clone()),
@@ -68,7 +97,7 @@ impl Function {
             needs,
             holds,
             returns: self.returns,
-            options: self.options.clone(),
+            options: within(&self.options, around.time_left()?),
         });
         let session = &session.get().inner;
         let client = session.client_for_work().map_err(|error| to_python(py, &error))?;
@@ -80,6 +109,7 @@ impl Function {
             submitted => submitted,
         };
         submitted.map_err(|error| to_python(py, &error))?;
+        around.submitted(session, spec.id, &answer);
         results(py, &spec, |id| ObjectRef::result(session, id, answer.clone()))
     }
 }

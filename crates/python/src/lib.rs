@@ -9,6 +9,7 @@
 mod actor;
 mod answer;
 mod arguments;
+mod around;
 mod completions;
 mod cpus;
 mod executor;
@@ -18,10 +19,13 @@ mod function;
 mod options;
 mod output;
 mod pickle;
+mod plain;
 mod reference;
+mod scope;
 mod session;
 mod signal;
 mod status;
+mod submitted;
 mod wait;
 
 use pyo3::prelude::*;
@@ -31,11 +35,13 @@ mod _native {
     #[pymodule_export]
     use crate::actor::Actor;
     #[pymodule_export]
+    use crate::around::look_around;
+    #[pymodule_export]
     use crate::completions::Completions;
     #[pymodule_export]
     use crate::cpus::available_cpus;
     #[pymodule_export]
-    use crate::executor::{CallEnd, is_cancelled, running, serve};
+    use crate::executor::{CallEnd, is_cancelled, serve};
     #[pymodule_export]
     use crate::fork::forked;
     #[pymodule_export]
@@ -46,6 +52,8 @@ mod _native {
     use crate::output::Output;
     #[pymodule_export]
     use crate::reference::ObjectRef;
+    #[pymodule_export]
+    use crate::scope::Scope;
     #[pymodule_export]
     use crate::session::{Session, sweep};
     #[pymodule_export]

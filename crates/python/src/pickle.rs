@@ -1,6 +1,7 @@
 //! Python values as payloads. Plain pickle where it can, cloudpickle where it cannot: for what is defined in
 //! `__main__`, lambdas, closures.
 
+use crate::plain;
 use bytes::Bytes;
 use marline_runtime::core::id::Thing;
 use marline_runtime::core::payload::{Encoding, Payload, Value};
@@ -80,19 +81,16 @@ fn contains(bytes: &[u8], word: &[u8]) -> bool {
 /// The value of a payload.
 pub fn decode<'py>(py: Python<'py>, payload: &Payload) -> PyResult<Bound<'py, PyAny>> {
     static LOADS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    static MESSAGE_PACK: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     if payload.code_version != 0 && payload.code_version != minor_version(py) {
         let what = (payload.code_version, "a value");
         let error = py.import("marline._pickle")?.call_method1("incompatible", what)?;
         return Err(PyErr::from_value(error));
     }
-    let bytes = PyBytes::new(py, &payload.inline);
+    let bytes = || PyBytes::new(py, &payload.inline);
     match payload.encoding {
-        Encoding::Pickle5 => function(py, &LOADS, "pickle", "loads")?.call1((bytes,)),
-        Encoding::Raw => Ok(bytes.into_any()),
-        Encoding::MessagePack => {
-            function(py, &MESSAGE_PACK, "marline._pickle", "loads_message_pack")?.call1((bytes,))
-        }
+        Encoding::Pickle5 => function(py, &LOADS, "pickle", "loads")?.call1((bytes(),)),
+        Encoding::Raw => Ok(bytes().into_any()),
+        Encoding::MessagePack => plain::load(py, &payload.inline),
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::actor::Actor;
 use crate::answer::Answer;
 use crate::arguments::Arguments;
+use crate::around::Around;
 use crate::failure::to_python;
 use crate::fork::generation;
 use crate::function::{Function, SCHEME};
@@ -314,8 +315,9 @@ impl Session {
         kwargs: &Bound<'_, PyDict>,
     ) -> PyResult<Actor> {
         let (class, options) = (class_.get(), options.get());
+        let around = Around::here(py)?;
         let Arguments { payload, needs, holds, _references } =
-            Arguments::of(args, kwargs, Some(class))?;
+            class.arguments(args, kwargs, &around)?;
         let spec = ActorSpec {
             id: new_actor_id(),
             class: class.name.clone(),
@@ -329,14 +331,20 @@ impl Session {
         let created =
             py.detach(|| self.inner.client_for_work()?.create_actor(Arc::new(spec))?.wait()?);
         let id = created.map_err(|error| to_python(py, &error))?;
-        Ok(Actor::new(&self.inner, id))
+        Ok(Actor::new(&self.inner, id, class.is_plain()))
     }
 
-    /// Finds an actor by its name.
-    fn find_actor(&self, py: Python<'_>, namespace: &str, name: &str) -> PyResult<Actor> {
+    /// Finds an actor by its name; one that understands plain data only, if that is said.
+    fn find_actor(
+        &self,
+        py: Python<'_>,
+        namespace: &str,
+        name: &str,
+        is_plain: bool,
+    ) -> PyResult<Actor> {
         let found = py.detach(|| self.inner.client()?.find_actor(namespace, name)?.wait()?);
         let id = found.map_err(|error| to_python(py, &error))?;
-        Ok(Actor::new(&self.inner, id))
+        Ok(Actor::new(&self.inner, id, is_plain))
     }
 }
 

@@ -28,6 +28,7 @@ use marline_core::message::Try;
 use marline_core::payload::{Payload, Value};
 use std::cell::RefCell;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// What the user's program can run.
 pub trait Program: Send + Sync + 'static {
@@ -121,6 +122,8 @@ pub struct Reply {
 /// What user code can know of itself while it runs.
 #[derive(Clone, Debug)]
 pub struct Context {
+    /// What it runs: the name of a function or a method.
+    pub name: Arc<str>,
     /// The task or call.
     pub task: TaskId,
     /// Which try at it: a fencing token for effects outside Marline.
@@ -131,6 +134,8 @@ pub struct Context {
     pub actor_epoch: Option<ActorEpoch>,
     /// The GPUs it was given, by index.
     pub gpus: Arc<[u32]>,
+    /// When it has run for as long as it may.
+    pub deadline: Option<Instant>,
     /// Cancelled when it is to stop.
     pub cancel: CancelToken,
     tell: Teller,

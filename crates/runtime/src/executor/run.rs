@@ -18,6 +18,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 /// The most bytes of results: a message without what surrounds them.
 const MAX_RESULT_BYTES: usize = MAX_MESSAGE_BYTES - (1 << 20);
@@ -332,8 +333,19 @@ impl Runner {
         let Place { actor, gpus } = place;
         let (actor, actor_epoch) = actor.unzip();
         let tell = Teller(self.tell.clone());
-        let context = Context { task: spec.id, attempt, actor, actor_epoch, gpus, cancel, tell };
-        let name = spec.target.name().clone();
+        let (name, task) = (spec.target.name().clone(), spec.id);
+        let deadline = spec.options.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let context = Context {
+            name: name.clone(),
+            task,
+            attempt,
+            actor,
+            actor_epoch,
+            gpus,
+            deadline,
+            cancel,
+            tell,
+        };
         let (args, returns) = (spec.args.clone(), spec.returns);
         (context, Invocation { name, args, values, returns })
     }

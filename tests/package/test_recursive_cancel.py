@@ -1,0 +1,181 @@
+"""What a task or call has submitted is cancelled with it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import marline
+import pytest
+from conftest import PATIENCE, lives, until
+
+pytestmark = pytest.mark.usefixtures("cluster")
+
+
+@marline.remote(num_cpus=0)
+def hang(folder: Path, name: str) -> None:
+    write(folder, name)
+    try:
+        threading.Event().wait()
+    finally:
+        (folder / f"{name} stopped").touch()
+
+
+def write(folder: Path, name: str) -> None:
+    """Its process, whole when it is there."""
+    (folder / f"{name} writes").write_text(str(os.getpid()))
+    (folder / f"{name} writes").rename(folder / name)
+
+
+write.__module__ = "__main__"
+
+
+@marline.remote(num_cpus=0)
+def parent(folder: Path, depth: int) -> Any:
+    if depth > 0:
+        refs = [parent.remote(folder, depth - 1)]
+    else:
+        refs = [hang.remote(folder, "a"), hang.remote(folder, "b")]
+    return marline.get(refs)
+
+
+@marline.remote
+class Actor:
+    def hang(self, folder: Path, name: str) -> None:
+        write(folder, name)
+        try:
+            threading.Event().wait()
+        finally:
+            (folder / f"{name} stopped").touch()
+
+    def submits(self, folder: Path) -> Any:
+        hang.remote(folder, "a")  # Nobody holds it.
+        return marline.get(hang.remote(folder, "b"))
+
+
+@marline.remote
+class Async:
+    async def submits(self, folder: Path) -> Any:
+        hang.remote(folder, "a")
+        return await hang.remote(folder, "b")
+
+
+def runs(folder: Path) -> None:
+    for name in ("a", "b"):
+        until(f"{name} runs", (folder / name).exists)
+
+
+def stopped(folder: Path) -> None:
+    for name in ("a", "b"):
+        until(f"{name} has stopped", (folder / f"{name} stopped").exists)
+
+
+def is_cancelled(ref: marline.ObjectRef) -> bool:
+    with pytest.raises(marline.TaskCancelledError):
+        marline.get(ref, timeout=PATIENCE)
+    return True
+
+
+@pytest.mark.parametrize("depth", [0, 2])
+def test_children_of_a_cancelled_task_are_cancelled(tmp_path: Path, depth: int) -> None:
+    ref = parent.remote(tmp_path, depth)
+    runs(tmp_path)
+    marline.cancel(ref)
+    stopped(tmp_path)
+    assert is_cancelled(ref)
+
+
+@pytest.mark.parametrize("actor", [Actor, Actor.options(max_concurrency=4), Async])
+def test_children_of_a_cancelled_call_are_cancelled(tmp_path: Path, actor: Any) -> None:
+    one = actor.remote()
+    ref = one.submits.remote(tmp_path)
+    runs(tmp_path)
+    marline.cancel(ref)
+    stopped(tmp_path)
+    assert is_cancelled(ref)
+
+
+def test_calls_are_children_too(tmp_path: Path) -> None:
+    @marline.remote(num_cpus=0)
+    def calls(one: Any, other: Any) -> Any:
+        return marline.get([one.hang.remote(tmp_path, "a"), other.hang.remote(tmp_path, "b")])
+
+    ref = calls.remote(Actor.remote(), Actor.remote())
+    runs(tmp_path)
+    marline.cancel(ref)
+    stopped(tmp_path)
+    assert is_cancelled(ref)
+
+
+@pytest.mark.parametrize("how", ["cancel", "kill"])
+def test_children_of_a_killed_executor_end_with_it(tmp_path: Path, how: str) -> None:
+    @marline.remote(num_cpus=0, max_retries=0)
+    def killed() -> Any:
+        write(tmp_path, "parent")
+        return marline.get([hang.remote(tmp_path, "a"), hang.remote(tmp_path, "b")])
+
+    ref = killed.remote()
+    runs(tmp_path)
+    if how == "cancel":
+        marline.cancel(ref, force=True)
+    else:
+        os.kill(int((tmp_path / "parent").read_text()), signal.SIGKILL)
+    with pytest.raises((marline.TaskCancelledError, marline.WorkerLostError)):
+        marline.get(ref)
+    for name in ("a", "b"):
+        pid = int((tmp_path / name).read_text())
+        until(f"{name} has ended", lambda pid=pid: not lives(pid))  # type: ignore[misc]
+
+
+def test_what_a_task_does_in_the_end_is_not_cancelled(tmp_path: Path) -> None:
+    @marline.remote(num_cpus=0)
+    def cleans_up() -> Any:
+        write(tmp_path, "a")
+        with contextlib.suppress(marline.TaskCancelledError):
+            threading.Event().wait()
+        return marline.get(marline.remote(os.getpid).remote())
+
+    ref = cleans_up.remote()
+    until("it runs", (tmp_path / "a").exists)
+    marline.cancel(ref)
+    assert marline.get(ref) > 0
+
+
+def test_children_of_a_task_that_has_ended_are_left_alone(tmp_path: Path) -> None:
+    @marline.remote(num_cpus=0)
+    def leaves() -> Any:
+        return [hang.remote(tmp_path, "a")]
+
+    ref = leaves.remote()
+    (child,) = marline.get(ref)
+    until("it runs", (tmp_path / "a").exists)
+    marline.cancel(ref)
+    assert marline.wait([child], timeout=0.2) == ([], [child])
+    assert not (tmp_path / "a stopped").exists()
+
+
+def test_a_sibling_that_was_cancelled_does_not_take_others_with_it(tmp_path: Path) -> None:
+    @marline.remote(num_cpus=0)
+    def has_two() -> Any:
+        one, _other = hang.remote(tmp_path, "a"), hang.remote(tmp_path, "b")
+        while not ((tmp_path / "a").exists() and (tmp_path / "b").exists()):
+            marline.wait([one], timeout=0.01)
+        marline.cancel(one)
+        return marline.get(one)
+
+    with pytest.raises(marline.TaskCancelledError):
+        marline.get(has_two.remote())
+    assert (tmp_path / "a stopped").exists()
+    assert not (tmp_path / "b stopped").exists()
+
+
+def test_without_its_children_a_task_cannot_be_cancelled(tmp_path: Path) -> None:
+    ref = hang.remote(tmp_path, "a")
+    with pytest.raises(marline.UnsupportedError, match="recursive=False"):
+        marline.cancel(ref, recursive=False)
+    marline.cancel(ref)
+    assert is_cancelled(ref)

@@ -18,8 +18,8 @@ pytestmark = pytest.mark.usefixtures("cluster")
 
 @marline.remote(num_cpus=0)
 def hang(folder: Path, name: str) -> None:
-    write(folder, name)
     try:
+        write(folder, name)
         threading.Event().wait()
     finally:
         (folder / f"{name} stopped").touch()
@@ -46,8 +46,8 @@ def parent(folder: Path, depth: int) -> Any:
 @marline.remote
 class Actor:
     def hang(self, folder: Path, name: str) -> None:
-        write(folder, name)
         try:
+            write(folder, name)
             threading.Event().wait()
         finally:
             (folder / f"{name} stopped").touch()

@@ -82,8 +82,8 @@ def test_nobody_need_hold_what_is_cancelled(tmp_path: Path) -> None:
 
     @marline.remote
     def stubborn() -> None:
-        started.touch()
         try:
+            started.touch()
             threading.Event().wait()
         finally:
             stopped.touch()

@@ -78,7 +78,8 @@ impl Hosted {
         let idle = self.running.is_empty();
         let id = self.spec.id;
         let saving = self.saving.as_mut().filter(|saving| idle && !saving.is_busy())?;
-        if !saving.is_due() && !(leaves && saving.unsaved > 0) {
+        let due = saving.is_due() || leaves && saving.unsaved > 0;
+        if !due {
             return None;
         }
         (saving.under_way, saving.due) = (true, false);

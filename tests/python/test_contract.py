@@ -166,6 +166,7 @@ class Contract(ClusterTest):
             ("actor_refused", {"instance": instance, "reason": pb.REFUSAL_NOT_HERE}),
             ("dropped", {"instance": instance, "things": [{"actor": NOBODY}]}),
             ("calls_ended", {"reports": [{"task": NOBODY, "method": "m", "instance": instance}]}),
+            ("printed", {"source": {"task": tried}, "pid": 1, "text": "for nobody"}),
         ]
         connection = self.greeted()
         numbers = itertools.count(1)

@@ -186,8 +186,9 @@ def test_variables_are_those_of_the_work_and_of_nobody_else(cluster: str) -> Non
             pid, seen = marline.get(colour.options(runtime_env=env).remote())
             assert seen == (env and env["env_vars"]["COLOUR"])
             pids.setdefault(seen, set()).add(pid)
-    assert [len(one) for one in pids.values()] == [1, 1, 1], "executors are used again"
-    assert len(set().union(*pids.values())) == 3, "each in its environment"
+    assert len(pids["red"]) == len(pids["blue"]) == 1, "executors are used again"
+    # Of those without one, several were started ahead.
+    assert not pids["red"] & pids["blue"] and not pids[None] & (pids["red"] | pids["blue"])
 
 
 def test_an_actor_that_restarts_is_in_its_environment_again(cluster: str, project: Path) -> None:

@@ -65,7 +65,7 @@ def label(name: str) -> str:
 
 def _cancel_main(_number: int, _frame: object) -> None:
     """What runs on the main thread may be asked to stop; waiting for something ends with it."""
-    if _native.is_cancelled():
+    if _native.is_to_stop():
         raise TaskCancelledError("the task was cancelled")
 
 
@@ -260,7 +260,8 @@ async def _await(
 
 def interrupt(task: str) -> None:
     """A task is to stop that does not run on the main thread."""
-    awaited, thread = _awaits.get(task), _threads.get(task)
+    # Once: what it does to end in good order is not disturbed when it is asked again.
+    awaited, thread = _awaits.pop(task, None), _threads.pop(task, None)
     if awaited is not None and _loop is not None:
         _loop.call_soon_threadsafe(awaited.cancel)
     elif thread is not None:

@@ -179,3 +179,27 @@ def test_without_its_children_a_task_cannot_be_cancelled(tmp_path: Path) -> None
         marline.cancel(ref, recursive=False)
     marline.cancel(ref)
     assert is_cancelled(ref)
+
+
+def test_what_cleans_up_is_not_disturbed_when_it_is_cancelled_again(tmp_path: Path) -> None:
+    @marline.remote
+    def tidy(folder: Path) -> None:
+        try:
+            write(folder, "runs")
+            threading.Event().wait()
+        finally:
+            write(folder, "cleans up")
+            for _ in range(1000):
+                if (folder / "go on").exists():
+                    break
+                threading.Event().wait(0.01)
+            (folder / "done").touch()
+
+    ref = tidy.remote(tmp_path)
+    until("it runs", (tmp_path / "runs").exists)
+    marline.cancel(ref)
+    until("it cleans up", (tmp_path / "cleans up").exists)
+    marline.cancel(ref)
+    (tmp_path / "go on").touch()
+    assert is_cancelled(ref)
+    assert (tmp_path / "done").exists()

@@ -9,7 +9,7 @@ use crate::session::joined;
 use crate::signal::interrupt_main_thread;
 use crate::submitted;
 use marline_runtime::core::error::Error;
-use marline_runtime::core::id::TaskId;
+use marline_runtime::core::id::{Attempt, TaskId};
 use marline_runtime::core::payload::{Encoding, Payload, Value};
 use marline_runtime::{End, Instance, Invocation, Program, Reply, context, serve_as};
 use pyo3::prelude::*;
@@ -26,10 +26,17 @@ pub fn serve(py: Python<'_>, variable: &str) {
     py.detach(|| serve_as(variable, &program));
 }
 
-/// Whether the task or call that runs on this thread is to stop.
+/// Whether the task or call that runs on the main thread is to stop; said once, so that nothing is raised while it
+/// cleans up, however often it is asked.
 #[pyfunction]
-pub fn is_cancelled() -> bool {
-    context().is_some_and(|context| context.cancel.is_cancelled())
+pub fn is_to_stop() -> bool {
+    static TOLD: Mutex<Option<(TaskId, Attempt)>> = Mutex::new(None);
+    let Some(context) = context().filter(|context| context.cancel.is_cancelled()) else {
+        return false;
+    };
+    let this = Some((context.task, context.attempt));
+    let mut told = TOLD.lock().expect("nothing panics under it");
+    std::mem::replace(&mut *told, this) != this
 }
 
 /// Functions and classes whose code comes with the arguments.

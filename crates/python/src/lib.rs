@@ -41,7 +41,7 @@ mod _native {
     #[pymodule_export]
     use crate::cpus::available_cpus;
     #[pymodule_export]
-    use crate::executor::{CallEnd, is_cancelled, serve};
+    use crate::executor::{CallEnd, is_to_stop, serve};
     #[pymodule_export]
     use crate::fork::forked;
     #[pymodule_export]

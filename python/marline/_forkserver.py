@@ -150,7 +150,8 @@ def serve(variable: str) -> None:
     from marline import _executor, _native
 
     for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+        # A line and its end together, also where Python is told not to buffer.
+        stream.reconfigure(line_buffering=True, write_through=False)  # type: ignore[union-attr]
     signal.signal(signal.SIGINT, signal.default_int_handler)
     reseed()
     _executor.prepare()

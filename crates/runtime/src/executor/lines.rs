@@ -44,6 +44,8 @@ struct Begun {
     /// So much of it is beyond the limit.
     cut: usize,
     since: Option<Instant>,
+    /// What came of the line before this was shown.
+    shown: bool,
 }
 
 /// Lines of one stream.
@@ -73,12 +75,17 @@ impl Lines {
     pub fn push(&mut self, now: Instant, source: Source, stream: Stream, bytes: &[u8]) {
         if self.source != Some(source) {
             self.end_all(now);
+            self.begun = Default::default();
             self.source = Some(source);
         }
         let mut pieces = bytes.split(|byte| *byte == b'\n');
         let last = pieces.next_back().unwrap_or_default();
         for piece in pieces {
-            self.begun[stream as usize].push(now, piece);
+            let begun = &mut self.begun[stream as usize];
+            if piece.is_empty() && begun.bytes.is_empty() && std::mem::take(&mut begun.shown) {
+                continue; // The end of a line that was shown before it came.
+            }
+            begun.push(now, piece);
             self.end_line(now, stream);
         }
         if !last.is_empty() {
@@ -160,6 +167,7 @@ impl Lines {
         let rest = begun.bytes[whole..].to_vec();
         self.begun[stream as usize].bytes.truncate(whole);
         self.end_line(now, stream);
+        self.begun[stream as usize].shown = true;
         if !rest.is_empty() {
             self.begun[stream as usize].push(now, &rest);
         }
@@ -312,6 +320,16 @@ mod tests {
         rig.prints("yes");
         assert_eq!(rig.take(true), ["yes"]);
         assert!(rig.lines.is_empty());
+    }
+
+    #[test]
+    fn the_end_of_a_line_that_was_shown_is_not_a_line() {
+        let mut rig = Rig::new();
+        rig.prints("slow");
+        assert_eq!(rig.pass(LINE_TIME), Vec::<String>::new());
+        assert_eq!(rig.pass(BATCH_TIME), ["slow"]);
+        rig.prints("\n\nmore\n");
+        assert_eq!(rig.take(true), ["\nmore"], "an empty line is one");
     }
 
     #[test]

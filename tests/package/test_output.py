@@ -192,6 +192,7 @@ def test_many_lines_hold_up_nobody_and_those_left_out_are_counted(screen: Screen
     assert marline.get(chatters, timeout=PATIENCE) == 100_000
 
     def told() -> int:
+        marline.get(chatter.remote(1))  # What was left out on the way is said with what comes next.
         lines = screen.look().out.splitlines()
         # Left out where it was printed, or where it came faster than it was read.
         words = r" … ([\d,]+) lines (dropped, `marline logs \S+` has them$|were not shown)"

@@ -1,5 +1,6 @@
 //! What was submitted within a stretch of user code and has not ended, so that it can be cancelled with it.
-//! A task that is asked to stop is found here by its id, by a thread that needs no Python for it. Nothing is held: what nobody else waits for any more is still found while it runs.
+//! A task that is asked to stop is found here by its id, by a thread that needs no Python for it. Nothing is
+//! held: what nobody else waits for any more is still found while it runs.
 
 use crate::answer::Answer;
 use crate::session::Inner;

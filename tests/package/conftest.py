@@ -19,11 +19,11 @@ import pytest
 PATIENCE = 60.0
 
 
-def until(what: str, condition: Callable[[], bool]) -> None:
-    """Waits for a condition."""
+def until(what: str | Callable[[], str], condition: Callable[[], bool]) -> None:
+    """Waits for a condition; what it waited for may be put into words at the end."""
     end = time.monotonic() + PATIENCE
     while not condition():
-        assert time.monotonic() < end, f"waited a minute: {what}"
+        assert time.monotonic() < end, f"waited a minute: {what() if callable(what) else what}"
         time.sleep(0.002)
 
 

@@ -22,20 +22,21 @@ from marline import _output
 
 
 class Screen:
-    """What this process has written so far."""
+    """What this process has written so far. It is left where pytest keeps it: taking it out, as `readouterr`
+    does, loses what another thread writes meanwhile."""
 
-    def __init__(self, capture: pytest.CaptureFixture[str]) -> None:
-        self.capture = capture
+    def __init__(self) -> None:
         self.out = self.err = ""
 
     def look(self) -> Screen:
-        out, err = self.capture.readouterr()
-        self.out += out
-        self.err += err
+        self.out, self.err = (os.pread(fd, os.fstat(fd).st_size, 0).decode() for fd in (1, 2))
         return self
 
     def until(self, text: str) -> None:
-        until(f"{text!r} is shown, not {self.out + self.err!r}", lambda: self.look().shows(text))
+        until(
+            lambda: f"{text!r} is shown, not {self.out + self.err!r}",
+            lambda: self.look().shows(text),
+        )
 
     def shows(self, text: str) -> bool:
         return text in self.out or text in self.err
@@ -43,7 +44,7 @@ class Screen:
 
 @pytest.fixture
 def screen(capfd: pytest.CaptureFixture[str]) -> Screen:
-    return Screen(capfd)
+    return Screen()
 
 
 @marline.remote
@@ -111,7 +112,11 @@ def test_actors_print_under_their_name_or_class(screen: Screen, cluster: str) ->
     nameless, named = Counter.remote(), Counter.options(name="bob").remote()
     pids = marline.get([nameless.add.remote(), named.add.remote()])
     for name, pid in zip(["Counter", "bob"], pids, strict=True):
-        screen.until(f"({name} pid={pid}) made\n({name} pid={pid}) added\n")
+        # The two run side by side, so that their lines come in any order between them.
+        prefix = f"({name} pid={pid}) "
+        screen.until(prefix + "added\n")
+        lines = [line for line in screen.out.splitlines() if line.startswith(prefix)]
+        assert lines == [prefix + "made", prefix + "added"]
 
 
 def test_async_and_threaded_actors_print(screen: Screen, cluster: str) -> None:

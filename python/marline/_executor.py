@@ -152,8 +152,10 @@ def end_fork() -> None:
 
 
 def show_gpus(gpus: list[int]) -> None:
-    """What runs next was given these."""
-    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, gpus))
+    """What runs next, and nothing after it, was given these of those that this process sees."""
+    seen = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    names = (seen[gpu] if gpu < len(seen) and seen[gpu] else str(gpu) for gpu in gpus)
+    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(names)
 
 
 def construct(

@@ -49,9 +49,9 @@ impl Program for Interpreter {
 
     fn run(&self, invocation: &Invocation) -> Result<Reply, Error> {
         user_code(|py| {
+            show_gpus(py, invocation)?;
             let (function, values) = code(py, invocation)?;
             let (args, kwargs, along) = arguments(py, invocation, values)?;
-            show_gpus(py)?;
             let result = helper(py, Helper::Run)?.call1((function, args, kwargs, along))?;
             Results::of(invocation).reply(&result)
         })
@@ -59,6 +59,7 @@ impl Program for Interpreter {
 
     fn construct(&self, invocation: &Invocation) -> Result<Arc<dyn Instance>, Error> {
         user_code(|py| {
+            show_gpus(py, invocation)?;
             let (class, values) = code(py, invocation)?;
             let all = arguments(py, invocation, values)?;
             let (object, is_async): (Py<PyAny>, bool) =
@@ -211,7 +212,8 @@ enum Helper {
 
 /// A function of `marline._executor`, looked up once.
 fn helper<'py>(py: Python<'py>, helper: Helper) -> PyResult<&'py Bound<'py, PyAny>> {
-    static FUNCTIONS: [PyOnceLock<Py<PyAny>>; 11] = [const { PyOnceLock::new() }; 11];
+    const COUNT: usize = Helper::ShowGpus as usize + 1;
+    static FUNCTIONS: [PyOnceLock<Py<PyAny>>; COUNT] = [const { PyOnceLock::new() }; COUNT];
     let name = match helper {
         Helper::ActorExit => "ActorExit",
         Helper::Begin => "begin",
@@ -230,13 +232,11 @@ fn helper<'py>(py: Python<'py>, helper: Helper) -> PyResult<&'py Bound<'py, PyAn
 }
 
 /// User code finds the GPUs it was given where it looks for them.
-fn show_gpus(py: Python<'_>) -> PyResult<()> {
-    match context() {
-        Some(context) if !context.gpus.is_empty() => {
-            helper(py, Helper::ShowGpus)?.call1((context.gpus.to_vec(),)).map(drop)
-        }
-        _ => Ok(()),
+fn show_gpus(py: Python<'_>, invocation: &Invocation) -> PyResult<()> {
+    if invocation.gpus.is_empty() {
+        return Ok(());
     }
+    helper(py, Helper::ShowGpus)?.call1((invocation.gpus.to_vec(),)).map(drop)
 }
 
 /// The function or class that is meant, and the values that are arguments: the last value is its code with

@@ -106,6 +106,8 @@ pub struct Invocation {
     pub values: Vec<Value>,
     /// How many results are wanted.
     pub returns: u32,
+    /// The GPUs it is given, by index.
+    pub gpus: Arc<[u32]>,
 }
 
 /// What user code gave back.

@@ -22,6 +22,9 @@ pub(super) struct Executor {
     pub doomed: bool,
     /// Why it was, where its death would not tell.
     pub cause: Option<Error>,
+    /// It goes with what it runs: that may leave something behind, such as processes of a command, or
+    /// memory of GPUs, and which of them are seen.
+    pub once: bool,
     pub occupant: Occupant,
 }
 
@@ -68,7 +71,9 @@ impl Worker {
         let id = ExecutorId(self.next_executor);
         self.next_executor += 1;
         effects.push(Effect::Spawn { executor: id, runtime: runtime.clone() });
-        let executor = Executor { runtime, ready: false, doomed: false, cause: None, occupant };
+        let once = &*runtime == COMMAND_SCHEME;
+        let executor =
+            Executor { runtime, ready: false, doomed: false, cause: None, once, occupant };
         self.executors.insert(id, executor);
         id
     }
@@ -102,9 +107,7 @@ impl Worker {
         if !executor.ready || executor.doomed {
             return;
         }
-        // A command may leave processes behind: they go with its executor.
-        let once = &*executor.runtime == COMMAND_SCHEME;
-        if self.draining || once {
+        if self.draining || executor.once {
             return self.kill(id, effects);
         }
         self.idle.push(id);

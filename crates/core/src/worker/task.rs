@@ -127,6 +127,9 @@ impl Worker {
             panic!("{id} was to start")
         };
         local.state = State::Running { executor, grant: grant.clone(), since: now, blocked: false };
+        if !grant.gpus.is_empty() {
+            self.executors.get_mut(&executor).expect("it is ready").once = true;
+        }
         let attempt = local.attempt;
         effects
             .push(Effect::ToController(FromWorker::Started { attempt: Try { task: id, attempt } }));

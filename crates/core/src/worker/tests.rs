@@ -335,6 +335,20 @@ fn an_executor_runs_one_command_and_goes_with_what_it_left_behind() {
 }
 
 #[test]
+fn an_executor_that_was_given_gpus_is_not_used_again() {
+    let mut rig = Rig::new();
+    let executor = rig.start(task(1));
+    rig.ends(executor, 1, Ok(vec![value()]));
+    rig.take();
+    let grant = Grant { gpus: vec![1], ..one_cpu() };
+    rig.assign(task(2), Some(grant));
+    rig.take();
+    rig.ends(executor, 2, Ok(vec![value()]));
+    let over = ended(2, End::Finished(vec![value()]), Duration::ZERO);
+    assert_eq!(rig.take(), [Effect::Kill { executor }, over]);
+}
+
+#[test]
 fn the_backlog_takes_over_the_grant() {
     let mut rig = Rig::new();
     let executor = rig.start(task(1));

@@ -212,12 +212,13 @@ impl Runner {
         checkpoints: &[Payload],
     ) {
         let (name, args) = (spec.class.clone(), spec.args.clone());
-        let invocation = Invocation { name, args, values, returns: 0 };
+        let gpus: Arc<[u32]> = grant.gpus.into();
+        let invocation = Invocation { name, args, values, returns: 0, gpus: gpus.clone() };
         let made = self.make(&invocation, checkpoints);
         let result = made.map(|instance| {
             let concurrent = spec.options.max_concurrency > 1;
             let saved = spec.options.checkpoints.is_some();
-            let (id, gpus) = (spec.id, grant.gpus.into());
+            let id = spec.id;
             self.actor = Some(Actor { instance, id, epoch, gpus, concurrent, saved });
         });
         let instance = message::Instance { actor: spec.id, epoch };
@@ -341,13 +342,13 @@ impl Runner {
             attempt,
             actor,
             actor_epoch,
-            gpus,
+            gpus: gpus.clone(),
             deadline,
             cancel,
             tell,
         };
         let (args, returns) = (spec.args.clone(), spec.returns);
-        (context, Invocation { name, args, values, returns })
+        (context, Invocation { name, args, values, returns, gpus })
     }
 
     /// Runs user code; what it panics with is its error.

@@ -2,10 +2,10 @@
 
 use crate::reference::Held;
 use crate::session::Inner;
-use marline_channel::oneshot;
 use marline_runtime::Tell;
 use marline_runtime::core::error::{Error, Ran};
 use marline_runtime::core::payload::Outcome;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 /// How a task ended, once it has.
@@ -94,24 +94,20 @@ impl Drop for Promise {
     }
 }
 
-/// Settled when so many of these have come.
+/// Does this, once, when so many of these have come, one at least.
 pub fn when<'a>(
     answers: impl Iterator<Item = &'a Arc<Answer>>,
     count: usize,
-) -> oneshot::Receiver<()> {
-    let (sender, receiver) = oneshot();
-    let left = Arc::new(Mutex::new((count, Some(sender))));
+    ring: impl Fn() + Send + Sync + 'static,
+) {
+    let all = Arc::new((AtomicUsize::new(0), ring));
     for answer in answers {
-        let left = left.clone();
+        let all = all.clone();
         answer.then(Box::new(move || {
-            let mut left = left.lock().expect("nothing panics under it");
-            left.0 = left.0.saturating_sub(1);
-            if left.0 == 0
-                && let Some(sender) = left.1.take()
-            {
-                let _ = sender.send(());
+            let (come, ring) = &*all;
+            if come.fetch_add(1, Ordering::AcqRel) + 1 == count {
+                ring();
             }
         }));
     }
-    receiver
 }

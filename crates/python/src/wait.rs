@@ -1,10 +1,9 @@
 //! How a Python thread waits: without the interpreter's lock, and as long as no signal wants to be handled.
 
 use crate::answer::{Answer, when};
-use marline_runtime::blocking;
+use marline_runtime::{Waited, Waiter, blocking};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -32,19 +31,17 @@ pub fn wait_for(
     let timeout = timeout.map(|timeout| timeout.max(0.0));
     let timeout = timeout.map(|timeout| Duration::try_from_secs_f64(timeout).unwrap_or(LONGEST));
     let deadline = Instant::now() + timeout.unwrap_or(LONGEST).min(LONGEST);
-    let mut receiver = when(answers.iter().copied(), count);
+    let waiter = Waiter::new();
+    let ring = waiter.clone();
+    when(answers.iter().copied(), count, move || ring.ring());
     blocking(|| {
         loop {
             py.check_signals()?;
             let look = (Instant::now() + LOOK_EVERY).min(deadline);
-            let received = py.detach(|| {
-                let receive = pin!(receiver.recv().deadline(look));
-                receive.wait_interruptible()
-            });
-            match received {
-                Ok(Ok(())) => return Ok(true),
-                Ok(Err(_)) if Instant::now() >= deadline => return Ok(false),
-                Ok(Err(_)) | Err(_) => {} // Time to look, or a signal.
+            match py.detach(|| waiter.wait(look)) {
+                Waited::Rung => return Ok(true),
+                Waited::TimedOut if Instant::now() >= deadline => return Ok(false),
+                Waited::TimedOut | Waited::Interrupted => {}
             }
         }
     })

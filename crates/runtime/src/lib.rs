@@ -28,7 +28,7 @@ pub use client::{Client, Pending, Tell, wait_for_some};
 pub use cluster::Cluster;
 pub use executor::child::{runs_for, serve_as, serve_if_executor};
 pub use executor::command::{CommandEnd, CommandLine, MAX_OUTPUT_BYTES};
-pub use executor::process::ForkServer;
+pub use executor::process::{ForkServer, Waited, Waiter};
 pub use executor::{
     Context, End, Instance, Invocation, NoProgram, PassOn, Program, Reply, blocking, context,
 };

@@ -34,6 +34,11 @@ pub(crate) fn is_io_thread() -> bool {
     IS_IO.get()
 }
 
+/// This is one of them from now on.
+pub(crate) fn mark_io_thread() {
+    IS_IO.set(true);
+}
+
 /// The threads that do all input and output of this process: one unless `MARLINE_IO_THREADS` says more,
 /// since one does it with fewer wake-ups.
 pub(crate) fn io() -> &'static Runtime {

@@ -17,6 +17,12 @@ impl<T> PerProcess<T> {
         PerProcess { slots: [const { OnceLock::new() }; MAX_DEPTH] }
     }
 
+    /// What this process has, if it has made it.
+    pub fn get(&self) -> Option<&T> {
+        let process = std::process::id();
+        self.slots.iter().map_while(OnceLock::get).find(|(of, _)| *of == process).map(|(_, it)| it)
+    }
+
     /// What this process has; made if there is none.
     pub fn get_or_init(&self, make: impl Fn() -> T) -> &T {
         let process = std::process::id();

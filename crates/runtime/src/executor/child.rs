@@ -37,8 +37,8 @@ use std::time::Duration;
 pub(crate) const VARIABLE: &str = "MARLINE_EXECUTOR";
 /// How many descriptors an executor gets.
 pub(crate) const DESCRIPTORS: usize = 2;
-/// How much is read at a time, at least.
-const READ_BYTES: usize = 16 << 10;
+/// How much is read at a time.
+const READ_BYTES: usize = 64 << 10;
 /// Without anything due, the watching thread looks this often.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
@@ -104,20 +104,18 @@ fn serve(program: Arc<dyn Program>, memory: u64) -> io::Result<()> {
     };
     let mut runner = Runner::new(program, running, Arc::new(tell));
     socket.write_all(&encode_ready())?;
-    let mut read = BytesMut::new();
+    let (mut read, mut buffer) = (BytesMut::new(), vec![0; READ_BYTES]);
     loop {
         while let Some(frame) = next_frame(&mut read).map_err(io::Error::other)? {
             let command = decode_command(frame).map_err(io::Error::other)?;
             note_source(&command);
             runner.handle(command);
         }
-        let had = read.len();
-        read.resize(had * 2 + READ_BYTES, 0);
-        let count = socket.read(&mut read[had..]);
-        read.truncate(had + count.as_ref().map_or(0, |count| *count));
-        match count {
+        // Whoever waits in the reading itself is woken also when the worker has read what it was told.
+        let _ = poll(&mut [PollFd::new(&socket, PollFlags::IN)], None);
+        match socket.read(&mut buffer) {
             Ok(0) => return Ok(()), // The worker is done with this executor.
-            Ok(_) => {}
+            Ok(count) => read.extend_from_slice(&buffer[..count]),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {} // A signal to user code.
             Err(error) => return Err(error),
         }

@@ -9,13 +9,16 @@
 mod birth;
 mod death;
 mod deaths;
+mod desk;
 mod ears;
 mod forks;
+mod switchboard;
 
 pub(super) use death::signal_name;
 pub(super) use ears::{PIPE_BYTES, TURN_BYTES};
 pub use forks::ForkServer;
 pub(crate) use forks::Forks;
+pub use switchboard::{Waited, Waiter};
 
 use super::child::{DESCRIPTORS, VARIABLE};
 use super::lifeline::Lifeline;
@@ -28,7 +31,7 @@ use crate::net::io;
 use crate::node::Node;
 use birth::{Born, Outfit};
 use death::{end, how, was_killed};
-use ears::{Ears, Prints};
+use ears::{Ears, Pipes};
 use marline_core::error::{Error, Ran};
 use marline_core::id::TaskId;
 use marline_core::map::Set;
@@ -44,7 +47,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
-use tokio::sync::Notify;
+use switchboard::switchboard;
 
 /// How long an executor may take until it says that it is up.
 const START_PATIENCE: Duration = Duration::from_secs(60);
@@ -71,10 +74,11 @@ pub(crate) struct Handle {
 }
 
 struct Shared {
-    socket: tokio::net::UnixStream,
+    socket: UnixStream,
+    /// Its number at the [switchboard].
+    line: u64,
     /// What the socket had no room for.
     backlog: Mutex<VecDeque<u8>>,
-    backlogged: Notify,
     control: UnixStream,
     life: Mutex<Life>,
     /// What it runs, as far as its output is concerned.
@@ -109,11 +113,10 @@ impl Handle {
         control.set_nonblocking(true)?;
         let memory = launch.memory.unwrap_or(0);
         let variable = format!("{}:{memory}:{runtime}", rustix::fs::fstat(&theirs)?.st_ino);
-        let guard = io().enter();
         let shared = Arc::new(Shared {
-            socket: tokio::net::UnixStream::from_std(socket)?,
+            socket,
+            line: switchboard().next_line(),
             backlog: Mutex::default(),
-            backlogged: Notify::new(),
             control,
             life: Mutex::new(Life::Starting),
             source: Mutex::default(),
@@ -121,10 +124,9 @@ impl Handle {
             is_fork: launch.forks.as_ref().is_some_and(|forks| forks.serves(runtime)),
             codes: Mutex::default(),
         });
-        drop(guard);
         launch.alive.fetch_add(1, Ordering::Relaxed);
         memory::start(&node, worker, &launch);
-        let minder = Minder { node, worker, executor, launch, shared: shared.clone() };
+        let minder = Arc::new(Minder { node, worker, executor, launch, shared: shared.clone() });
         io().spawn(minder.run(runtime.into(), variable, theirs, their_control));
         Ok(Handle { shared })
     }
@@ -160,38 +162,32 @@ impl Shared {
         let mut backlog = self.backlog.lock().expect("nothing panics under it");
         let mut rest = frame;
         while backlog.is_empty() && !rest.is_empty() {
-            match self.socket.try_write(rest) {
+            match (&self.socket).write(rest) {
                 Ok(count) => rest = &rest[count..],
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(_) => return, // It is gone; that is seen elsewhere.
             }
         }
         if !rest.is_empty() {
             backlog.extend(rest);
-            drop(backlog);
-            self.backlogged.notify_one();
+            switchboard().watch_room(self.line, &self.socket, true);
         }
     }
 
-    /// Writes what the socket had no room for, whenever there is some.
-    async fn write_backlog(&self) {
-        loop {
-            self.backlogged.notified().await;
-            loop {
-                if self.socket.writable().await.is_err() {
-                    return;
-                }
-                let mut backlog = self.backlog.lock().expect("nothing panics under it");
-                match self.socket.try_write(backlog.as_slices().0) {
-                    Ok(count) => drop(backlog.drain(..count)),
-                    Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
-                    Err(_) => return,
-                }
-                if backlog.is_empty() {
-                    break;
-                }
+    /// There is room in the socket: writes what there was none for. Says whether that can go on.
+    fn write_backlog(&self) -> bool {
+        let mut backlog = self.backlog.lock().expect("nothing panics under it");
+        while !backlog.is_empty() {
+            match (&self.socket).write(backlog.as_slices().0) {
+                Ok(count) => drop(backlog.drain(..count)),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return true,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return false,
             }
         }
+        switchboard().watch_room(self.line, &self.socket, false);
+        true
     }
 
     /// The code of a function comes with it as the last of its values, in runtimes whose executors are
@@ -243,11 +239,17 @@ struct Minder {
 }
 
 impl Minder {
-    async fn run(self, runtime: String, variable: String, theirs: UnixStream, control: UnixStream) {
+    async fn run(
+        self: Arc<Minder>,
+        runtime: String,
+        variable: String,
+        theirs: UnixStream,
+        control: UnixStream,
+    ) {
         let executor = self.executor;
         let event = match self.start(runtime, variable, theirs, control).await {
-            Ok((born, prints)) => {
-                let error = self.attend(born, prints).await;
+            Ok((born, pipes)) => {
+                let error = self.attend(born, pipes).await;
                 Event::ExecutorDied { executor, error }
             }
             Err(error) if is_for_now(&error) => Event::ExecutorRefused { executor },
@@ -272,10 +274,10 @@ impl Minder {
         variable: String,
         theirs: UnixStream,
         control: UnixStream,
-    ) -> std::io::Result<(Born, Prints)> {
+    ) -> std::io::Result<(Born, Pipes)> {
         let (stdout, their_stdout) = std::io::pipe()?;
         let (stderr, their_stderr) = std::io::pipe()?;
-        let prints = Prints::new(stdout, stderr)?;
+        let pipes = Pipes::new(stdout, stderr)?;
         let outfit = Outfit { variable, stdin: theirs, stdout: their_stdout, stderr: their_stderr };
         // Nothing fails any more once there is a process: it is minded until it is dead.
         let born = Born::bear(&self.launch, &runtime, outfit).await?;
@@ -298,20 +300,25 @@ impl Minder {
             &mut ancillary,
             SendFlags::NOSIGNAL,
         );
-        Ok((born, prints))
+        Ok((born, pipes))
     }
 
     /// Listens to it until it is dead, and says how it died.
-    async fn attend(&self, mut born: Born, prints: Prints) -> Error {
+    async fn attend(self: &Arc<Minder>, mut born: Born, pipes: Pipes) -> Error {
         let group = born.pid;
-        let mut ears = Ears::new(self, prints, group);
+        let ears = Arc::new(Ears::new(self.clone(), pipes, group));
+        let Shared { line, socket, .. } = &*self.shared;
+        if switchboard().add(*line, socket, ears.clone()).is_err() {
+            ears.silent.notify_one(); // Nobody would hear it.
+        }
         let mut late = false;
         tokio::select! {
             _ = &mut born.death => {}
-            () = self.shared.write_backlog() => {}
-            () = ears.listen() => {}
+            () = ears.silent.notified() => {}
+            () = ears.hear_prints() => {}
             () = self.shared.too_late() => late = true,
         }
+        switchboard().remove(*line, socket);
         let by_us = self.shared.kill();
         let _ = (&mut born.death).await;
         // Not waited for yet, so its group's number is nobody else's.

@@ -13,36 +13,38 @@ use crate::wire::message::Message;
 use crate::wire::v1;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use marline_core::error::Error;
-use marline_core::id::ActorEpoch;
-use marline_core::message::{End, FromWorker, Leave, ShapeId, ToWorker};
+use marline_core::message::{End, FromWorker, Leave, ToWorker};
 use prost::Message as _;
 use std::time::Duration;
 
 const LENGTH_BYTES: usize = 4;
 
 fn encode(message: Message) -> Vec<u8> {
-    let wire = convert::encode_message(message);
+    frame(&convert::encode_message(message))
+}
+
+fn frame(wire: &v1::Message) -> Vec<u8> {
     let length = wire.encoded_len();
-    let mut frame = Vec::with_capacity(LENGTH_BYTES + length);
-    frame.put_u32(u32::try_from(length).expect("payloads are bounded far below 4 GiB"));
-    wire.encode(&mut frame).expect("a Vec has room");
-    frame
+    let mut bytes = Vec::with_capacity(LENGTH_BYTES + length);
+    bytes.put_u32(u32::try_from(length).expect("payloads are bounded far below 4 GiB"));
+    wire.encode(&mut bytes).expect("a Vec has room");
+    bytes
 }
 
 /// What an executor is told, as it travels.
 pub(super) fn encode_command(command: Command) -> Vec<u8> {
-    encode(Message::ToWorker(match command {
+    match command {
         Command::Run { spec, attempt, values, grant } => {
-            ToWorker::Assign { spec, attempt, values, shape: ShapeId(0), grant: Some(grant) }
+            frame(&convert::encode_run(&spec, attempt, values, grant))
+        }
+        Command::Call { spec, attempt, values } => {
+            frame(&convert::encode_call(&spec, attempt, values))
         }
         Command::Construct { spec, epoch, values, grant, checkpoints } => {
-            ToWorker::Instantiate { spec, epoch, values, grant, checkpoints }
+            let make = ToWorker::Instantiate { spec, epoch, values, grant, checkpoints };
+            encode(Message::ToWorker(make))
         }
-        // The executor knows which life of its actor it is.
-        Command::Call { spec, attempt, values } => {
-            ToWorker::Execute { spec, attempt, epoch: ActorEpoch(0), values }
-        }
-    }))
+    }
 }
 
 /// What an executor is told.
@@ -122,9 +124,14 @@ pub(super) fn next_frame(read: &mut BytesMut) -> Result<Option<Bytes>, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use marline_core::id::{ActorId, Attempt, TaskId};
+    use crate::wire::convert::sample;
+    use marline_core::account::Grant;
+    use marline_core::id::{ActorEpoch, ActorId, Attempt, TaskId};
     use marline_core::message::{Instance, Try};
+    use marline_core::payload::Value;
+    use marline_core::spec::{TaskOptions, TaskSpec};
     use marline_core::worker::CallEnd;
+    use std::sync::Arc;
 
     fn only_frame(bytes: Vec<u8>) -> Bytes {
         let mut read = BytesMut::new();
@@ -142,6 +149,29 @@ mod tests {
     #[test]
     fn frames_come_whole_however_they_are_cut() {
         assert_eq!(decode_said(only_frame(encode_ready())).unwrap(), FromWorker::Joined);
+    }
+
+    #[test]
+    fn an_executor_is_told_what_it_has_to_know() {
+        let options =
+            TaskOptions { timeout: Some(Duration::from_secs(7)), ..sample::task_options() };
+        let spec = Arc::new(TaskSpec { options: Arc::new(options), ..sample::task_spec() });
+        let (attempt, values) = (Attempt(2), vec![Value::default()]);
+        let grant = Grant { gpus: vec![1], ..Grant::default() };
+        let told = |command: Command| decode_command(only_frame(encode_command(command))).unwrap();
+        let run = Command::Run { spec: spec.clone(), attempt, values: values.clone(), grant };
+        let Command::Run { spec: same, attempt: Attempt(2), values: given, grant } = told(run)
+        else {
+            panic!("a task is to be run")
+        };
+        assert_eq!((given, grant.gpus), (values.clone(), vec![1]));
+        assert_eq!((same.id, &same.target, &same.args), (spec.id, &spec.target, &spec.args));
+        assert_eq!((same.returns, same.options.timeout), (spec.returns, spec.options.timeout));
+        let call = Command::Call { spec: spec.clone(), attempt, values };
+        let Command::Call { spec: same, attempt: Attempt(2), .. } = told(call) else {
+            panic!("a method is to be called")
+        };
+        assert_eq!((same.id, &same.args), (spec.id, &spec.args));
     }
 
     #[test]

@@ -8,10 +8,11 @@
 //!
 //! One file per family of types: [`field`] has what all of them share, then [`ids`], [`payload`],
 //! [`error`], [`resources`], [`spec`], [`message`], what is said outside of messages in [`frame`] and
-//! [`join`], and the unary operations in [`control`].
+//! [`join`], what executors are told in [`executor`], and the unary operations in [`control`].
 
 pub(crate) mod control;
 mod error;
+mod executor;
 mod field;
 mod frame;
 mod ids;
@@ -27,6 +28,7 @@ pub(crate) mod sample;
 mod tests;
 
 pub(crate) use error::{from_status, to_status};
+pub(crate) use executor::{encode_call, encode_run};
 pub(crate) use frame::{decode, decode_attach, encode};
 pub(crate) use join::{decode_join, decode_joined, encode_join, encode_joined};
 pub(crate) use message::{decode as decode_message, encode as encode_message};

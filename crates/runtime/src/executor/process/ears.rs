@@ -1,6 +1,11 @@
-//! What a worker hears of an executor that is a process: what it says on its socket, and what it prints.
+//! What a worker hears of an executor that is a process: what it says on its socket, by whoever
+//! [reads](super::switchboard), and what it prints, by the threads for input and output.
+//!
+//! What was printed before a task or call ended is its own, and shown before it is known to have ended: who
+//! has read that it ended reads what was printed before anybody hears of the end.
 
 use super::Minder;
+use super::switchboard::{READ_BYTES, switchboard};
 use crate::executor::lines::Lines;
 use crate::executor::log::{Source, Stream};
 use crate::executor::print;
@@ -9,67 +14,77 @@ use bytes::BytesMut;
 use marline_core::error::Error;
 use marline_core::message::{End, FromWorker};
 use marline_core::worker::{CallEnd, Event};
+use rustix::event::epoll::EventFlags;
+use rustix::io::Errno;
 use rustix::process::Pid;
 use std::io::ErrorKind;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 use tokio::net::unix::pipe;
+use tokio::sync::Notify;
 
 /// How much is read of what an executor prints before others have their turn.
 pub(in crate::executor) const TURN_BYTES: usize = 64 << 10;
+/// How much of it is read at a time. It is looked for at every end, and mostly there is nothing.
+const PIECE_BYTES: usize = 4 << 10;
 /// What is left in a pipe at most, unless somebody with privileges made it larger.
 pub(in crate::executor) const PIPE_BYTES: usize = 1 << 20;
-/// Who printed nothing until so much has ended there is taken to be silent.
-const SILENT_AFTER: u32 = 8;
 
-/// What is heard of an executor: what it says on its socket, and what it prints.
-pub(super) struct Ears<'a> {
-    minder: &'a Minder,
-    prints: Prints,
-    lines: Lines,
-    /// How many tasks or calls have ended here.
-    ended: u32,
-    read: BytesMut,
+/// See the [module](self).
+pub(super) struct Ears {
+    minder: Arc<Minder>,
+    pipes: Pipes,
+    heard: Mutex<Heard>,
+    /// It says nothing more, or nonsense.
+    pub silent: Notify,
+    /// Lines are to be shown that were not when that was last looked at.
+    lines_begun: Notify,
 }
 
-/// What it prints.
-pub(super) struct Prints {
+/// What has come and is not dealt with.
+struct Heard {
+    read: BytesMut,
+    lines: Lines,
+    /// Whether each of the pipes may have more to say.
+    open: [bool; 2],
+}
+
+/// Where it prints to.
+pub(super) struct Pipes {
     stdout: pipe::Receiver,
     stderr: pipe::Receiver,
-    /// Whether each may have more to say.
-    open: [bool; 2],
-    /// Whether it ever printed anything.
-    heard: bool,
 }
 
-impl Prints {
-    pub fn new(
-        stdout: std::io::PipeReader,
-        stderr: std::io::PipeReader,
-    ) -> std::io::Result<Prints> {
-        Ok(Prints {
+impl Pipes {
+    pub fn new(stdout: std::io::PipeReader, stderr: std::io::PipeReader) -> std::io::Result<Pipes> {
+        Ok(Pipes {
             stdout: pipe::Receiver::from_owned_fd(stdout.into())?,
             stderr: pipe::Receiver::from_owned_fd(stderr.into())?,
-            open: [true; 2],
-            heard: false,
         })
     }
 
     /// Over when there is something to read.
-    async fn readable(&self) {
+    async fn readable(&self, open: [bool; 2]) {
         tokio::select! {
-            _ = self.stdout.readable(), if self.open[0] => {}
-            _ = self.stderr.readable(), if self.open[1] => {}
+            _ = self.stdout.readable(), if open[0] => {}
+            _ = self.stderr.readable(), if open[1] => {}
             else => std::future::pending().await,
         }
     }
 
     /// Reads as far as it has come, and about `most` of each: somebody may print faster than it is read. What
     /// has come just now may be missed, unless `surely`, which costs system calls also if there is nothing.
-    fn read(&mut self, most: usize, surely: bool, mut printed: impl FnMut(Stream, &[u8])) {
-        let mut buffer = [0; 16 << 10];
+    fn read(
+        &self,
+        open: &mut [bool; 2],
+        most: usize,
+        surely: bool,
+        mut printed: impl FnMut(Stream, &[u8]),
+    ) {
+        let mut buffer = [0; PIECE_BYTES];
         let pipes = [(Stream::Out, &self.stdout), (Stream::Err, &self.stderr)];
-        for ((stream, pipe), open) in pipes.into_iter().zip(&mut self.open) {
+        for ((stream, pipe), open) in pipes.into_iter().zip(open) {
             let mut count_read = 0;
             while *open && count_read < most {
                 let read = match surely {
@@ -79,7 +94,6 @@ impl Prints {
                 match read {
                     Ok(0) => *open = false,
                     Ok(count) => {
-                        self.heard = true;
                         count_read += count;
                         printed(stream, &buffer[..count]);
                     }
@@ -92,119 +106,145 @@ impl Prints {
     }
 }
 
-impl<'a> Ears<'a> {
-    pub fn new(minder: &'a Minder, prints: Prints, pid: Pid) -> Ears<'a> {
+impl Ears {
+    pub fn new(minder: Arc<Minder>, pipes: Pipes, pid: Pid) -> Ears {
         let lines = Lines::new(pid.as_raw_pid() as u32, Instant::now());
-        Ears { minder, prints, lines, ended: 0, read: BytesMut::new() }
+        let heard = Heard { read: BytesMut::new(), lines, open: [true; 2] };
+        let (silent, lines_begun) = (Notify::new(), Notify::new());
+        Ears { minder, pipes, heard: Mutex::new(heard), silent, lines_begun }
     }
 
-    /// Listens until it says nothing more, or nonsense.
-    pub async fn listen(&mut self) {
+    fn heard(&self) -> MutexGuard<'_, Heard> {
+        self.heard.lock().expect("nothing panics under it")
+    }
+
+    /// Its socket can be read from, or written to.
+    pub fn can_be_heard(&self, flags: EventFlags, buffer: &mut [u8]) {
+        let shared = &self.minder.shared;
+        let written = !flags.contains(EventFlags::OUT) || shared.write_backlog();
+        let readable = EventFlags::IN | EventFlags::HUP | EventFlags::ERR;
+        let mut over = || self.hear(&mut self.heard(), buffer) == Speech::Over;
+        if !written || flags.intersects(readable) && over() {
+            switchboard().remove(shared.line, &shared.socket);
+            self.silent.notify_one();
+        }
+    }
+
+    /// Reads what it prints, until it is dead.
+    pub async fn hear_prints(&self) {
         loop {
+            let (due, open) = {
+                let heard = self.heard();
+                (heard.lines.next_due(), heard.open)
+            };
             tokio::select! {
                 biased;
-                more = self.printed() => {
-                    if more {
-                        self.hear_prints(TURN_BYTES, false);
-                    }
-                    self.show_lines(false);
-                    if !self.hear() {
-                        return;
-                    }
-                    tokio::task::yield_now().await;
-                }
-                readable = self.minder.shared.socket.readable() => {
-                    if readable.is_err() || !self.hear() {
-                        return;
-                    }
-                }
+                () = until(due) => {}
+                () = self.lines_begun.notified() => continue,
+                () = self.printed(open) => {}
             }
+            self.heard().hear_prints(self);
+            tokio::task::yield_now().await;
         }
     }
 
-    /// Over when it has printed something, and whoever follows its log has kept up; or when it is time to
-    /// show what it printed before, and then says that there is nothing more.
-    async fn printed(&self) -> bool {
-        let more = async {
-            if let Some(source) = self.minder.shared.source() {
-                self.minder.launch.logs.room(source).await;
-            }
-            self.prints.readable().await;
-        };
-        tokio::select! {
-            biased;
-            () = until(self.lines.next_due()) => false,
-            () = more => true,
+    /// Over when it has printed something, and whoever follows its log has kept up.
+    async fn printed(&self, open: [bool; 2]) {
+        if let Some(source) = self.minder.shared.source() {
+            self.minder.launch.logs.room(source).await;
         }
+        self.pipes.readable(open).await;
     }
 
     /// What it said or printed before it died.
-    pub fn hear_the_rest(&mut self) {
-        self.hear();
-        self.hear_last_prints(true);
+    pub fn hear_the_rest(&self) {
+        let mut heard = self.heard();
+        let mut buffer = vec![0; READ_BYTES];
+        while self.hear(&mut heard, &mut buffer) == Speech::Said {}
+        heard.read_prints(self, PIPE_BYTES, true);
+        heard.show_lines(&self.minder, true);
     }
 
-    /// Reads what it says, as far as it has come. Says whether there may be more.
-    fn hear(&mut self) -> bool {
-        loop {
-            match self.minder.shared.socket.try_read_buf(&mut self.read) {
-                Ok(0) => return false,
-                Ok(_) => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return true,
-                Err(_) => return false,
-            }
-            loop {
-                match next_frame(&mut self.read) {
-                    Ok(Some(frame)) => match decode_said(frame) {
-                        Ok(message) => self.heard(message),
-                        Err(_) => return false,
-                    },
-                    Ok(None) => break,
-                    Err(_) => return false,
-                }
-            }
+    /// Hears what it says, as far as that can be read at once.
+    fn hear(&self, heard: &mut Heard, buffer: &mut [u8]) -> Speech {
+        match rustix::io::read(&self.minder.shared.socket, &mut *buffer) {
+            Ok(0) => return Speech::Over,
+            Ok(count) => heard.read.extend_from_slice(&buffer[..count]),
+            Err(Errno::AGAIN | Errno::INTR) => return Speech::Quiet,
+            Err(_) => return Speech::Over,
         }
+        let mut prints_are_read = false;
+        let speech = loop {
+            let message = match next_frame(&mut heard.read) {
+                Ok(Some(frame)) => decode_said(frame),
+                Ok(None) => break Speech::Said,
+                Err(_) => break Speech::Over,
+            };
+            let Ok(message) = message else { break Speech::Over };
+            if let FromWorker::Ended { .. } | FromWorker::ActorFailed { .. } = &message {
+                // What was printed before any of the ends that were read together is there now.
+                if !std::mem::replace(&mut prints_are_read, true) {
+                    heard.read_prints(self, PIPE_BYTES, true);
+                }
+                heard.show_lines(&self.minder, true);
+            }
+            self.minder.heard(message);
+        };
+        if !heard.lines.is_empty() {
+            self.lines_begun.notify_one();
+        }
+        speech
+    }
+}
+
+/// What comes of listening.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Speech {
+    Said,
+    /// Nothing, for now.
+    Quiet,
+    /// Nothing any more, or nonsense.
+    Over,
+}
+
+impl Heard {
+    /// Reads what it prints, as far as it is known to have come, and shows it in its time.
+    fn hear_prints(&mut self, ears: &Ears) {
+        self.read_prints(ears, TURN_BYTES, false);
+        self.show_lines(&ears.minder, false);
     }
 
-    /// Reads what it prints, as far as it has come.
-    fn hear_prints(&mut self, most: usize, surely: bool) {
-        let launch = &self.minder.launch;
-        let source = self.minder.shared.source();
-        self.prints.read(most, surely, |stream, bytes| {
+    fn read_prints(&mut self, ears: &Ears, most: usize, surely: bool) {
+        let Ears { minder, pipes, .. } = ears;
+        let source = minder.shared.source();
+        pipes.read(&mut self.open, most, surely, |stream, bytes| {
             if let Some(source) = source {
-                launch.logs.push(source, stream, bytes);
+                minder.launch.logs.push(source, stream, bytes);
                 self.lines.push(Instant::now(), source, stream, bytes);
             }
-            if launch.pass_on.covers(source) {
+            if minder.launch.pass_on.covers(source) {
                 print::pass_on(bytes);
             }
         });
     }
 
-    /// What was printed before a task or call ended is its own, and shown before it is known to have ended.
-    /// That an end has come is no sign that what was printed before it is known to have come: it may have
-    /// been read together with what came before. So whoever prints is looked at again.
-    fn hear_last_prints(&mut self, dead: bool) {
-        self.ended = self.ended.saturating_add(1);
-        let surely = dead || self.prints.heard || self.ended <= SILENT_AFTER;
-        self.hear_prints(PIPE_BYTES, surely);
-        self.show_lines(true);
-    }
-
     /// Has whoever submitted it shown what it printed, as far as it is time; at its end, everything.
-    fn show_lines(&mut self, end: bool) {
+    fn show_lines(&mut self, minder: &Minder, end: bool) {
         if !self.lines.is_empty() {
             for (source, output) in self.lines.take(Instant::now(), end) {
-                self.minder.tell(Event::Printed { source, output });
+                minder.tell(Event::Printed { source, output });
             }
         }
     }
+}
 
-    fn heard(&mut self, message: FromWorker) {
-        let executor = self.minder.executor;
+impl Minder {
+    /// It said this.
+    fn heard(&self, message: FromWorker) {
+        let executor = self.executor;
         let event = match message {
             FromWorker::Joined => {
-                self.minder.shared.ready.store(true, Ordering::Relaxed);
+                self.shared.ready.store(true, Ordering::Relaxed);
                 Event::ExecutorReady { executor }
             }
             FromWorker::Ended { attempt, end, kept, .. } => {
@@ -213,9 +253,8 @@ impl<'a> Ears<'a> {
                     End::Failed(error) | End::Lost(error) => Err(error),
                     End::Cancelled => Err(Error::cancelled("it stopped as asked")),
                 };
-                self.hear_last_prints(false);
                 let end = CallEnd { outcome, kept };
-                match self.minder.shared.source() {
+                match self.shared.source() {
                     Some(Source::Actor(_)) => {
                         Event::CallFinished { executor, call: attempt.task, end }
                     }
@@ -226,7 +265,6 @@ impl<'a> Ears<'a> {
             }
             FromWorker::ActorReady { .. } => Event::Constructed { executor, result: Ok(()) },
             FromWorker::ActorFailed { error, .. } => {
-                self.hear_last_prints(false);
                 Event::Constructed { executor, result: Err(error) }
             }
             FromWorker::Blocked { .. } => Event::Blocked { executor },
@@ -245,7 +283,7 @@ impl<'a> Ears<'a> {
             | FromWorker::Draining
             | FromWorker::Leaving => return, // Not an executor's to say.
         };
-        self.minder.tell(event);
+        self.tell(event);
     }
 }
 
@@ -268,11 +306,11 @@ mod tests {
         let _guard = io().enter();
         let (stdout, mut out) = std::io::pipe().unwrap();
         let (stderr, _err) = std::io::pipe().unwrap();
-        let mut prints = Prints::new(stdout, stderr).unwrap();
+        let (pipes, mut open) = (Pipes::new(stdout, stderr).unwrap(), [true; 2]);
         out.write_all(&[b'a'; 1024]).unwrap();
-        io().block_on(prints.readable());
+        io().block_on(pipes.readable(open));
         let mut read = 0;
-        prints.read(TURN_BYTES, false, |_, bytes| {
+        pipes.read(&mut open, TURN_BYTES, false, |_, bytes| {
             read += bytes.len();
             out.write_all(bytes).unwrap();
         });
@@ -284,20 +322,20 @@ mod tests {
         let _guard = io().enter();
         let (stdout, mut out) = std::io::pipe().unwrap();
         let (stderr, _err) = std::io::pipe().unwrap();
-        let mut prints = Prints::new(stdout, stderr).unwrap();
-        let mut read = Vec::new();
+        let (pipes, mut open) = (Pipes::new(stdout, stderr).unwrap(), [true; 2]);
+        let mut read: Vec<u8> = Vec::new();
         // It is not waited for, so nobody has said that there is something.
         out.write_all(b"now").unwrap();
-        prints.read(PIPE_BYTES, true, |_, bytes| read.extend(bytes));
-        assert_eq!((&*read, prints.heard), (&b"now"[..], true));
-        prints.read(PIPE_BYTES, true, |_, _| panic!("there is nothing more"));
+        pipes.read(&mut open, PIPE_BYTES, true, |_, bytes| read.extend(bytes));
+        assert_eq!(&*read, b"now");
+        pipes.read(&mut open, PIPE_BYTES, true, |_, _| panic!("there is nothing more"));
         // What comes after that is still announced.
         out.write_all(b"later").unwrap();
-        io().block_on(prints.readable());
-        prints.read(PIPE_BYTES, false, |_, bytes| read.extend(bytes));
+        io().block_on(pipes.readable(open));
+        pipes.read(&mut open, PIPE_BYTES, false, |_, bytes| read.extend(bytes));
         assert_eq!(&*read, b"nowlater");
         drop(out);
-        prints.read(PIPE_BYTES, true, |_, _| panic!("there is nothing more"));
-        assert_eq!(prints.open, [false, true]);
+        pipes.read(&mut open, PIPE_BYTES, true, |_, _| panic!("there is nothing more"));
+        assert_eq!(open, [false, true]);
     }
 }

@@ -1,0 +1,334 @@
+//! Who reads what executors say. All their sockets are in one epoll set, and one thread at a time reads:
+//! the one that waits for an answer, so that it need not be woken by another; a background thread, where
+//! nobody waits. See [`Desk`] for how the role of the reader passes from one to the other.
+//!
+//! Why nothing is left unread: there is a reader, or there was one less than [`RELOOK`] ago, after which the
+//! background thread reads. Why nothing is read by two: the role changes under the desk's lock, and its
+//! holder alone gives it up. Why who waits hears of its answer, whoever reads it: [`Waiter::ring`] marks the
+//! waiter, and then wakes it from wherever it sleeps: from its futex, or, if it has been made the reader, from
+//! the epoll set. Both orders of a ring and of passing the role to a waiter end well: a waiter that was rung
+//! first is not given the role; one that is given it first is woken from the set.
+
+use super::desk::{Desk, Reader, Then};
+use super::ears::Ears;
+use crate::net::mark_io_thread;
+use crate::per_process::PerProcess;
+use marline_core::map::Map;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::{EventfdFlags, Timespec, eventfd};
+use rustix::io::Errno;
+use rustix::thread::futex;
+use std::cell::Cell;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// So long after the last reader left, the background thread reads.
+const RELOOK: Duration = Duration::from_millis(1);
+/// How much is read at a time.
+pub(super) const READ_BYTES: usize = 64 << 10;
+/// How many executors have their turn before who waits looks for its own answer.
+const MAX_EVENTS: usize = 64;
+/// It is looked at the time so often, at least.
+const LONGEST: Duration = Duration::from_secs(60 * 60);
+/// What is not an executor's socket, but wakes the reader.
+const KICK: u64 = 0;
+
+/// See the [module](self).
+pub(super) struct Switchboard {
+    epoll: OwnedFd,
+    kick: OwnedFd,
+    next_line: AtomicU64,
+    lines: Mutex<Map<u64, Arc<Ears>>>,
+    buffer: Mutex<Box<[u8]>>,
+    desk: Mutex<Desk<Arc<Waiter>>>,
+    /// The role is free, and the background thread has stopped looking.
+    free: Condvar,
+    started: Once,
+}
+
+thread_local! {
+    static READS: Cell<bool> = const { Cell::new(false) };
+}
+
+static SWITCHBOARD: PerProcess<Switchboard> = PerProcess::new();
+
+/// The one of this process.
+pub(super) fn switchboard() -> &'static Switchboard {
+    let board = SWITCHBOARD.get_or_init(|| Switchboard::new().expect("an epoll set can be made"));
+    board.started.call_once(|| board.start());
+    board
+}
+
+impl Switchboard {
+    fn new() -> rustix::io::Result<Switchboard> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        let kick = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        epoll::add(&epoll, &kick, EventData::new_u64(KICK), EventFlags::IN)?;
+        Ok(Switchboard {
+            epoll,
+            kick,
+            next_line: AtomicU64::new(KICK + 1),
+            lines: Mutex::default(),
+            buffer: Mutex::new(vec![0; READ_BYTES].into()),
+            desk: Mutex::default(),
+            free: Condvar::new(),
+            started: Once::new(),
+        })
+    }
+
+    /// Starts the background thread.
+    fn start(&'static self) {
+        let run = move || {
+            mark_io_thread();
+            loop {
+                self.look();
+            }
+        };
+        let builder = thread::Builder::new().name("marline-executors".into());
+        builder.spawn(run).expect("a thread that reads can be started");
+    }
+
+    /// A number for the socket of an executor; never used again.
+    pub fn next_line(&self) -> u64 {
+        self.next_line.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Has what comes on a socket heard from now on. That it can be written to is said once, whatever was
+    /// asked for before.
+    pub fn add(&self, line: u64, socket: impl AsFd, ears: Arc<Ears>) -> rustix::io::Result<()> {
+        self.lines().insert(line, ears);
+        let flags = EventFlags::IN | EventFlags::OUT;
+        epoll::add(&self.epoll, socket, EventData::new_u64(line), flags)
+    }
+
+    /// Has it said, or not, when a socket can be written to. One that is not heard yet, or no more, is left.
+    pub fn watch_room(&self, line: u64, socket: impl AsFd, watch: bool) {
+        let room = if watch { EventFlags::OUT } else { EventFlags::empty() };
+        let _ = epoll::modify(&self.epoll, socket, EventData::new_u64(line), EventFlags::IN | room);
+    }
+
+    /// A socket is not heard any more, unless somebody is about to. It must be open: a fork may have it too.
+    pub fn remove(&self, line: u64, socket: impl AsFd) {
+        if self.lines().remove(&line).is_some() {
+            let _ = epoll::delete(&self.epoll, socket);
+        }
+    }
+
+    fn lines(&self) -> MutexGuard<'_, Map<u64, Arc<Ears>>> {
+        self.lines.lock().expect("nothing panics under it")
+    }
+
+    fn desk(&self) -> MutexGuard<'_, Desk<Arc<Waiter>>> {
+        self.desk.lock().expect("nothing panics under it")
+    }
+
+    /// What the background thread does: reads, or waits for whoever does.
+    fn look(&self) {
+        let desk = self.desk();
+        if desk.reader() == Reader::Background {
+            drop(desk);
+            let _ = self.read(None); // It can only have been interrupted.
+            let then = self.desk().background_has_read(|waiter| waiter.may_read());
+            return self.carry_out(then);
+        }
+        let before = desk.changes();
+        let (mut desk, _) = self.free.wait_timeout(desk, RELOOK).expect("nothing panics under it");
+        desk.background_looks(before);
+        drop(self.free.wait_while(desk, |desk| desk.is_away()));
+    }
+
+    /// A thread does not wait any more.
+    fn leaves(&self, waiter: &Arc<Waiter>) {
+        let mut desk = self.desk();
+        // Under the lock, since the role may be passed to it until now.
+        let read = waiter.state.fetch_and(!READER, Ordering::AcqRel) & READER != 0;
+        let then = match read {
+            true => desk.reader_leaves(|waiter| waiter.may_read()),
+            false => {
+                desk.leaves(|other| Arc::ptr_eq(other, waiter));
+                Then::Nothing
+            }
+        };
+        drop(desk);
+        self.carry_out(then);
+    }
+
+    fn carry_out(&self, then: Then<Arc<Waiter>>) {
+        match then {
+            Then::Nothing => {}
+            Then::Wake(next) => next.wake(),
+            Then::Notify => self.free.notify_one(),
+        }
+    }
+
+    /// Reads what executors say next, or until then.
+    fn read(&self, limit: Option<Duration>) -> rustix::io::Result<()> {
+        let limit = limit.map(|limit| Timespec::try_from(limit).expect("it is short"));
+        let mut space = [const { MaybeUninit::uninit() }; MAX_EVENTS];
+        let (events, _) = epoll::wait(&self.epoll, &mut space, limit.as_ref())?;
+        let mut buffer = self.buffer.lock().expect("nothing panics under it");
+        READS.set(true);
+        for event in events {
+            let (flags, line) = (event.flags, event.data.u64());
+            if line == KICK {
+                let _ = rustix::io::read(&self.kick, &mut [0; 8]);
+                continue;
+            }
+            let ears = self.lines().get(&line).cloned();
+            if let Some(ears) = ears {
+                ears.can_be_heard(flags, &mut buffer);
+            }
+        }
+        READS.set(false);
+        Ok(())
+    }
+}
+
+/// One thread that waits for something, whoever brings it.
+pub struct Waiter {
+    /// Whether it has come, and whether this thread is the reader.
+    state: AtomicU32,
+    /// Where executors are heard, if there are any.
+    board: Option<&'static Switchboard>,
+}
+
+const RUNG: u32 = 1;
+const READER: u32 = 2;
+
+/// How a wait ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Waited {
+    /// It was rung.
+    Rung,
+    /// The time is over.
+    TimedOut,
+    /// A signal came.
+    Interrupted,
+}
+
+impl Waiter {
+    /// One for this thread.
+    #[allow(clippy::new_without_default)]
+    pub fn new() -> Arc<Waiter> {
+        Arc::new(Waiter { state: AtomicU32::new(0), board: SWITCHBOARD.get() })
+    }
+
+    /// What it waits for has come. Does not block.
+    pub fn ring(&self) {
+        match self.state.fetch_or(RUNG, Ordering::AcqRel) {
+            0 => self.wake(),
+            // It looks by itself, if it is this thread.
+            READER if !READS.get() => {
+                let board = self.board.expect("it reads there");
+                let _ = rustix::io::write(&board.kick, &1_u64.to_ne_bytes());
+            }
+            _ => {}
+        }
+    }
+
+    fn wake(&self) {
+        let _ = futex::wake(&self.state, futex::Flags::PRIVATE, 1);
+    }
+
+    /// Makes it the reader, unless it has no reason to wait.
+    fn may_read(&self) -> bool {
+        self.state.compare_exchange(0, READER, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// Waits until it is rung.
+    pub fn wait(self: &Arc<Waiter>, deadline: Instant) -> Waited {
+        let Some(board) = self.board else { return self.wait_until(deadline) };
+        board.desk().arrives(self, |waiter| waiter.may_read());
+        let waited = self.wait_until(deadline);
+        board.leaves(self);
+        waited
+    }
+
+    fn wait_until(&self, deadline: Instant) -> Waited {
+        loop {
+            let state = self.state.load(Ordering::Acquire);
+            if state & RUNG != 0 {
+                return Waited::Rung;
+            }
+            let left = deadline.saturating_duration_since(Instant::now()).min(LONGEST);
+            if left.is_zero() {
+                return Waited::TimedOut;
+            }
+            let slept = match self.board {
+                Some(board) if state & READER != 0 => board.read(Some(left)),
+                _ => {
+                    let left = Timespec::try_from(left).expect("it is short");
+                    futex::wait(&self.state, futex::Flags::PRIVATE, state, Some(&left))
+                }
+            };
+            // Whatever else it is, it is looked at again.
+            if slept == Err(Errno::INTR) {
+                return Waited::Interrupted;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use marline_channel::unbounded;
+
+    const LONG: Duration = Duration::from_secs(60);
+    const THREADS: usize = 8;
+    const ROUNDS: usize = 2_000;
+
+    #[test]
+    fn whoever_waits_hears_of_what_it_waits_for_whoever_reads() {
+        let board = switchboard();
+        let (rings, rung) = unbounded::<(usize, Arc<Waiter>)>();
+        thread::scope(|threads| {
+            for number in 0..2 {
+                let rung = rung.clone();
+                threads.spawn(move || {
+                    for (round, waiter) in rung {
+                        // Now and then it is asleep by then, in the set or out of it.
+                        if (round + number) % 7 == 0 {
+                            thread::sleep(Duration::from_micros(round as u64 % 300));
+                        }
+                        waiter.ring();
+                    }
+                });
+            }
+            for _ in 0..THREADS {
+                let rings = rings.clone();
+                threads.spawn(move || {
+                    for round in 0..ROUNDS {
+                        let waiter = Waiter::new();
+                        assert!(waiter.board.is_some());
+                        rings.send((round, waiter.clone())).wait().unwrap();
+                        if round % 5 == 0 {
+                            // Who gives up leaves in good order, and may come again.
+                            waiter.wait(Instant::now() + Duration::from_micros(20));
+                        }
+                        assert_eq!(waiter.wait(Instant::now() + LONG), Waited::Rung);
+                    }
+                });
+            }
+            drop((rings, rung));
+        });
+        let end = Instant::now() + LONG;
+        while board.desk().reader() != Reader::Background {
+            assert!(Instant::now() < end, "the background thread reads when nobody waits");
+            thread::sleep(RELOOK);
+        }
+    }
+
+    #[test]
+    fn a_wait_ends_when_its_time_is_over() {
+        let waiter = Waiter::new();
+        assert_eq!(waiter.wait(Instant::now() + Duration::from_millis(1)), Waited::TimedOut);
+        waiter.ring();
+        waiter.ring();
+        assert_eq!(waiter.wait(Instant::now()), Waited::Rung);
+    }
+}

@@ -289,7 +289,8 @@ impl Client {
     }
 
     /// What the work prints that this client submits, and the actors that it creates, from now on. What is
-    /// not taken in time is dropped and counted. It ends with the session.
+    /// not taken in time is dropped and counted. It ends when this client leaves: if its cluster was lost and
+    /// comes back, what is submitted then is shown too.
     pub fn output(&self) -> Result<Receiver<Shown>, Error> {
         let (onlooker, shown) = Onlooker::new();
         self.shared

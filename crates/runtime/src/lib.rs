@@ -33,6 +33,7 @@ pub use executor::{
     Context, End, Instance, Invocation, NoProgram, PassOn, Program, Reply, blocking, context,
 };
 pub use marline_core as core;
+pub use node::Printout;
 pub use process::{Controller, ExecutorOptions, Load, Worker, WorkerOptions, hostname};
 pub use signal::on_signal;
 

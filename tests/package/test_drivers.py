@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import textwrap
 import time
 from collections.abc import Callable, Iterator
@@ -136,6 +137,31 @@ def test_a_driver_that_is_killed_does_not_disturb_another(driver: Start) -> None
         other.process.wait()
         steady.tell()
         assert steady.line() == f"True {round}"
+
+
+def test_people_see_functions_and_classes_by_their_own_names(separate: Separate) -> None:
+    @marline.remote
+    def split() -> int:
+        return 1
+
+    @marline.remote(runtime_env={"env_vars": {"HUE": "blue"}})
+    class Clerk:
+        def work(self) -> int:
+            return 2
+
+    def shown(*words: str) -> str:
+        binary = os.environ.get("MARLINE_BINARY", "marline")
+        command = [binary, *words]
+        return subprocess.run(
+            command, env=separate.environment, capture_output=True, text=True, check=True
+        ).stdout
+
+    with marline.init(separate.address, token=separate.token):
+        clerk = Clerk.remote()
+        assert marline.get([split.remote(), clerk.work.remote()]) == [1, 2]
+        assert {row.split()[1] for row in shown("tasks").splitlines()[1:]} >= {"split"}
+        assert [row.split()[1] for row in shown("actors").splitlines()[1:]] == ["Clerk"]
+        assert ".split#" in shown("tasks", "--json") and ".Clerk#" in shown("actors", "--json")
 
 
 @pytest.mark.parametrize("token", ["not this", None, ""])

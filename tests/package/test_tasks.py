@@ -200,6 +200,22 @@ def test_an_executor_that_exits_says_with_what() -> None:
         marline.get(marline.remote(os._exit).options(max_retries=0).remote(3))
 
 
+def test_an_executor_that_is_lost_says_whose_it_was(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+
+    @marline.remote(max_retries=0)
+    def split() -> None:
+        pid.write_text(str(os.getpid()))
+        print("the last that was heard of it", flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with pytest.raises(marline.WorkerLostError) as caught:
+        marline.get(split.remote())
+    expected = f"the executor (pid {pid.read_text()}) that ran `split` was killed by signal 9 (SIGKILL)"
+    assert str(caught.value).startswith(expected)
+    assert "its last words: the last that was heard of it" in str(caught.value)
+
+
 def test_a_lost_task_runs_again(tmp_path: Path) -> None:
     @marline.remote
     def dies_once(file: Path) -> str:

@@ -44,6 +44,10 @@ class WorkerLostError(MarlineError):
     """A part of the cluster went away. Trying again may help."""
 
 
+class ClusterUnavailableError(WorkerLostError, ConnectionError):
+    """No cluster could be joined: none runs there, or it cannot be reached."""
+
+
 class ActorUnavailableError(WorkerLostError):
     """The actor cannot be reached now. Trying again may help."""
 

@@ -1,0 +1,57 @@
+"""What people see of the package: names, and errors where they are."""
+
+from __future__ import annotations
+
+import pickle
+import types
+from pathlib import Path
+from typing import Any
+
+import marline
+import pytest
+from conftest import Script
+
+NAMES = [name for name in marline.__all__ if hasattr(getattr(marline, name), "__module__")]
+
+
+def test_everything_public_is_there_once_in_order() -> None:
+    assert sorted(set(marline.__all__)) == marline.__all__
+    hidden = {
+        name
+        for name, value in vars(marline).items()
+        if not name.startswith("_") and not isinstance(value, types.ModuleType)
+    }
+    assert hidden == set(marline.__all__)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_everything_public_says_where_people_find_it(name: str) -> None:
+    value: Any = getattr(marline, name)
+    assert value.__module__ == "marline"
+    assert pickle.loads(pickle.dumps(value)) is value
+
+
+def test_tracebacks_have_names_that_people_know(scripts: list[Script]) -> None:
+    scripts.append(Script("marline.init(num_cpus=1)\nmarline.get_actor('nobody')"))
+    code, _, err = scripts[-1].end()
+    assert code == 1
+    assert err.splitlines()[-1].startswith("marline.NotFoundError: "), err
+
+
+def test_what_was_pickled_under_a_private_name_is_read() -> None:
+    old = pickle.dumps(marline.NotFoundError("gone")).replace(b"\x07marline", b"\x0fmarline._errors")
+    frame = old.index(b"\x95")
+    old = old[:frame] + b"\x95" + (len(old) - frame - 9).to_bytes(8, "little") + old[frame + 9 :]
+    assert repr(pickle.loads(old)) == "NotFoundError('gone')"
+
+
+@pytest.mark.parametrize("address", ["auto", "unix:{folder}/none/socket"])
+def test_where_no_cluster_runs_the_error_says_what_to_start(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    with pytest.raises(ConnectionError, match=r"marline up.*marline\.init") as caught:
+        marline.init(address.format(folder=tmp_path))
+    assert type(caught.value) is marline.ClusterUnavailableError
+    assert isinstance(caught.value, marline.WorkerLostError) and not caught.value.may_have_run
+    assert not marline.is_initialized()

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 import types
 from pathlib import Path
 from typing import Any
 
 import marline
 import pytest
-from conftest import Script
+from conftest import PATIENCE, Script
 
 NAMES = [name for name in marline.__all__ if hasattr(getattr(marline, name), "__module__")]
 
@@ -55,3 +57,56 @@ def test_where_no_cluster_runs_the_error_says_what_to_start(
     assert type(caught.value) is marline.ClusterUnavailableError
     assert isinstance(caught.value, marline.WorkerLostError) and not caught.value.may_have_run
     assert not marline.is_initialized()
+
+
+SCRIPT = """
+import marline
+
+@marline.remote
+def root():
+    raise ValueError("the root")
+
+@marline.remote
+def chain():
+    try:
+        marline.get(root.remote())
+    except ValueError as error:
+        try:
+            {{}}["the key"]
+        except KeyError:
+            raise RuntimeError("the error") from error
+
+@marline.remote
+def group():
+    try:
+        raise OSError("the leaf") from TypeError("its cause")
+    except OSError as leaf:
+        raise ExceptionGroup("the group", [leaf]) from None
+
+@marline.remote
+def passes():
+    marline.get(root.remote())
+
+marline.get({function}.remote())
+"""
+
+
+@pytest.mark.parametrize(
+    ("function", "raised"),
+    [
+        ("chain", ['raise ValueError("the root")', "marline.get(root", 'raise RuntimeError("the error")']),
+        ("group", ['raise OSError("the leaf")', 'raise ExceptionGroup("the group"']),
+        ("passes", ['raise ValueError("the root")', "marline.get(root"]),
+    ],
+)
+def test_what_nobody_catches_is_printed_once_with_where_each_was_raised(
+    function: str, raised: list[str], tmp_path: Path
+) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT.format(function=function))
+    ended = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=PATIENCE)
+    assert ended.returncode == 1
+    lines = [line.strip(" |+-") for line in ended.stderr.splitlines()]
+    for words in raised:
+        assert sum(line.startswith(words) for line in lines) == 1, f"{words}: {ended.stderr}"
+    assert sum("The above exception was the direct cause" in line for line in lines) <= 1, ended.stderr

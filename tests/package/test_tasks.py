@@ -135,7 +135,8 @@ def test_exceptions_arrive_as_themselves_with_their_traceback() -> None:
     error = caught.value
     assert isinstance(error, marline.TaskError)
     assert error.args == ("no such thing", 7)
-    assert "KeyError: 'key'" in str(error)
+    assert repr(error.__cause__) == "KeyError('key')"
+    assert "KeyError: 'key'" in error.remote_traceback
     assert "in fails" in error.remote_traceback
 
 

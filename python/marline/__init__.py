@@ -26,6 +26,7 @@ from marline._errors import (
     ActorDiedError,
     ActorUnavailableError,
     AlreadyExistsError,
+    ClusterUnavailableError,
     DeniedError,
     FencedError,
     GetTimeoutError,
@@ -61,6 +62,7 @@ __all__ = [
     "ActorStatus",
     "ActorUnavailableError",
     "AlreadyExistsError",
+    "ClusterUnavailableError",
     "Context",
     "ContextActor",
     "ContextFuture",
@@ -114,3 +116,9 @@ __all__ = [
     "use_context",
     "wait",
 ]
+
+# Where people find it is where it is said to be: in tracebacks, in `repr`, and in what is pickled.
+for _name in __all__:
+    if getattr(globals()[_name], "__module__", "").startswith("marline._"):
+        globals()[_name].__module__ = "marline"
+del _name

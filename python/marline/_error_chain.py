@@ -1,4 +1,8 @@
-"""Exceptions as they travel: what is in groups, and causes and contexts, which pickle alone forgets."""
+"""Exceptions as they travel: what is in groups, and causes and contexts, which pickle alone forgets.
+
+The text of the one that was raised has its own traceback, and Python prints those of the others: each is said
+once.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import pickle
 from collections.abc import Callable
 from typing import Any
 
+from marline._frames import Frame, frames_of, traceback_of
 from marline._pickle import dumps_by_value
 
 # So many exceptions of a chain travel; what is further away is in the text of the traceback.
@@ -17,14 +22,27 @@ KEPT = -1
 
 
 class Chain:
-    """Exceptions that belong together; the first is the one that was raised."""
+    """Exceptions that belong together; the first is the one that was raised.
 
-    def __init__(self, errors: list[BaseException], links: list[tuple[_Link, _Link, bool]]) -> None:
+    ``text`` is its traceback, unless that is all that is known of it anyway.
+    """
+
+    def __init__(
+        self,
+        text: str | None,
+        errors: list[BaseException],
+        links: list[tuple[_Link, _Link, bool]],
+        frames: list[list[Frame]],
+    ) -> None:
+        self.text = text
         self.errors = errors
         self.links = links
+        self.frames = frames
 
     def restored(self) -> BaseException:
         """The first one, with the others where they belong."""
+        for error, frames in zip(self.errors, self.frames, strict=True):
+            error.__traceback__ = traceback_of(frames)
         for error, (cause, context, is_suppressed) in zip(self.errors, self.links, strict=True):
             if cause != KEPT:
                 error.__cause__ = None if cause is None else self.errors[cause]
@@ -35,27 +53,27 @@ class Chain:
 
 
 def dumps(
-    error: BaseException, stand_in: Callable[[BaseException], BaseException]
+    error: BaseException, text: str | None, stand_in: Callable[[BaseException], BaseException]
 ) -> tuple[bytes, int] | None:
-    """An exception and all that belongs to it, if it can be pickled; others that cannot have a stand-in."""
+    """An exception, its traceback and all that belongs to it, if it can be pickled; others that cannot have a
+    stand-in."""
     try:
-        return _checked(_Gathering(lambda one: one).chain(error))
+        return _checked(_Gathering(lambda one: one).chain(error, text))
     except BaseException:  # Whatever it is, it is not how the task ended.
         pass
     portable = _Portable(stand_in)
     if portable.of(error) is not error and not isinstance(error, BaseExceptionGroup):
         return None
     try:
-        return _checked(_Gathering(portable.of).chain(error))
+        return _checked(_Gathering(portable.of).chain(error, text))
     except BaseException:
         return None
 
 
-def loads(pickled: bytes) -> BaseException:
-    """What was pickled, or whatever that raises."""
-    chain = pickle.loads(pickled)
-    error: BaseException = chain.restored()
-    return error
+def loads(pickled: bytes) -> tuple[BaseException, str | None]:
+    """What was pickled and its traceback, or whatever that raises."""
+    chain: Chain = pickle.loads(pickled)
+    return chain.restored(), chain.text
 
 
 def _checked(chain: Chain) -> tuple[bytes, int]:
@@ -71,11 +89,13 @@ class _Gathering:
         self.portable = portable
         self.errors: list[BaseException] = []
         self.links: list[tuple[_Link, _Link, bool]] = []
+        self.frames: list[list[Frame]] = []
         self.known: dict[int, int] = {}
 
-    def chain(self, error: BaseException) -> Chain:
+    def chain(self, error: BaseException, text: str | None) -> Chain:
         self.add(error)
-        return Chain(self.errors, self.links)
+        self.frames[0] = []  # It is in the text, and where it arrives it is raised anew.
+        return Chain(text, self.errors, self.links, self.frames)
 
     def add(self, error: BaseException | None) -> _Link:
         if error is None:
@@ -85,7 +105,9 @@ class _Gathering:
         if len(self.errors) >= MAX_ERRORS:
             return None
         index = self.known[id(error)] = len(self.errors)
-        self.errors.append(self.portable(error))
+        portable = self.portable(error)
+        self.errors.append(portable)
+        self.frames.append(frames_of(error) if portable is error else [])  # A stand-in has it in its text.
         self.links.append((None, None, error.__suppress_context__))
         cause, context = self.link(error, "__cause__"), self.link(error, "__context__")
         self.links[index] = cause, context, error.__suppress_context__

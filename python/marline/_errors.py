@@ -44,6 +44,10 @@ class WorkerLostError(MarlineError):
     """A part of the cluster went away. Trying again may help."""
 
 
+class ClusterUnavailableError(WorkerLostError, ConnectionError):
+    """No cluster could be joined: none runs there, or it cannot be reached."""
+
+
 class ActorUnavailableError(WorkerLostError):
     """The actor cannot be reached now. Trying again may help."""
 
@@ -151,15 +155,15 @@ def _of_user_code(
 ) -> BaseException:
     from marline import _error_chain, _pickle
 
-    original: BaseException | None = None
+    error = None
     if pickled is not None and _pickle.can_read(pickled[1]):
         try:
-            original = _error_chain.loads(pickled[0])
+            original, own_traceback = _error_chain.loads(pickled[0])
+            error = _as_task_error(original, _text(message, own_traceback or remote_traceback))
         except BaseException:
-            original = None
-    text = f"{message}\n\nThe traceback, where it was raised:\n{remote_traceback}".rstrip()
-    error = _as_task_error(original, text) if original is not None else None
+            error = None
     if error is None:
+        text = _text(message, remote_traceback)
         error = TaskError(f"{class_name}: {text}" if class_name else text)
     _error_chain.note_links(error)
     error._marline_parts = message, class_name, remote_traceback, pickled
@@ -167,6 +171,10 @@ def _of_user_code(
     error.remote_traceback = remote_traceback
     error.may_have_run = True
     return error
+
+
+def _text(message: str, traceback: str) -> str:
+    return f"{message}\n\nThe traceback, where it was raised:\n{traceback}".rstrip()
 
 
 _made: dict[type[BaseException], type[Any]] = {}
@@ -225,6 +233,8 @@ def _words(error: BaseException) -> tuple[str, str]:
     """The class of an exception, and its text."""
     cls = type(error)
     class_name = f"{cls.__module__}.{cls.__qualname__}" if cls.__module__ != "builtins" else cls.__qualname__
+    if isinstance(error, TaskError) and cls is not TaskError:
+        return class_name, error._marline_parts[0]  # The rest of its text is in the text of its traceback.
     try:
         return class_name, _cut(str(error))
     except BaseException as problem:  # Whatever it is, it is not how the task ended.
@@ -236,6 +246,17 @@ def _traceback(error: BaseException) -> str:
     text = traceback.TracebackException.from_exception(error)
     _leave_out_repeats(text, error)
     return _cut("".join(text.format()))
+
+
+def _own_traceback(error: BaseException) -> str | None:
+    """The same without what belongs to it, if something does."""
+    is_group = isinstance(error, BaseExceptionGroup)
+    if error.__cause__ is None and error.__context__ is None and not is_group:
+        return None
+    text = traceback.TracebackException.from_exception(error)
+    if is_group:
+        text.exceptions = None
+    return _cut("".join(text.format(chain=False)))
 
 
 def _leave_out_repeats(text: traceback.TracebackException, error: BaseException) -> None:
@@ -263,7 +284,7 @@ def _where_from(error: ModuleNotFoundError) -> str:
 def _pickled(error: BaseException) -> tuple[bytes, int] | None:
     from marline import _error_chain
 
-    return _error_chain.dumps(error, _stand_in)
+    return _error_chain.dumps(error, _own_traceback(error), _stand_in)
 
 
 def _stand_in(error: BaseException) -> BaseException:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Protocol, overload
 
 from marline import _native, _session
 from marline._options import Options
@@ -72,6 +72,16 @@ def _label(function: Any) -> str:
     return f"{named.__module__}.{named.__qualname__}"
 
 
+class Decorator(Protocol):
+    """What ``@marline.remote(num_cpus=2)`` is."""
+
+    @overload
+    def __call__(self, cls: type, /) -> ActorClass: ...  # type: ignore[overload-overlap]
+
+    @overload
+    def __call__(self, function: Callable[..., Any], /) -> RemoteFunction: ...
+
+
 @overload
 def remote(cls: type, /) -> ActorClass: ...  # type: ignore[overload-overlap]
 
@@ -81,7 +91,7 @@ def remote(function: Callable[..., Any], /) -> RemoteFunction: ...
 
 
 @overload
-def remote(**options: Any) -> Callable[[Any], Any]: ...
+def remote(**options: Any) -> Decorator: ...
 
 
 def remote(*args: Any, **options: Any) -> Any:

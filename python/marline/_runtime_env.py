@@ -191,27 +191,33 @@ def read(description: bytes) -> RuntimeEnv:
 
 
 class Store:
-    """The packages of one session."""
+    """The packages of one session. What was put in the one before is put again when it is needed."""
 
-    def __init__(self, session: _native.Session) -> None:
+    def __init__(self, session: _native.Session, before: Store | None) -> None:
         self.session = session
         self.number = session.number
         self._lock = threading.Lock()
         self._references: dict[str, ObjectRef] = {}
         # What was packed, as it was then.
         self._packed: dict[Source, tuple[list[Entry], str]] = {}
+        # What packages were made of, also those that are gone.
+        self._sources: dict[str, Source] = {} if before is None else dict(before._sources)
 
     def put(self, source: Source | Package) -> tuple[Package, ObjectRef]:
         """Packs and puts what is not there yet."""
         with self._lock:
-            if isinstance(source, Package):
-                key = source.hash
-                if key not in self._references:
-                    self._references[key] = source.reference()
-            else:
-                key = self._pack(source)
+            key = self._key(source)
             reference = self._references[key]
         return Package(key, reference.task_id()), reference
+
+    def _key(self, source: Source | Package) -> str:
+        if isinstance(source, Source):
+            return self._pack(source)
+        if source.hash not in self._references:
+            if source.hash in self._sources:
+                return self._pack(self._sources[source.hash])  # As it is now.
+            self._references[source.hash] = source.reference()
+        return source.hash
 
     def _pack(self, source: Source) -> str:
         found = _package.entries(source)
@@ -225,6 +231,7 @@ class Store:
             put = self.session.put_raw(data)
             self._references[key] = Package(key, put.task_id()).reference()
         self._packed[source] = found, key
+        self._sources[key] = source
         return key
 
 
@@ -234,6 +241,8 @@ _store: Store | None = None
 def _store_of(session: _native.Session) -> Store:
     global _store
     store = _store
-    if store is None or store.session is not session or store.number != session.number:
-        store = _store = Store(session)
+    if store is None or store.session is not session:
+        store = _store = Store(session, None)
+    elif store.number != session.number:
+        store = _store = Store(session, store)
     return store

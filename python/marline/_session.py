@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, overload
 
 from marline import _native, _output, _runtime_env
-from marline._errors import InvalidError, UnsupportedError
+from marline._errors import ClusterUnavailableError, InvalidError, UnsupportedError, WorkerLostError
 from marline._native import ObjectRef
 
 _lock = threading.Lock()
@@ -121,8 +121,12 @@ def init(
 def _join(address: str, token: str | None) -> _native.Session:
     """Joins a cluster elsewhere."""
     global _session, _at
-    _at = _found(address, token)
-    _session = _native.Session.join(*_at)
+    try:
+        _at = _found(address, token)
+        _session = _native.Session.join(*_at)
+    except WorkerLostError as error:
+        instead = 'marline.init("local") starts one in this process'
+        raise ClusterUnavailableError(f"{error}; {instead}") from None
     return _session
 
 

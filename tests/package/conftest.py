@@ -90,6 +90,28 @@ class Separate:
             process.wait(PATIENCE)
 
 
+class Restartable(Separate):
+    """A cluster whose controller can be killed, and come back where it was."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        file = folder / "token"
+        file.touch(mode=0o600)
+        file.write_text("known to all that are to come back")
+        os.environ["MARLINE_TOKEN_FILE"] = str(file)
+        try:
+            super().__init__(folder)
+        finally:
+            del os.environ["MARLINE_TOKEN_FILE"]
+
+    def restart(self) -> None:
+        controller = self.processes.pop(0)
+        controller.kill()
+        controller.wait()
+        self.start("controller", "--listen", self.address)
+        self.processes.insert(0, self.processes.pop())
+
+
 @contextlib.contextmanager
 def up(folder: Path) -> Iterator[Separate]:
     """What `marline up` starts."""
@@ -116,3 +138,112 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         finally:
             separate.end()
     until("nothing is left", lambda: not (descendants(os.getpid()) - before))
+
+
+@pytest.fixture
+def restartable(tmp_path: Path) -> Iterator[Restartable]:
+    before = descendants(os.getpid())
+    started = Restartable(tmp_path / "run")
+    try:
+        started.worker("--cpus", "2", "--address", started.address)
+        with marline.init(started.address, token=started.token):
+            yield started
+    finally:
+        started.end()
+    until("nothing is left", lambda: not (descendants(os.getpid()) - before))
+
+
+# What every script begins with.
+PREAMBLE = """
+import os, sys, time
+import marline
+
+@marline.remote
+def nap(seconds):
+    time.sleep(seconds)
+    return os.getpid()
+
+@marline.remote
+class Counter:
+    def __init__(self, count=0):
+        self.count = count
+    def add(self):
+        self.count += 1
+        return self.count
+    def pid(self):
+        return os.getpid()
+
+def say(*words):
+    print(*words, flush=True)
+
+def told():
+    return sys.stdin.readline()
+
+"""
+
+
+class Script:
+    """A script of a user's, in a process of its own."""
+
+    def __init__(self, source: str, **environment: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", PREAMBLE + source],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **environment},
+        )
+
+    def line(self) -> str:
+        """The next line that it prints."""
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def tell(self) -> None:
+        """What it waits for, to go on."""
+        assert self.process.stdin is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+
+    def end(self) -> tuple[int, str, str]:
+        """How it ended, and what it printed that was not read."""
+        out, err = self.process.communicate(timeout=PATIENCE)
+        return self.process.returncode, out, err
+
+
+@pytest.fixture
+def scripts() -> Iterator[list[Script]]:
+    """What a test starts; what runs at its end is killed."""
+    started: list[Script] = []
+    yield started
+    for one in started:
+        if one.process.poll() is None:
+            one.process.kill()
+        one.process.communicate()
+
+
+class Screen:
+    """What this process has written so far. It is left where pytest keeps it: taking it out, as `readouterr`
+    does, loses what another thread writes meanwhile."""
+
+    def __init__(self) -> None:
+        self.out = self.err = ""
+
+    def look(self) -> Screen:
+        self.out, self.err = (os.pread(fd, os.fstat(fd).st_size, 0).decode() for fd in (1, 2))
+        return self
+
+    def until(self, text: str) -> None:
+        until(
+            lambda: f"{text!r} is shown, not {self.out + self.err!r}",
+            lambda: self.look().shows(text),
+        )
+
+    def shows(self, text: str) -> bool:
+        return text in self.out or text in self.err
+
+
+@pytest.fixture
+def screen(capfd: pytest.CaptureFixture[str]) -> Screen:
+    return Screen()

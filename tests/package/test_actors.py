@@ -9,7 +9,7 @@ from pathlib import Path
 
 import marline
 import pytest
-from conftest import PATIENCE, until
+from conftest import PATIENCE, lives, until
 
 pytestmark = pytest.mark.usefixtures("cluster")
 
@@ -95,9 +95,17 @@ def test_a_killed_actor_is_gone() -> None:
     marline.kill(counter)
     with pytest.raises(marline.ActorDiedError):
         marline.get(counter.add.remote())
-    from conftest import lives
-
     until("its process has ended", lambda: not lives(pid))
+
+
+@pytest.mark.parametrize("name", [None, "clerk"])
+def test_the_executor_of_an_actor_says_whose_it_was(name: str | None) -> None:
+    counter = Counter.options(name=name).remote()
+    pid = marline.get(counter.pid.remote())
+    with pytest.raises(marline.MarlineError) as caught:
+        marline.get(counter.die.remote())
+    whose = f"`{name}` (Counter)" if name else "`Counter`"
+    assert f"the executor (pid {pid}) of the actor {whose} " in str(caught.value)
 
 
 def test_an_actor_that_dies_comes_back_if_it_may() -> None:

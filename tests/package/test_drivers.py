@@ -5,44 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import textwrap
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import marline
 import pytest
-from conftest import PATIENCE, Separate, descendants, lives, until
-
-PREAMBLE = """
-import os, sys, time
-import marline
-
-@marline.remote
-def nap(seconds):
-    time.sleep(seconds)
-    return os.getpid()
-
-@marline.remote
-class Counter:
-    def __init__(self, count=0):
-        self.count = count
-    def add(self):
-        self.count += 1
-        return self.count
-    def pid(self):
-        return os.getpid()
-
-def say(*words):
-    print(*words, flush=True)
-
-def told():
-    return sys.stdin.readline()
-
-marline.init(sys.argv[1], token=sys.argv[2])
-"""
+from conftest import PATIENCE, Restartable, Screen, Script, Separate, descendants, lives, until
 
 
 @pytest.fixture
@@ -57,47 +27,22 @@ def separate(tmp_path: Path) -> Iterator[Separate]:
     until("nothing is left", lambda: not (descendants(os.getpid()) - before))
 
 
-class Driver:
-    """A script that joins a cluster."""
-
-    def __init__(self, cluster: Separate, script: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", PREAMBLE + textwrap.dedent(script), cluster.address, cluster.token],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def line(self) -> str:
-        assert self.process.stdout is not None
-        return self.process.stdout.readline().strip()
-
-    def tell(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
-
-    def end(self) -> None:
-        out, _ = self.process.communicate(timeout=PATIENCE)
-        assert self.process.returncode == 0, out
+Start = Callable[[str], Script]
 
 
 @pytest.fixture
-def driver(separate: Separate) -> Iterator[Any]:
-    started: list[Driver] = []
+def driver(separate: Separate, scripts: list[Script]) -> Start:
+    """Starts a script that joins the cluster."""
 
-    def start(script: str) -> Driver:
-        started.append(Driver(separate, script))
-        return started[-1]
+    def start(source: str) -> Script:
+        joins = f"marline.init({separate.address!r}, token={separate.token!r})\n"
+        scripts.append(Script(joins + textwrap.dedent(source)))
+        return scripts[-1]
 
-    yield start
-    for one in started:
-        if one.process.poll() is None:
-            one.process.kill()
-        one.process.communicate()
+    return start
 
 
-def test_names_of_two_namespaces_do_not_meet(driver: Any) -> None:
+def test_names_of_two_namespaces_do_not_meet(driver: Start) -> None:
     source = """
         mine, other, start = {mine!r}, {other!r}, {start}
         counter = Counter.options(name="counter", namespace=mine).remote(start)
@@ -136,11 +81,11 @@ def test_names_of_two_namespaces_do_not_meet(driver: Any) -> None:
         assert one.line() == "[]"
     for one in (first, second):
         one.tell()
-        one.end()
+        assert one.end()[0] == 0
 
 
 @pytest.mark.parametrize("how", ["end", "kill"])
-def test_only_what_is_detached_outlives_its_driver(separate: Separate, driver: Any, how: str) -> None:
+def test_only_what_is_detached_outlives_its_driver(separate: Separate, driver: Start, how: str) -> None:
     script = driver(
         """
         detached = Counter.options(name="detached", lifetime="detached").remote()
@@ -155,7 +100,7 @@ def test_only_what_is_detached_outlives_its_driver(separate: Separate, driver: A
     bound = int(script.line())
     if how == "end":
         script.tell()
-        script.end()
+        assert script.end()[0] == 0
     else:
         script.process.send_signal(signal.SIGKILL)
         script.process.wait()
@@ -170,7 +115,7 @@ def test_only_what_is_detached_outlives_its_driver(separate: Separate, driver: A
         until("it has ended", lambda: not lives(pid))
 
 
-def test_a_driver_that_is_killed_does_not_disturb_another(driver: Any) -> None:
+def test_a_driver_that_is_killed_does_not_disturb_another(driver: Start) -> None:
     steady = driver(
         """
         counter = Counter.remote()
@@ -194,6 +139,31 @@ def test_a_driver_that_is_killed_does_not_disturb_another(driver: Any) -> None:
         assert steady.line() == f"True {round}"
 
 
+def test_people_see_functions_and_classes_by_their_own_names(separate: Separate) -> None:
+    @marline.remote
+    def split() -> int:
+        return 1
+
+    @marline.remote(runtime_env={"env_vars": {"HUE": "blue"}})
+    class Clerk:
+        def work(self) -> int:
+            return 2
+
+    def shown(*words: str) -> str:
+        binary = os.environ.get("MARLINE_BINARY", "marline")
+        command = [binary, *words]
+        return subprocess.run(
+            command, env=separate.environment, capture_output=True, text=True, check=True
+        ).stdout
+
+    with marline.init(separate.address, token=separate.token):
+        clerk = Clerk.remote()
+        assert marline.get([split.remote(), clerk.work.remote()]) == [1, 2]
+        assert {row.split()[1] for row in shown("tasks").splitlines()[1:]} >= {"split"}
+        assert [row.split()[1] for row in shown("actors").splitlines()[1:]] == ["Clerk"]
+        assert ".split#" in shown("tasks", "--json") and ".Clerk#" in shown("actors", "--json")
+
+
 @pytest.mark.parametrize("token", ["not this", None, ""])
 def test_who_has_not_the_token_is_not_let_in(
     separate: Separate, token: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -208,41 +178,6 @@ def test_who_has_not_the_token_is_not_let_in(
     assert not token or token not in str(caught.value)
     with marline.init(separate.address, token=separate.token):
         assert marline.get(marline.remote(abs).remote(-1)) == 1
-
-
-class Restartable(Separate):
-    """A cluster whose controller can be killed, and come back where it was."""
-
-    def __init__(self, folder: Path) -> None:
-        folder.mkdir()
-        file = folder / "token"
-        file.touch(mode=0o600)
-        file.write_text("known to all that are to come back")
-        os.environ["MARLINE_TOKEN_FILE"] = str(file)
-        try:
-            super().__init__(folder)
-        finally:
-            del os.environ["MARLINE_TOKEN_FILE"]
-
-    def restart(self) -> None:
-        controller = self.processes.pop(0)
-        controller.kill()
-        controller.wait()
-        self.start("controller", "--listen", self.address)
-        self.processes.insert(0, self.processes.pop())
-
-
-@pytest.fixture
-def restartable(tmp_path: Path) -> Iterator[Restartable]:
-    before = descendants(os.getpid())
-    started = Restartable(tmp_path / "run")
-    try:
-        started.worker("--cpus", "2", "--address", started.address)
-        with marline.init(started.address, token=started.token):
-            yield started
-    finally:
-        started.end()
-    until("nothing is left", lambda: not (descendants(os.getpid()) - before))
 
 
 @marline.remote
@@ -289,3 +224,57 @@ def test_a_function_that_was_used_before_the_controller_restarted_runs_again(
     restartable.restart()
     until("worker and driver are back", answers)
     assert marline.get(nap.remote(0), timeout=PATIENCE) == 0
+
+
+def loses_everything(cluster: Restartable) -> None:
+    """The controller begins anew, and the worker is another one, which knows nothing."""
+    worker = cluster.processes.pop(1)
+    cluster.restart()
+    worker.kill()
+    worker.wait()
+    cluster.worker("--cpus", "2", "--address", cluster.address)
+    until("worker and driver are back", answers)
+
+
+def test_what_work_prints_is_shown_after_the_controller_restarted(
+    restartable: Restartable, screen: Screen
+) -> None:
+    @marline.remote
+    def speak(text: str) -> None:
+        print(text)
+
+    for text in ("before", "after", "after that, too"):
+        marline.get(speak.remote(text))
+        screen.until(f") {text}\n")
+        restartable.restart()
+        until("worker and driver are back", answers)
+
+
+def test_packages_of_the_driver_are_there_after_the_controller_restarted(
+    restartable: Restartable, tmp_path: Path
+) -> None:
+    marline.shutdown()
+    folder, module = tmp_path / "project", tmp_path / "tools.py"
+    folder.mkdir()
+    (folder / "note").write_text("from the folder")
+    module.write_text("ANSWER = 42")
+    env = {"working_dir": folder, "py_modules": [module]}
+
+    @marline.remote
+    def used() -> tuple[str, int]:
+        return Path("note").read_text(), __import__("tools").ANSWER
+
+    @marline.remote(runtime_env={"env_vars": {"HUE": "blue"}})
+    class Unused:
+        def use(self) -> tuple[str, int]:
+            return Path("note").read_text(), __import__("tools").ANSWER
+
+    with marline.init(restartable.address, token=restartable.token, runtime_env=env):
+        assert marline.get(used.remote()) == ("from the folder", 42)
+        for _ in range(2):
+            loses_everything(restartable)
+            assert marline.get(used.remote(), timeout=PATIENCE) == ("from the folder", 42)
+            assert marline.get(Unused.remote().use.remote(), timeout=PATIENCE) == ("from the folder", 42)
+        (folder / "note").write_text("it changed")
+        loses_everything(restartable)
+        assert marline.get(used.remote(), timeout=PATIENCE) == ("it changed", 42)

@@ -4,88 +4,49 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import PATIENCE, descendants, lives, until
-
-PREAMBLE = """
-import os, sys, time
-import marline
-
-@marline.remote
-def nap(seconds):
-    time.sleep(seconds)
-    return os.getpid()
-
-@marline.remote
-class Sitter:
-    def pid(self):
-        return os.getpid()
-
-def say(*words):
-    print(*words, flush=True)
-"""
+from conftest import Script, descendants, lives, until
 
 
-class Driver:
-    """A script of a user's in a process of its own, with a folder for what runs."""
+class Driver(Script):
+    """A script with a folder for what runs."""
 
-    def __init__(self, folder: Path, script: str) -> None:
-        self.folder = folder
-        (folder / "run").mkdir(exist_ok=True)
-        (folder / "tmp").mkdir(exist_ok=True)
-        path = folder / "script.py"
-        path.write_text(PREAMBLE + textwrap.dedent(script))
-        self.process = subprocess.Popen(
-            [sys.executable, str(path)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={
-                **os.environ,
-                "XDG_RUNTIME_DIR": str(folder / "run"),
-                "TMPDIR": str(folder / "tmp"),
-            },
-        )
-
-    def line(self) -> str:
-        assert self.process.stdout is not None
-        return self.process.stdout.readline().strip()
-
-    def end(self) -> tuple[int, str, str]:
-        out, err = self.process.communicate(timeout=PATIENCE)
-        return self.process.returncode, out, err
+    def __init__(self, folder: Path, source: str) -> None:
+        self.places = folder / "run", folder / "tmp"
+        for place in self.places:
+            place.mkdir(exist_ok=True)
+        run, temporary = map(str, self.places)
+        super().__init__(textwrap.dedent(source), XDG_RUNTIME_DIR=run, TMPDIR=temporary)
 
     def left(self) -> list[str]:
         """The files that are left."""
-        places = [self.folder / "run" / "marline", self.folder / "tmp"]
+        run, temporary = self.places
+        places = run / "marline", temporary
         return [entry.name for place in places if place.is_dir() for entry in place.iterdir()]
 
 
+Start = Callable[[str], Driver]
+
+
 @pytest.fixture
-def driver(tmp_path: Path):  # type: ignore[no-untyped-def]
-    started: list[Driver] = []
+def driver(tmp_path: Path, scripts: list[Script]) -> Start:
+    def start(source: str) -> Driver:
+        started = Driver(tmp_path, source)
+        scripts.append(started)
+        return started
 
-    def start(script: str) -> Driver:
-        started.append(Driver(tmp_path, script))
-        return started[-1]
-
-    yield start
-    for one in started:
-        if one.process.poll() is None:
-            one.process.kill()
-            one.process.wait()
+    return start
 
 
-def test_a_script_that_ends_leaves_nothing(driver) -> None:  # type: ignore[no-untyped-def]
+def test_a_script_that_ends_leaves_nothing(driver: Start) -> None:
     script = driver(
         """
         marline.init(num_cpus=2)
-        sitter = Sitter.remote()
+        sitter = Counter.remote()
         say(marline.get(sitter.pid.remote()))
         say(os.getpid(), marline.get(nap.remote(0)))
         """
@@ -97,11 +58,11 @@ def test_a_script_that_ends_leaves_nothing(driver) -> None:  # type: ignore[no-u
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-def test_a_killed_driver_leaves_nothing(driver, how: signal.Signals) -> None:  # type: ignore[no-untyped-def]
+def test_a_killed_driver_leaves_nothing(driver: Start, how: signal.Signals) -> None:
     script = driver(
         """
         marline.init(num_cpus=2)
-        sitter = Sitter.remote()
+        sitter = Counter.remote()
         marline.get(sitter.pid.remote())
         ref = nap.remote(600)
         say("ready")
@@ -117,7 +78,7 @@ def test_a_killed_driver_leaves_nothing(driver, how: signal.Signals) -> None:  #
     until("nothing is left", lambda: script.left() == [])
 
 
-def test_ctrl_c_ends_a_wait(driver) -> None:  # type: ignore[no-untyped-def]
+def test_ctrl_c_ends_a_wait(driver: Start) -> None:
     script = driver(
         """
         marline.init(num_cpus=1)
@@ -139,7 +100,7 @@ def test_ctrl_c_ends_a_wait(driver) -> None:  # type: ignore[no-untyped-def]
     assert (code, script.left()) == (0, []), err
 
 
-def test_ctrl_c_at_a_terminal_reaches_the_driver_alone(driver) -> None:  # type: ignore[no-untyped-def]
+def test_ctrl_c_at_a_terminal_reaches_the_driver_alone(driver: Start) -> None:
     script = driver(
         """
         marline.init(num_cpus=1)
@@ -158,12 +119,12 @@ def test_ctrl_c_at_a_terminal_reaches_the_driver_alone(driver) -> None:  # type:
     )
 
 
-def test_a_fork_leaves_its_parents_handles_alone_and_can_join_itself(driver) -> None:  # type: ignore[no-untyped-def]
+def test_a_fork_leaves_its_parents_handles_alone_and_can_join_itself(driver: Start) -> None:
     script = driver(
         """
         marline.init(num_cpus=1)
         ref = marline.put(1)
-        sitter = Sitter.remote()
+        sitter = Counter.remote()
         marline.get(sitter.pid.remote())
         child = os.fork()
         if child == 0:
@@ -190,10 +151,10 @@ def test_a_fork_leaves_its_parents_handles_alone_and_can_join_itself(driver) -> 
     assert script.left() == []
 
 
-def test_clusters_of_two_drivers_do_not_meet(driver) -> None:  # type: ignore[no-untyped-def]
+def test_clusters_of_two_drivers_do_not_meet(driver: Start) -> None:
     source = """
         marline.init(num_cpus=1)
-        Sitter.options(name="sitter", lifetime="detached").remote()
+        Counter.options(name="sitter", lifetime="detached").remote()
         say("ready")
         sys.stdin.readline()
         """
@@ -201,7 +162,7 @@ def test_clusters_of_two_drivers_do_not_meet(driver) -> None:  # type: ignore[no
     assert [first.line(), second.line()] == ["ready", "ready"]
 
 
-def test_importing_starts_nothing(driver) -> None:  # type: ignore[no-untyped-def]
+def test_importing_starts_nothing(driver: Start) -> None:
     script = driver(
         """
         import threading
@@ -211,7 +172,7 @@ def test_importing_starts_nothing(driver) -> None:  # type: ignore[no-untyped-de
     assert script.line() == "1 1 False"
 
 
-def test_init_twice_says_what_to_do(driver) -> None:  # type: ignore[no-untyped-def]
+def test_init_twice_says_what_to_do(driver: Start) -> None:
     script = driver(
         """
         marline.init(num_cpus=1)

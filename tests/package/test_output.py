@@ -17,34 +17,8 @@ from pathlib import Path
 
 import marline
 import pytest
-from conftest import PATIENCE, Separate, lives, until
+from conftest import PATIENCE, Screen, Separate, lives, until
 from marline import _output
-
-
-class Screen:
-    """What this process has written so far. It is left where pytest keeps it: taking it out, as `readouterr`
-    does, loses what another thread writes meanwhile."""
-
-    def __init__(self) -> None:
-        self.out = self.err = ""
-
-    def look(self) -> Screen:
-        self.out, self.err = (os.pread(fd, os.fstat(fd).st_size, 0).decode() for fd in (1, 2))
-        return self
-
-    def until(self, text: str) -> None:
-        until(
-            lambda: f"{text!r} is shown, not {self.out + self.err!r}",
-            lambda: self.look().shows(text),
-        )
-
-    def shows(self, text: str) -> bool:
-        return text in self.out or text in self.err
-
-
-@pytest.fixture
-def screen(capfd: pytest.CaptureFixture[str]) -> Screen:
-    return Screen()
 
 
 @marline.remote

@@ -212,7 +212,7 @@ def test_a_value_that_kills_its_reader_costs_one_executor(
     with pytest.raises(marline.WorkerLostError, match=words) as caught:
         marline.get(taking.remote(on_loads(action, *args)))
     assert caught.value.may_have_run
-    assert len(executors()) == 2
+    until("both executors are there", lambda: len(executors()) == 2)
 
 
 def test_a_value_that_kills_its_reader_is_tried_as_often_as_allowed(tmp_path: Path) -> None:
@@ -266,7 +266,7 @@ def test_a_value_whose_reading_never_ends_stops_when_its_task_is_cancelled(tmp_p
     marline.cancel(ref)
     with pytest.raises(marline.TaskCancelledError):
         marline.get(ref, timeout=PATIENCE)
-    assert len(executors()) == 2
+    until("both executors are there", lambda: len(executors()) == 2)
 
 
 @pytest.mark.parametrize("how", ["force", "timeout"])
@@ -281,7 +281,7 @@ def test_a_value_whose_reading_cannot_be_stopped_costs_one_executor(how: str, tm
         marline.get(ref, timeout=PATIENCE)
     pid = int((tmp_path / "pid").read_text())
     until("its reader is dead", lambda: not lives(pid))
-    assert len(executors()) == 2
+    until("both executors are there", lambda: len(executors()) == 2)
 
 
 def test_an_actor_whose_constructor_never_ends_can_be_killed(tmp_path: Path) -> None:
@@ -303,7 +303,7 @@ def test_an_actor_whose_constructor_never_ends_can_be_killed(tmp_path: Path) -> 
         marline.get(ref, timeout=PATIENCE)
     pid = int((tmp_path / "pid").read_text())
     until("it is dead", lambda: not lives(pid))
-    assert len(executors()) == 2
+    until("both executors are there", lambda: len(executors()) == 2)
 
 
 def test_a_module_that_is_only_here_is_named_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -320,7 +320,7 @@ def test_a_module_that_is_only_here_is_named_there(tmp_path: Path, monkeypatch: 
         with pytest.raises(ModuleNotFoundError, match="only_here") as caught:
             marline.get(work())
         assert isinstance(caught.value, marline.TaskError)
-    assert len(executors()) == 2
+    until("both executors are there", lambda: len(executors()) == 2)
 
 
 def test_a_module_that_is_only_there_is_named_here(tmp_path: Path) -> None:
@@ -534,7 +534,7 @@ def test_a_fork_bomb_goes_with_its_task(end: str, tmp_path: Path) -> None:
     pids = [int(pid) for pid in born.read_text().split()]
     assert len(pids) == 64
     until("all of them are dead", lambda: not any(lives(pid) for pid in pids))
-    assert len(executors()) == 2
+    until("both executors are there", lambda: len(executors()) == 2)
 
 
 def test_a_fork_that_forgets_to_end_is_not_an_executor(tmp_path: Path) -> None:
@@ -576,4 +576,4 @@ def test_a_task_that_closes_every_descriptor_costs_one_executor() -> None:
 
     with pytest.raises(marline.WorkerLostError):
         marline.get(closes.remote(), timeout=PATIENCE)
-    assert len(executors()) == 2
+    until("both executors are there", lambda: len(executors()) == 2)

@@ -148,8 +148,7 @@ def test_a_coroutine_that_is_cancelled_takes_what_it_submitted_with_it(tmp_path:
     async def main() -> None:
         task = asyncio.create_task(submits())
         other = hang.remote()
-        while not started.exists():
-            await asyncio.sleep(0)
+        await asyncio.to_thread(until, "it has started", started.exists)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

@@ -47,6 +47,8 @@ pub struct Client {
     address: Option<Arc<str>>,
     session: Option<Session>,
     lease: Option<Held>,
+    /// Whether its user looks at what its work prints: in the sessions that follow, too.
+    looks: bool,
     /// How many submissions were promised room, and how many were made.
     promised: u64,
     submitted: u64,

@@ -2,7 +2,7 @@
 //! interpreter.
 
 use crate::fork::generation;
-use marline_channel::{ErrorKind, Receiver};
+use marline_runtime::Printout;
 use marline_runtime::core::output::{Shown, Source, Stream};
 use pyo3::prelude::*;
 use std::time::Duration;
@@ -18,21 +18,21 @@ type Piece = (String, String, u32, bool, Option<String>, u64, u64, String);
 #[pyclass(frozen, module = "marline._native")]
 pub struct Output {
     /// Nothing once it is left alone.
-    shown: Option<Receiver<Shown>>,
+    printout: Option<Printout>,
     /// Which process it belongs to.
     generation: u64,
 }
 
 impl Output {
-    pub fn new(shown: Receiver<Shown>) -> Output {
-        Output { shown: Some(shown), generation: generation() }
+    pub fn new(printout: Printout) -> Output {
+        Output { printout: Some(printout), generation: generation() }
     }
 }
 
 impl Drop for Output {
     fn drop(&mut self) {
         if self.generation != generation() {
-            std::mem::forget(self.shown.take());
+            std::mem::forget(self.printout.take());
         }
     }
 }
@@ -42,23 +42,10 @@ impl Output {
     /// What was printed since the last time, when there is something; nothing if the time is over; `None`
     /// if the session is.
     fn take(&self, py: Python<'_>, timeout: Option<f64>) -> Option<Vec<Piece>> {
-        let shown = self.shown.as_ref().filter(|_| self.generation == generation())?;
+        let printout = self.printout.as_ref().filter(|_| self.generation == generation())?;
         let timeout = timeout.map(|seconds| Duration::from_secs_f64(seconds.max(0.0)));
-        let first = py.detach(|| {
-            let receiving = shown.recv();
-            match timeout {
-                Some(timeout) => receiving.timeout(timeout).wait(),
-                None => receiving.wait(),
-            }
-        });
-        match first {
-            Ok(first) => {
-                let others = shown.try_iter().take(MAX_PIECES - 1);
-                Some([first].into_iter().chain(others).map(piece).collect())
-            }
-            Err(error) if error.kind() == ErrorKind::Closed => None,
-            Err(_) => Some(Vec::new()),
-        }
+        let shown = py.detach(|| printout.take(timeout, MAX_PIECES))?;
+        Some(shown.into_iter().map(piece).collect())
     }
 }
 

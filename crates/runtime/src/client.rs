@@ -3,15 +3,15 @@
 use crate::control::{Control, TaskStatus};
 use crate::net::server::Secret;
 use crate::net::{MAX_MESSAGE_BYTES, dial};
-use crate::node::{Membership, Node, Onlooker, Seat};
+use crate::node::{Membership, Node, Onlooker, Printout, Seat};
 use crate::process::JOIN_PATIENCE;
 use crate::proof::Process;
 use crate::upstream::Upstream;
-use marline_channel::{Receiver, oneshot};
+use marline_channel::oneshot;
 use marline_core::controller::Role;
 use marline_core::error::{Error, ErrorKind, Ran};
 use marline_core::id::{ActorId, ObjectId, TaskId, Thing};
-use marline_core::output::{Audience, Shown, Source};
+use marline_core::output::{Audience, Source};
 use marline_core::payload::{Outcome, Value};
 use marline_core::spec::{ActorSpec, TaskSpec};
 use std::pin::Pin;
@@ -289,14 +289,15 @@ impl Client {
     }
 
     /// What the work prints that this client submits, and the actors that it creates, from now on. What is
-    /// not taken in time is dropped and counted. It ends with the session.
-    pub fn output(&self) -> Result<Receiver<Shown>, Error> {
-        let (onlooker, shown) = Onlooker::new();
+    /// not taken in time is dropped and counted. It ends when this client leaves: if its cluster was lost and
+    /// comes back, what is submitted then is shown too.
+    pub fn output(&self) -> Result<Printout, Error> {
+        let (onlooker, printout) = Onlooker::new();
         self.shared
             .node
             .enter(|state, _| state.client(self.shared.index).onlooker = Some(onlooker));
         self.with(|machine, effects| machine.show_output(Audience::Me, effects))?;
-        Ok(shown)
+        Ok(printout)
     }
 
     /// What this client submits from now on is a part of a task or an actor: whoever is shown what that

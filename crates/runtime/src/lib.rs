@@ -14,6 +14,7 @@ mod clock;
 mod cluster;
 pub mod control;
 mod executor;
+mod label;
 mod net;
 mod node;
 mod per_process;
@@ -32,7 +33,9 @@ pub use executor::process::{ForkServer, Waited, Waiter};
 pub use executor::{
     Context, End, Instance, Invocation, NoProgram, PassOn, Program, Reply, blocking, context,
 };
+pub use label::label_of;
 pub use marline_core as core;
+pub use node::Printout;
 pub use process::{Controller, ExecutorOptions, Load, Worker, WorkerOptions, hostname};
 pub use signal::on_signal;
 

@@ -21,6 +21,7 @@ mod waits;
 pub(crate) use control::Health;
 pub(crate) use links::Which;
 pub(crate) use output::Onlooker;
+pub use output::Printout;
 pub(crate) use remote::{Attached, Membership, Wish};
 pub(crate) use seats::Warn;
 

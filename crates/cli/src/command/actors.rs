@@ -7,6 +7,7 @@ use crate::config::Settings;
 use crate::printer::{Printer, table};
 use crate::units::ago;
 use marline_runtime::control::{ActorState, ActorStatus, DeathCause};
+use marline_runtime::label_of;
 use serde_json::{Value, json};
 use std::process::ExitCode;
 
@@ -55,7 +56,7 @@ fn row(actor: &ActorStatus) -> Vec<String> {
     vec![
         actor.actor_id.clone(),
         actor.name.clone(),
-        actor.class.clone(),
+        label_of(&actor.class).into(),
         state_name(actor.state).into(),
         actor.epoch.to_string(),
         actor.restarts.to_string(),

@@ -87,6 +87,7 @@ impl Started {
                  \x20 marline run -- echo hello      run a command here\n\
                  \x20 marline status                 see what happens\n\
                  \x20 marline worker                 one more worker\n\
+                 in Python: marline.init(\"auto\")\n\
                  {elsewhere}\n\
                  \n\
                  Ctrl-C ends it."

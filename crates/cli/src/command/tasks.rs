@@ -8,6 +8,7 @@ use crate::exit::Failure;
 use crate::printer::{Printer, table};
 use crate::units::{ago, took};
 use marline_runtime::control::{Control, TaskState, TaskStatus};
+use marline_runtime::label_of;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::process::ExitCode;
@@ -42,8 +43,8 @@ fn classes(control: &Control) -> Result<Classes, Failure> {
 fn name(task: &TaskStatus, classes: &Classes) -> String {
     let TaskStatus { name, actor_id, .. } = task;
     match classes.get(actor_id) {
-        _ if actor_id.is_empty() => name.clone(),
-        Some(class) => format!("{class}.{name}"),
+        _ if actor_id.is_empty() => label_of(name).into(),
+        Some(class) => format!("{}.{name}", label_of(class)),
         None => format!("actor {actor_id}.{name}"),
     }
 }

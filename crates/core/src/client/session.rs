@@ -4,6 +4,8 @@ use super::{Client, Effect, Timer};
 use crate::error::{Error, Ran};
 use crate::id::{ObjectId, Session, TaskId};
 use crate::lease::{Held, Ping, Terms};
+use crate::message::FromClient;
+use crate::output::Audience;
 use crate::time::Time;
 
 impl Client {
@@ -23,6 +25,9 @@ impl Client {
         self.timers.insert((lease.ends_at(), Timer::Lease));
         self.session = Some(session);
         self.lease = Some(lease);
+        if self.looks {
+            effects.push(Effect::ToController(FromClient::ShowOutput { to: Audience::Me }));
+        }
     }
 
     pub(super) fn pinged(
@@ -71,7 +76,7 @@ impl Client {
         hosts.sort_unstable();
         effects.extend(hosts.into_iter().map(|host| Effect::CloseHost { host }));
         effects.push(Effect::Stopped(session));
-        *self = Client { address: self.address.take(), ..Client::default() };
+        *self = Client { address: self.address.take(), looks: self.looks, ..Client::default() };
     }
 
     /// The cluster, in words.

@@ -56,9 +56,11 @@ impl Client {
         }
     }
 
-    /// Says who is shown what work prints that is submitted from now on.
+    /// Says who is shown what work prints that is submitted from now on. If it is this client, it asks for
+    /// it again in each later session; a task or actor that it is part of does not outlive this one.
     pub fn show_output(&mut self, to: Audience, effects: &mut Vec<Effect>) -> Result<(), Error> {
         self.must_be_joined()?;
+        self.looks = to == Audience::Me;
         effects.push(Effect::ToController(FromClient::ShowOutput { to }));
         Ok(())
     }

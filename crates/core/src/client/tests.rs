@@ -4,7 +4,8 @@ use super::*;
 use crate::error::{Error, ErrorKind, Ran};
 use crate::id::{Attempt, SessionEpoch, SessionId};
 use crate::lease::Terms;
-use crate::message::{ActorPlace, FromClient, FromHost, Refusal, ToHost};
+use crate::message::{ActorPlace, FromClient, FromHost, Instance, Refusal, ToHost};
+use crate::output::{Audience, Source};
 use crate::payload::{Outcome, Payload, Value};
 use crate::spec::{ActorOptions, Budget, Target, TaskSpec};
 use std::sync::Arc;
@@ -566,5 +567,20 @@ fn whoever_waits_is_told_what_became_of_the_cluster() {
         assert!(error.message().starts_with(expected), "{error}");
         let error = client.find_actor(2, "".into(), "clerk".into(), &mut effects).unwrap_err();
         assert!(error.message().contains("127.0.0.1:7420"), "it is still known: {error}");
+    }
+}
+
+#[test]
+fn whoever_looks_at_output_is_shown_it_in_the_next_session_too() {
+    let asks = Effect::ToController(FromClient::ShowOutput { to: Audience::Me });
+    let part = Audience::OfSource(Source::Actor(Instance { actor: ACTOR, epoch: ActorEpoch(1) }));
+    for (to, expected) in [(Audience::Me, vec![asks]), (Audience::Nobody, vec![]), (part, vec![])] {
+        let mut rig = Rig::new();
+        rig.wants(|client, effects| client.show_output(to, effects)).unwrap();
+        rig.happens(Event::Fenced { session: SESSION });
+        rig.take();
+        let (terms, asked_at) = (Terms::default(), rig.now);
+        rig.happens(Event::Joined { session: session(9), terms, asked_at });
+        assert_eq!(rig.take(), expected, "{to:?}");
     }
 }

@@ -30,7 +30,7 @@ use super::wire::encode_command;
 use crate::net::io;
 use crate::node::Node;
 use birth::{Born, Outfit};
-use death::{end, how, was_killed};
+use death::{Whose, end, how, was_killed};
 use ears::{Ears, Pipes};
 use marline_core::error::{Error, Ran};
 use marline_core::id::TaskId;
@@ -81,8 +81,8 @@ struct Shared {
     backlog: Mutex<VecDeque<u8>>,
     control: UnixStream,
     life: Mutex<Life>,
-    /// What it runs, as far as its output is concerned.
-    source: Mutex<Option<Source>>,
+    /// What it runs: whose its output is, and what that is called.
+    source: Mutex<Option<(Source, Whose)>>,
     /// It has said that it is up.
     ready: AtomicBool,
     /// Whether it is a fork, and the functions whose code it has had.
@@ -134,8 +134,9 @@ impl Handle {
     /// Tells it to do something. Does not block: what has no room goes when there is.
     pub fn send(&self, mut command: Command) {
         self.shared.leave_out_code(&mut command);
-        if let Some(source) = command.source() {
-            *self.shared.source.lock().expect("nothing panics under it") = Some(source);
+        let source = command.source().zip(Whose::of(&command));
+        if source.is_some() {
+            *self.shared.source.lock().expect("nothing panics under it") = source;
         }
         self.shared.write(&encode_command(command));
     }
@@ -225,7 +226,14 @@ impl Shared {
     }
 
     fn source(&self) -> Option<Source> {
-        *self.source.lock().expect("nothing panics under it")
+        self.source.lock().expect("nothing panics under it").as_ref().map(|(source, _)| *source)
+    }
+
+    /// It in words, for whoever is told of its end.
+    fn words(&self, pid: Pid) -> String {
+        let source = self.source.lock().expect("nothing panics under it");
+        let whose = source.as_ref().map_or(String::new(), |(_, whose)| format!(" {whose}"));
+        format!("the executor (pid {}){whose}", pid.as_raw_nonzero())
     }
 }
 
@@ -326,9 +334,10 @@ impl Minder {
         self.launch.memory_watch.died(self.executor);
         let status = born.reap().await;
         ears.hear_the_rest();
+        let who = self.shared.words(group);
         if by_us && !late {
             // What it printed last has nothing to do with its end.
-            return Error::unavailable(Ran::Maybe, "the executor was ended by its worker");
+            return Error::unavailable(Ran::Maybe, format!("{who} was ended by its worker"));
         }
         let starved = was_killed(status) && self.launch.memory_watch.kernel_killed();
         let words = if late {
@@ -337,11 +346,12 @@ impl Minder {
                  come to `Worker::join` or `Worker::run` when it is started again?"
             )
         } else if starved {
-            "out of memory: the executor was killed by the kernel (signal 9), which needed its memory; ask \
-             for `memory`, so that less runs at a time"
-                .into()
+            format!(
+                "out of memory: {who} was killed by the kernel (signal 9), which needed its memory; ask \
+                 for `memory`, so that less runs at a time"
+            )
         } else {
-            how(status)
+            how(&who, status)
         };
         let last = self.shared.source().and_then(|source| self.launch.logs.last_words(source));
         let last = last.map_or(String::new(), |last| format!("; its last words: {last}"));

@@ -152,7 +152,11 @@ impl State {
         if let Some(Output::Break(rule)) = out.last() {
             return Err(Error::invalid(format!("the link's rules were broken: {rule}")));
         }
+        let left_to_say = end.output.left_to_say(&end.link);
         self.link_outputs(which, out);
+        if let Some(message) = left_to_say {
+            self.link_send(which, message);
+        }
         Ok(())
     }
 

@@ -1,12 +1,15 @@
 //! What was printed, on its way out of this node. It is for people to see, so nobody waits for whoever does
-//! not take it: what there is no room for is dropped and counted, and the next that gets through says so.
+//! not take it: what there is no room for is dropped and counted, and the next that gets through says so, or,
+//! if nothing follows, a word of its own when there is room again.
 
 use crate::wire::message::Message;
-use marline_channel::{Builder, Receiver, Sender};
+use marline_channel::{Builder, ErrorKind, Receiver, Sender};
 use marline_core::link::Link;
 use marline_core::message::{FromWorker, ToClient};
 use marline_core::output::{Output, Shown};
 use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 /// So many bytes may be on their way on a link.
 const MAX_LINK_BYTES: usize = 4 << 20;
@@ -19,13 +22,37 @@ pub(super) struct OnTheWay {
     /// The numbers of messages that are not acknowledged, and what they take.
     messages: VecDeque<(u64, usize)>,
     bytes: usize,
-    missed: u64,
+    /// The last that was dropped, without its text: how many lines were missed.
+    missed: Option<Message>,
 }
 
 impl OnTheWay {
     /// Says whether a message that is `bytes` long may be sent on a link now: anything but output may.
     pub fn admits(&mut self, message: &mut Message, bytes: usize, link: &Link<Message>) -> bool {
         let Some(output) = output_of(message) else { return true };
+        self.look_at(link);
+        if let Some(missed) = self.missed.take().as_mut().and_then(output_of) {
+            output.missed += missed.missed;
+        }
+        if self.bytes + bytes > MAX_LINK_BYTES {
+            *output = without_text(output);
+            self.missed = Some(message.clone());
+            return false;
+        }
+        self.messages.push_back((link.sent().0 + 1, bytes));
+        self.bytes += bytes;
+        true
+    }
+
+    /// What is to be said on a link when nothing follows: how much was missed, once the rest has arrived.
+    pub fn left_to_say(&mut self, link: &Link<Message>) -> Option<Message> {
+        self.missed.as_ref()?;
+        self.look_at(link);
+        if self.messages.is_empty() { self.missed.take() } else { None }
+    }
+
+    /// What has arrived is not on its way any more.
+    fn look_at(&mut self, link: &Link<Message>) {
         let (sent, acknowledged) = link.sent();
         if self.messages.back().is_some_and(|(number, _)| *number > sent) {
             (self.messages, self.bytes) = Default::default(); // Numbers began anew.
@@ -36,15 +63,12 @@ impl OnTheWay {
             self.bytes -= bytes;
             self.messages.pop_front();
         }
-        if self.bytes + bytes > MAX_LINK_BYTES {
-            self.missed += output.lines();
-            return false;
-        }
-        output.missed += std::mem::take(&mut self.missed);
-        self.messages.push_back((sent + 1, bytes));
-        self.bytes += bytes;
-        true
     }
+}
+
+/// What is left of output that is dropped: that it was missed.
+fn without_text(output: &Output) -> Output {
+    Output { text: None, dropped: 0, missed: output.lines(), ..output.clone() }
 }
 
 fn output_of(message: &mut Message) -> Option<&mut Output> {
@@ -60,22 +84,67 @@ fn output_of(message: &mut Message) -> Option<&mut Output> {
     }
 }
 
-/// Whom a client has that looks at what its work prints.
+/// Whom a client has that looks at what its work prints: the end that is written to.
 pub(crate) struct Onlooker {
     shows: Sender<Shown>,
-    missed: u64,
+    missed: Missed,
+}
+
+/// What a client's work prints, as it comes: the end that is read.
+pub struct Printout {
+    shown: Receiver<Shown>,
+    missed: Missed,
+}
+
+/// The last that was dropped, without its text. Whoever writes drops under this lock, and whoever reads looks
+/// under it after having made room: so one of them says what was missed.
+#[derive(Clone, Default)]
+struct Missed(Arc<Mutex<Option<Shown>>>);
+
+impl Missed {
+    fn lock(&self) -> MutexGuard<'_, Option<Shown>> {
+        self.0.lock().expect("nothing panics under it")
+    }
 }
 
 impl Onlooker {
-    pub fn new() -> (Onlooker, Receiver<Shown>) {
+    pub fn new() -> (Onlooker, Printout) {
         let (shows, shown) = Builder::bounded(MAX_WAITING).build().expect("the capacity is small");
-        (Onlooker { shows, missed: 0 }, shown)
+        let missed = Missed::default();
+        (Onlooker { shows, missed: missed.clone() }, Printout { shown, missed })
     }
 
     pub fn show(&mut self, mut shown: Shown) {
-        shown.output.missed += std::mem::take(&mut self.missed);
+        let mut missed = self.missed.lock();
+        shown.output.missed += missed.take().map_or(0, |missed| missed.output.missed);
         if let Err(error) = self.shows.try_send(shown) {
-            self.missed = error.into_inner().output.lines();
+            let shown = error.into_inner();
+            *missed = Some(Shown { output: without_text(&shown.output), ..shown });
+        }
+    }
+}
+
+impl Printout {
+    /// What was printed since the last time, `max` pieces or so, when there is something; nothing if the time
+    /// is over; `None` if no more will come.
+    pub fn take(&self, timeout: Option<Duration>, max: usize) -> Option<Vec<Shown>> {
+        let receiving = self.shown.recv();
+        let first = match timeout {
+            Some(timeout) => receiving.timeout(timeout).wait(),
+            None => receiving.wait(),
+        };
+        match first {
+            Ok(first) => {
+                let mut pieces = vec![first];
+                pieces.extend(self.shown.try_iter().take(max.saturating_sub(1)));
+                let mut missed = self.missed.lock();
+                if self.shown.is_empty() {
+                    pieces.extend(missed.take());
+                }
+                Some(pieces)
+            }
+            Err(error) if error.kind() == ErrorKind::Closed => None,
+            Err(_) => Some(Vec::new()),
         }
     }
 }
@@ -92,12 +161,16 @@ mod tests {
         Message::FromWorker(FromWorker::Printed { source: Source::Task(sample::attempt()), output })
     }
 
-    #[test]
-    fn what_a_link_has_no_room_for_is_dropped_and_counted() {
-        let mut link: Link<Message> = Link::new(Incarnation(1));
-        let mut out = Vec::new();
+    fn connected() -> Link<Message> {
+        let (mut link, mut out) = (Link::new(Incarnation(1)), Vec::new());
         link.connected(1, &mut out);
         link.received(1, Packet::Hello { from: Incarnation(2), knows: None, seen: 0 }, &mut out);
+        link
+    }
+
+    #[test]
+    fn what_a_link_has_no_room_for_is_dropped_and_counted() {
+        let mut link = connected();
         let mut on_the_way = OnTheWay::default();
         let mut send = |link: &mut Link<Message>, text: &str, bytes: usize| {
             let mut message = message(text);
@@ -112,27 +185,66 @@ mod tests {
         assert_eq!(send(&mut link, "b", MAX_LINK_BYTES / 2), Some(0));
         assert_eq!(send(&mut link, "c\nd", 1), None);
         assert_eq!(send(&mut link, "e", 1), None);
-        link.received(1, Packet::Seen(1), &mut out);
+        link.received(1, Packet::Seen(1), &mut Vec::new());
         assert_eq!(send(&mut link, "f", 1), Some(3));
         assert_eq!(send(&mut link, "g", 1), Some(0));
     }
 
     #[test]
+    fn what_a_link_had_no_room_for_is_told_when_nothing_follows() {
+        let (mut link, mut on_the_way) = (connected(), OnTheWay::default());
+        for _ in 0..2 {
+            let mut message = message("sent");
+            assert!(on_the_way.admits(&mut message, MAX_LINK_BYTES / 2, &link));
+            link.send(message, MAX_LINK_BYTES / 2, &mut Vec::new());
+        }
+        assert_eq!(on_the_way.left_to_say(&link), None, "nothing was missed");
+        for text in ["a", "b\nc"] {
+            assert!(!on_the_way.admits(&mut message(text), 1, &link));
+        }
+        link.received(1, Packet::Seen(1), &mut Vec::new());
+        assert_eq!(on_the_way.left_to_say(&link), None, "the next piece may still say it");
+        link.received(1, Packet::Seen(2), &mut Vec::new());
+        let mut said = on_the_way.left_to_say(&link).unwrap();
+        let output = output_of(&mut said).unwrap();
+        assert_eq!((output.text.as_deref(), output.missed), (None, 3));
+        assert_eq!(on_the_way.left_to_say(&link), None, "once");
+    }
+
+    fn show(text: &str) -> Shown {
+        let output = Output { text: Some(text.into()), dropped: 0, missed: 0, ..sample::output() };
+        Shown { output, ..sample::shown() }
+    }
+
+    #[test]
     fn a_client_that_does_not_look_is_told_how_much_it_missed() {
-        let (mut onlooker, shown) = Onlooker::new();
-        let show = |text: &str| {
-            let output =
-                Output { text: Some(text.into()), dropped: 0, missed: 0, ..sample::output() };
-            Shown { output, ..sample::shown() }
-        };
+        let (mut onlooker, printout) = Onlooker::new();
         for _ in 0..MAX_WAITING {
             onlooker.show(show("seen"));
         }
         onlooker.show(show("two\nlines"));
         onlooker.show(show("one more"));
-        assert_eq!(shown.try_recv().unwrap().output.missed, 0);
+        let first = printout.take(None, 1).unwrap();
+        assert_eq!((first.len(), first[0].output.missed), (1, 0));
         onlooker.show(show("back"));
-        let last = shown.try_iter().last().unwrap().output;
+        let rest = printout.take(None, MAX_WAITING).unwrap();
+        let last = &rest.last().unwrap().output;
         assert_eq!((last.text.as_deref(), last.missed), (Some("back"), 3));
+    }
+
+    #[test]
+    fn a_client_is_told_how_much_it_missed_at_the_very_end() {
+        let (mut onlooker, printout) = Onlooker::new();
+        for _ in 0..MAX_WAITING + 2 {
+            onlooker.show(show("a\nb"));
+        }
+        drop(onlooker);
+        let most = printout.take(None, MAX_WAITING - 1).unwrap();
+        assert_eq!((most.len(), most.iter().map(|one| one.output.missed).sum()), (511, 0));
+        let rest = printout.take(None, MAX_WAITING).unwrap();
+        let rest: Vec<_> =
+            rest.iter().map(|one| (one.output.text.is_some(), one.output.missed)).collect();
+        assert_eq!(rest, [(true, 0), (false, 4)]);
+        assert!(printout.take(None, 1).is_none());
     }
 }

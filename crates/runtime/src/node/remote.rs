@@ -81,6 +81,7 @@ impl Node {
             _ if state.closed => Wish::Never,
             Seat::Worker(index) if state.workers[index].drained => Wish::Never,
             Seat::Worker(index) if !state.workers[index].is_still() => Wish::Later,
+            Seat::Client(index) if state.has_left(index) => Wish::Never,
             Seat::Worker(_) | Seat::Client(_) => Wish::Now(now),
             Seat::RemoteWorker | Seat::RemoteClient => panic!("others join for themselves"),
         })
@@ -275,6 +276,10 @@ impl State {
                     index,
                     client::Event::Joined { session, terms, asked_at },
                 ));
+                if self.has_left(index) {
+                    // It left while it was being let in.
+                    self.todo.push_back(Todo::Client(index, client::Event::Fenced { session }));
+                }
             }
             Seat::RemoteWorker | Seat::RemoteClient => panic!("others join for themselves"),
         }
@@ -336,5 +341,21 @@ impl State {
             self.drop_link(which, session);
         }
         self.seats.remove(&session);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_that_has_left_does_not_join_again() {
+        let node = Node::new();
+        let seat = Seat::Client(node.seat_client("127.0.0.1:1", None));
+        assert!(matches!(node.wants_to_join(seat), Wish::Now(_)));
+        node.end_client(0);
+        assert!(matches!(node.wants_to_join(seat), Wish::Never));
+        node.leave_client(0);
+        assert!(matches!(node.wants_to_join(seat), Wish::Never));
     }
 }

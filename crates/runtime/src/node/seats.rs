@@ -50,8 +50,10 @@ pub(crate) struct ClientSeat {
     pub next_request: u64,
     /// What is done with warnings.
     pub warn: Warn,
-    /// Who looks at what its work prints.
+    /// Who looks at what its work prints, in this session and in those that follow.
     pub onlooker: Option<Onlooker>,
+    /// It has left: it does not join again.
+    pub left: bool,
 }
 
 /// What is done with warnings.
@@ -110,6 +112,7 @@ impl State {
             next_request: 0,
             warn: on_standard_error(),
             onlooker: None,
+            left: false,
         };
         let index = self.clients.iter().position(Option::is_none).unwrap_or_else(|| {
             self.clients.push(None);
@@ -126,10 +129,12 @@ impl State {
         self.controller_event(now, event);
     }
 
-    /// A client closes its session.
+    /// A client closes its session, and has no other.
     pub(super) fn leave_client(&mut self, index: usize) {
-        let Some(session) = self.clients[index].as_ref().and_then(|seat| seat.machine.session())
-        else {
+        let Some(seat) = &mut self.clients[index] else { return };
+        seat.left = true;
+        let Some(session) = seat.machine.session() else {
+            seat.onlooker = None;
             return;
         };
         if self.controller.is_some() {
@@ -137,6 +142,11 @@ impl State {
         } else {
             self.todo.push_back(Todo::Client(index, client::Event::Fenced { session }));
         }
+    }
+
+    /// Whether a client of this process has left.
+    pub(super) fn has_left(&self, index: usize) -> bool {
+        self.clients[index].as_ref().is_none_or(|seat| seat.left)
     }
 
     /// Nobody has a handle to a client any more.
@@ -357,7 +367,9 @@ impl State {
             client::Effect::Stopped(session) => {
                 seat.syncing.clear();
                 seat.ended.fetch_add(1, Ordering::Relaxed);
-                seat.onlooker = None; // There is nothing more to see.
+                if seat.left {
+                    seat.onlooker = None; // There is nothing more to see.
+                }
                 self.session_stopped(session);
             }
         }

@@ -1,8 +1,12 @@
 //! How an executor that is a process ends: by force, and in words.
 
+use crate::executor::run::Command;
+use crate::label::label_of;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use std::fmt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
+use std::sync::Arc;
 
 /// Ends an executor that was not waited for yet, and its group, which it may have left.
 pub(super) fn end(executor: Pid) {
@@ -15,19 +19,49 @@ pub(super) fn was_killed(status: Option<ExitStatus>) -> bool {
     status.and_then(|status| status.signal()) == Some(Signal::KILL.as_raw())
 }
 
-/// How a process ended, in words.
-pub(super) fn how(status: Option<ExitStatus>) -> String {
-    let Some(status) = status else { return "the executor is gone".into() };
-    match (status.signal(), status.code()) {
-        (Some(9), _) => "the executor was killed by signal 9 (SIGKILL): by somebody, or by the \
-                         kernel for want of memory"
-            .into(),
-        (Some(signal), _) => {
-            let name = signal_name(signal);
-            format!("the executor was killed by signal {signal} ({name})")
+/// What an executor runs, as people call it.
+pub(super) enum Whose {
+    Function(Arc<str>),
+    Actor { class: Arc<str>, name: Option<Arc<str>> },
+}
+
+impl Whose {
+    /// What it runs from now on that is told this, if that changes.
+    pub fn of(command: &Command) -> Option<Whose> {
+        match command {
+            Command::Run { spec, .. } => Some(Whose::Function(spec.target.name().clone())),
+            Command::Construct { spec, .. } => {
+                Some(Whose::Actor { class: spec.class.clone(), name: spec.name.clone() })
+            }
+            Command::Call { .. } => None,
         }
-        (None, Some(code)) => format!("the executor exited with status {code}"),
-        (None, None) => "the executor is gone".into(),
+    }
+}
+
+impl fmt::Display for Whose {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Whose::Function(name) => write!(f, "that ran `{}`", label_of(name)),
+            Whose::Actor { class, name: None } => write!(f, "of the actor `{}`", label_of(class)),
+            Whose::Actor { class, name: Some(name) } => {
+                write!(f, "of the actor `{name}` ({})", label_of(class))
+            }
+        }
+    }
+}
+
+/// How an executor ended, in words.
+pub(super) fn how(who: &str, status: Option<ExitStatus>) -> String {
+    let signal_and_code = status.map(|status| (status.signal(), status.code()));
+    match signal_and_code {
+        Some((Some(9), _)) => format!(
+            "{who} was killed by signal 9 (SIGKILL): by somebody, or by the kernel for want of memory"
+        ),
+        Some((Some(signal), _)) => {
+            format!("{who} was killed by signal {signal} ({})", signal_name(signal))
+        }
+        Some((None, Some(code))) => format!("{who} exited with status {code}"),
+        Some((None, None)) | None => format!("{who} is gone"),
     }
 }
 

@@ -1,0 +1,112 @@
+"""What people see of the package: names, and errors where they are."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import marline
+import pytest
+from conftest import PATIENCE, Script
+
+NAMES = [name for name in marline.__all__ if hasattr(getattr(marline, name), "__module__")]
+
+
+def test_everything_public_is_there_once_in_order() -> None:
+    assert sorted(set(marline.__all__)) == marline.__all__
+    hidden = {
+        name
+        for name, value in vars(marline).items()
+        if not name.startswith("_") and not isinstance(value, types.ModuleType)
+    }
+    assert hidden == set(marline.__all__)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_everything_public_says_where_people_find_it(name: str) -> None:
+    value: Any = getattr(marline, name)
+    assert value.__module__ == "marline"
+    assert pickle.loads(pickle.dumps(value)) is value
+
+
+def test_tracebacks_have_names_that_people_know(scripts: list[Script]) -> None:
+    scripts.append(Script("marline.init(num_cpus=1)\nmarline.get_actor('nobody')"))
+    code, _, err = scripts[-1].end()
+    assert code == 1
+    assert err.splitlines()[-1].startswith("marline.NotFoundError: "), err
+
+
+def test_what_was_pickled_under_a_private_name_is_read() -> None:
+    old = pickle.dumps(marline.NotFoundError("gone")).replace(b"\x07marline", b"\x0fmarline._errors")
+    frame = old.index(b"\x95")
+    old = old[:frame] + b"\x95" + (len(old) - frame - 9).to_bytes(8, "little") + old[frame + 9 :]
+    assert repr(pickle.loads(old)) == "NotFoundError('gone')"
+
+
+@pytest.mark.parametrize("address", ["auto", "unix:{folder}/none/socket"])
+def test_where_no_cluster_runs_the_error_says_what_to_start(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    with pytest.raises(ConnectionError, match=r"marline up.*marline\.init") as caught:
+        marline.init(address.format(folder=tmp_path))
+    assert type(caught.value) is marline.ClusterUnavailableError
+    assert isinstance(caught.value, marline.WorkerLostError) and not caught.value.may_have_run
+    assert not marline.is_initialized()
+
+
+SCRIPT = """
+import marline
+
+@marline.remote
+def root():
+    raise ValueError("the root")
+
+@marline.remote
+def chain():
+    try:
+        marline.get(root.remote())
+    except ValueError as error:
+        try:
+            {{}}["the key"]
+        except KeyError:
+            raise RuntimeError("the error") from error
+
+@marline.remote
+def group():
+    try:
+        raise OSError("the leaf") from TypeError("its cause")
+    except OSError as leaf:
+        raise ExceptionGroup("the group", [leaf]) from None
+
+@marline.remote
+def passes():
+    marline.get(root.remote())
+
+marline.get({function}.remote())
+"""
+
+
+@pytest.mark.parametrize(
+    ("function", "raised"),
+    [
+        ("chain", ['raise ValueError("the root")', "marline.get(root", 'raise RuntimeError("the error")']),
+        ("group", ['raise OSError("the leaf")', 'raise ExceptionGroup("the group"']),
+        ("passes", ['raise ValueError("the root")', "marline.get(root"]),
+    ],
+)
+def test_what_nobody_catches_is_printed_once_with_where_each_was_raised(
+    function: str, raised: list[str], tmp_path: Path
+) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT.format(function=function))
+    ended = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=PATIENCE)
+    assert ended.returncode == 1
+    lines = [line.strip(" |+-") for line in ended.stderr.splitlines()]
+    for words in raised:
+        assert sum(line.startswith(words) for line in lines) == 1, f"{words}: {ended.stderr}"
+    assert sum("The above exception was the direct cause" in line for line in lines) <= 1, ended.stderr

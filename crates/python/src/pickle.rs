@@ -5,6 +5,7 @@ use crate::plain;
 use bytes::Bytes;
 use marline_runtime::core::id::Thing;
 use marline_runtime::core::payload::{Encoding, Payload, Value};
+use memchr::memmem;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -65,17 +66,13 @@ fn pickle<'py>(value: &Bound<'py, PyAny>, name: &str) -> PyResult<(Bound<'py, Py
     if let Ok(pickled) = function(py, &DUMPS, "pickle", "dumps")?.call1((value, PROTOCOL)) {
         let pickled = pickled.cast_into::<PyBytes>()?;
         // What is pickled by its name in `__main__` has another `__main__` where it is read.
-        if !contains(pickled.as_bytes(), b"__main__") {
+        if memmem::find(pickled.as_bytes(), b"__main__").is_none() {
             return Ok((pickled, 0));
         }
     }
     MET.with_borrow_mut(|met| met.iter_mut().for_each(Vec::clear));
     let fallback = function(py, &FALLBACK, "marline._pickle", "dumps_value")?;
     fallback.call1((value, name))?.extract()
-}
-
-fn contains(bytes: &[u8], word: &[u8]) -> bool {
-    bytes.windows(word.len()).any(|window| window == word)
 }
 
 /// The value of a payload.

@@ -2,8 +2,9 @@
 //!
 //! A worker starts its own program again, with the same arguments and `MARLINE_EXECUTOR` set. Where the
 //! program would make itself a worker, [`serve_if_executor`] makes it an executor instead: its standard
-//! input is a socket to the worker, over which it first gets two descriptors: a socket on which it is
-//! asked to stop what it runs, and the [lifeline](super::lifeline).
+//! input is a socket to the worker, over which it first gets three descriptors: a pipe for its answers (quicker
+//! than the socket, and who waits at a socket is woken also when its peer has read from it), a socket on which
+//! it is asked to stop what it runs, and the [lifeline](super::lifeline).
 //!
 //! The main thread reads commands and runs user code itself. One thread watches: it ends this process,
 //! and everything that user code started and left in its process group, when the worker is gone or when
@@ -36,7 +37,7 @@ use std::time::Duration;
 /// the most memory it may take (0: any), and its runtime.
 pub(crate) const VARIABLE: &str = "MARLINE_EXECUTOR";
 /// How many descriptors an executor gets.
-pub(crate) const DESCRIPTORS: usize = 2;
+pub(crate) const DESCRIPTORS: usize = 3;
 /// How much is read at a time.
 const READ_BYTES: usize = 64 << 10;
 /// Without anything due, the watching thread looks this often.
@@ -80,7 +81,7 @@ fn is_socket(stdin: &Stat, number: u64) -> bool {
 fn serve(program: Arc<dyn Program>, memory: u64) -> io::Result<()> {
     let mut socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
-    let (control, lifeline) = receive_descriptors(&socket)?;
+    let [answers, control, lifeline] = receive_descriptors(&socket)?;
     if memory > 0 {
         let limit = Rlimit { current: Some(memory), maximum: Some(memory) };
         rustix::process::setrlimit(Resource::As, limit)?;
@@ -96,14 +97,15 @@ fn serve(program: Arc<dyn Program>, memory: u64) -> io::Result<()> {
         }
     };
     watch(UnixStream::from(control), File::from(lifeline), stop)?;
-    let answers = Mutex::new(socket.try_clone()?);
+    let mut answers = File::from(answers);
+    answers.write_all(&encode_ready())?;
+    let answers = Mutex::new(answers);
     let tell = move |said| {
         // What user code printed is there before what it returned.
         let _ = io::stdout().flush();
         say(&answers, &encode_said(said));
     };
     let mut runner = Runner::new(program, running, Arc::new(tell));
-    socket.write_all(&encode_ready())?;
     let (mut read, mut buffer) = (BytesMut::new(), vec![0; READ_BYTES]);
     loop {
         while let Some(frame) = next_frame(&mut read).map_err(io::Error::other)? {
@@ -111,8 +113,6 @@ fn serve(program: Arc<dyn Program>, memory: u64) -> io::Result<()> {
             note_source(&command);
             runner.handle(command);
         }
-        // Whoever waits in the reading itself is woken also when the worker has read what it was told.
-        let _ = poll(&mut [PollFd::new(&socket, PollFlags::IN)], None);
         match socket.read(&mut buffer) {
             Ok(0) => return Ok(()), // The worker is done with this executor.
             Ok(count) => read.extend_from_slice(&buffer[..count]),
@@ -137,11 +137,11 @@ fn note_source(command: &Command) {
 }
 
 /// Says something to the worker. If it cannot be said, the worker is gone, which the watching thread sees.
-fn say(socket: &Mutex<UnixStream>, frame: &[u8]) {
-    let _ = socket.lock().expect("nothing panics under it").write_all(frame);
+fn say(answers: &Mutex<File>, frame: &[u8]) {
+    let _ = answers.lock().expect("nothing panics under it").write_all(frame);
 }
 
-fn receive_descriptors(socket: &UnixStream) -> io::Result<(OwnedFd, OwnedFd)> {
+fn receive_descriptors(socket: &UnixStream) -> io::Result<[OwnedFd; DESCRIPTORS]> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut byte = [0];
@@ -151,9 +151,8 @@ fn receive_descriptors(socket: &UnixStream) -> io::Result<(OwnedFd, OwnedFd)> {
         _ => Vec::new(), // Of a foreign enum: nothing else is sent.
     });
     let descriptors: Vec<OwnedFd> = descriptors.collect();
-    let [control, lifeline] = <[OwnedFd; DESCRIPTORS]>::try_from(descriptors)
-        .map_err(|_| io::Error::other("its worker did not pass on its descriptors"))?;
-    Ok((control, lifeline))
+    <[OwnedFd; DESCRIPTORS]>::try_from(descriptors)
+        .map_err(|_| io::Error::other("its worker did not pass on its descriptors"))
 }
 
 /// Starts the thread that ends this process in time, and passes on what is to stop.

@@ -40,12 +40,12 @@ use marline_core::worker::{Event, ExecutorId};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::collections::VecDeque;
-use std::io::{ErrorKind, IoSlice, Write};
+use std::io::{ErrorKind, IoSlice, PipeReader, PipeWriter, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 use switchboard::switchboard;
 
@@ -74,11 +74,13 @@ pub(crate) struct Handle {
 }
 
 struct Shared {
+    /// Where it is told what to do.
     socket: UnixStream,
+    /// Where it answers.
+    answers: PipeReader,
     /// Its number at the [switchboard].
     line: u64,
-    /// What the socket had no room for.
-    backlog: Mutex<VecDeque<u8>>,
+    backlog: Mutex<Backlog>,
     control: UnixStream,
     life: Mutex<Life>,
     /// What it runs: whose its output is, and what that is called.
@@ -88,6 +90,14 @@ struct Shared {
     /// Whether it is a fork, and the functions whose code it has had.
     is_fork: bool,
     codes: Mutex<Set<Arc<str>>>,
+}
+
+/// What a socket had no room for.
+#[derive(Default)]
+struct Backlog {
+    bytes: VecDeque<u8>,
+    /// It is said when there is room. Before the executor is up, and when it is gone, it is not.
+    heard: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -109,12 +119,15 @@ impl Handle {
     ) -> std::io::Result<Handle> {
         let (socket, theirs) = UnixStream::pair()?;
         let (control, their_control) = UnixStream::pair()?;
+        let (answers, their_answers) = std::io::pipe()?;
         socket.set_nonblocking(true)?;
         control.set_nonblocking(true)?;
+        rustix::io::ioctl_fionbio(&answers, true)?;
         let memory = launch.memory.unwrap_or(0);
         let variable = format!("{}:{memory}:{runtime}", rustix::fs::fstat(&theirs)?.st_ino);
         let shared = Arc::new(Shared {
             socket,
+            answers,
             line: switchboard().next_line(),
             backlog: Mutex::default(),
             control,
@@ -127,7 +140,8 @@ impl Handle {
         launch.alive.fetch_add(1, Ordering::Relaxed);
         memory::start(&node, worker, &launch);
         let minder = Arc::new(Minder { node, worker, executor, launch, shared: shared.clone() });
-        io().spawn(minder.run(runtime.into(), variable, theirs, their_control));
+        let descriptors = Descriptors { answers: their_answers, control: their_control };
+        io().spawn(minder.run(runtime.into(), variable, theirs, descriptors));
         Ok(Handle { shared })
     }
 
@@ -160,9 +174,9 @@ impl Drop for Handle {
 
 impl Shared {
     fn write(&self, frame: &[u8]) {
-        let mut backlog = self.backlog.lock().expect("nothing panics under it");
+        let mut backlog = self.backlog();
         let mut rest = frame;
-        while backlog.is_empty() && !rest.is_empty() {
+        while backlog.bytes.is_empty() && !rest.is_empty() {
             match (&self.socket).write(rest) {
                 Ok(count) => rest = &rest[count..],
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
@@ -171,24 +185,49 @@ impl Shared {
             }
         }
         if !rest.is_empty() {
-            backlog.extend(rest);
-            switchboard().watch_room(self.line, &self.socket, true);
+            if backlog.bytes.is_empty() && backlog.heard {
+                switchboard().add_room(self.line, &self.socket);
+            }
+            backlog.bytes.extend(rest);
         }
     }
 
-    /// There is room in the socket: writes what there was none for. Says whether that can go on.
-    fn write_backlog(&self) -> bool {
-        let mut backlog = self.backlog.lock().expect("nothing panics under it");
-        while !backlog.is_empty() {
-            match (&self.socket).write(backlog.as_slices().0) {
-                Ok(count) => drop(backlog.drain(..count)),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return true,
+    fn backlog(&self) -> MutexGuard<'_, Backlog> {
+        self.backlog.lock().expect("nothing panics under it")
+    }
+
+    /// There is room in the socket: writes what there was none for.
+    fn write_backlog(&self) {
+        let mut backlog = self.backlog();
+        while !backlog.bytes.is_empty() {
+            match (&self.socket).write(backlog.bytes.as_slices().0) {
+                Ok(count) => drop(backlog.bytes.drain(..count)),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(_) => return false,
+                Err(_) => backlog.bytes.clear(), // It is gone; that is seen elsewhere.
             }
         }
-        switchboard().watch_room(self.line, &self.socket, false);
-        true
+        switchboard().remove_room(&self.socket);
+    }
+
+    /// Has it heard from now on what it says, and that there is room for what it is told.
+    fn add_line(&self, ears: &Arc<Ears>) -> rustix::io::Result<()> {
+        switchboard().add(self.line, &self.answers, ears.clone())?;
+        let mut backlog = self.backlog();
+        backlog.heard = true;
+        if !backlog.bytes.is_empty() {
+            switchboard().add_room(self.line, &self.socket);
+        }
+        Ok(())
+    }
+
+    /// It is not heard any more, unless somebody is about to.
+    fn remove_line(&self) {
+        switchboard().remove(self.line, &self.answers);
+        let mut backlog = self.backlog();
+        if std::mem::take(&mut backlog.heard) && !backlog.bytes.is_empty() {
+            switchboard().remove_room(&self.socket);
+        }
     }
 
     /// The code of a function comes with it as the last of its values, in runtimes whose executors are
@@ -237,6 +276,12 @@ impl Shared {
     }
 }
 
+/// An executor's ends of what it gets when it is up.
+struct Descriptors {
+    answers: PipeWriter,
+    control: UnixStream,
+}
+
 /// Minds one executor from its start until it is seen to be dead.
 struct Minder {
     node: Weak<Node>,
@@ -252,10 +297,10 @@ impl Minder {
         runtime: String,
         variable: String,
         theirs: UnixStream,
-        control: UnixStream,
+        descriptors: Descriptors,
     ) {
         let executor = self.executor;
-        let event = match self.start(runtime, variable, theirs, control).await {
+        let event = match self.start(runtime, variable, theirs, descriptors).await {
             Ok((born, pipes)) => {
                 let error = self.attend(born, pipes).await;
                 Event::ExecutorDied { executor, error }
@@ -281,7 +326,7 @@ impl Minder {
         runtime: String,
         variable: String,
         theirs: UnixStream,
-        control: UnixStream,
+        descriptors: Descriptors,
     ) -> std::io::Result<(Born, Pipes)> {
         let (stdout, their_stdout) = std::io::pipe()?;
         let (stderr, their_stderr) = std::io::pipe()?;
@@ -299,7 +344,9 @@ impl Minder {
         drop(life);
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
-        let descriptors = [control.as_fd(), self.launch.lifeline.file().as_fd()];
+        let Descriptors { answers, control } = descriptors;
+        let lifeline = self.launch.lifeline.file().as_fd();
+        let descriptors = [answers.as_fd(), control.as_fd(), lifeline];
         ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
         // If it cannot be sent, the executor has died, which is seen next.
         let _ = sendmsg(
@@ -315,8 +362,7 @@ impl Minder {
     async fn attend(self: &Arc<Minder>, mut born: Born, pipes: Pipes) -> Error {
         let group = born.pid;
         let ears = Arc::new(Ears::new(self.clone(), pipes, group));
-        let Shared { line, socket, .. } = &*self.shared;
-        if switchboard().add(*line, socket, ears.clone()).is_err() {
+        if self.shared.add_line(&ears).is_err() {
             ears.silent.notify_one(); // Nobody would hear it.
         }
         let mut late = false;
@@ -326,7 +372,7 @@ impl Minder {
             () = ears.hear_prints() => {}
             () = self.shared.too_late() => late = true,
         }
-        switchboard().remove(*line, socket);
+        self.shared.remove_line();
         let by_us = self.shared.kill();
         let _ = (&mut born.death).await;
         // Not waited for yet, so its group's number is nobody else's.

@@ -1,11 +1,11 @@
-//! What a worker hears of an executor that is a process: what it says on its socket, by whoever
+//! What a worker hears of an executor that is a process: what it answers, by whoever
 //! [reads](super::switchboard), and what it prints, by the threads for input and output.
 //!
 //! What was printed before a task or call ended is its own, and shown before it is known to have ended: who
 //! has read that it ended reads what was printed before anybody hears of the end.
 
 use super::Minder;
-use super::switchboard::{READ_BYTES, switchboard};
+use super::switchboard::READ_BYTES;
 use crate::executor::lines::Lines;
 use crate::executor::log::{Source, Stream};
 use crate::executor::print;
@@ -14,7 +14,6 @@ use bytes::BytesMut;
 use marline_core::error::Error;
 use marline_core::message::{End, FromWorker};
 use marline_core::worker::{CallEnd, Event};
-use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use rustix::process::Pid;
 use std::io::ErrorKind;
@@ -118,16 +117,17 @@ impl Ears {
         self.heard.lock().expect("nothing panics under it")
     }
 
-    /// Its socket can be read from, or written to.
-    pub fn can_be_heard(&self, flags: EventFlags, buffer: &mut [u8]) {
-        let shared = &self.minder.shared;
-        let written = !flags.contains(EventFlags::OUT) || shared.write_backlog();
-        let readable = EventFlags::IN | EventFlags::HUP | EventFlags::ERR;
-        let mut over = || self.hear(&mut self.heard(), buffer) == Speech::Over;
-        if !written || flags.intersects(readable) && over() {
-            switchboard().remove(shared.line, &shared.socket);
+    /// It has said something, or will say nothing more.
+    pub fn speaks(&self, buffer: &mut [u8]) {
+        if self.hear(&mut self.heard(), buffer) == Speech::Over {
+            self.minder.shared.remove_line();
             self.silent.notify_one();
         }
+    }
+
+    /// There is room for what it is told.
+    pub fn has_room(&self) {
+        self.minder.shared.write_backlog();
     }
 
     /// Reads what it prints, until it is dead.
@@ -167,7 +167,7 @@ impl Ears {
 
     /// Hears what it says, as far as that can be read at once.
     fn hear(&self, heard: &mut Heard, buffer: &mut [u8]) -> Speech {
-        match rustix::io::read(&self.minder.shared.socket, &mut *buffer) {
+        match rustix::io::read(&self.minder.shared.answers, &mut *buffer) {
             Ok(0) => return Speech::Over,
             Ok(count) => heard.read.extend_from_slice(&buffer[..count]),
             Err(Errno::AGAIN | Errno::INTR) => return Speech::Quiet,

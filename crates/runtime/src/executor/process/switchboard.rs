@@ -1,4 +1,4 @@
-//! Who reads what executors say. All their sockets are in one epoll set, and one thread at a time reads:
+//! Who reads what executors say. All their pipes are in one epoll set, and one thread at a time reads:
 //! the one that waits for an answer, so that it need not be woken by another; a background thread, where
 //! nobody waits. See [`Desk`] for how the role of the reader passes from one to the other.
 //!
@@ -34,8 +34,10 @@ pub(super) const READ_BYTES: usize = 64 << 10;
 const MAX_EVENTS: usize = 64;
 /// It is looked at the time so often, at least.
 const LONGEST: Duration = Duration::from_secs(60 * 60);
-/// What is not an executor's socket, but wakes the reader.
+/// What is not about an executor, but wakes the reader.
 const KICK: u64 = 0;
+/// Marks what is about room for what an executor is told.
+const ROOM: u64 = 1 << 63;
 
 /// See the [module](self).
 pub(super) struct Switchboard {
@@ -92,30 +94,32 @@ impl Switchboard {
         builder.spawn(run).expect("a thread that reads can be started");
     }
 
-    /// A number for the socket of an executor; never used again.
+    /// A number for an executor; never used again.
     pub fn next_line(&self) -> u64 {
         self.next_line.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Has what comes on a socket heard from now on. That it can be written to is said once, whatever was
-    /// asked for before.
-    pub fn add(&self, line: u64, socket: impl AsFd, ears: Arc<Ears>) -> rustix::io::Result<()> {
+    /// Has what an executor answers heard from now on.
+    pub fn add(&self, line: u64, answers: impl AsFd, ears: Arc<Ears>) -> rustix::io::Result<()> {
         self.lines().insert(line, ears);
-        let flags = EventFlags::IN | EventFlags::OUT;
-        epoll::add(&self.epoll, socket, EventData::new_u64(line), flags)
+        epoll::add(&self.epoll, answers, EventData::new_u64(line), EventFlags::IN)
     }
 
-    /// Has it said, or not, when a socket can be written to. One that is not heard yet, or no more, is left.
-    pub fn watch_room(&self, line: u64, socket: impl AsFd, watch: bool) {
-        let room = if watch { EventFlags::OUT } else { EventFlags::empty() };
-        let _ = epoll::modify(&self.epoll, socket, EventData::new_u64(line), EventFlags::IN | room);
-    }
-
-    /// A socket is not heard any more, unless somebody is about to. It must be open: a fork may have it too.
-    pub fn remove(&self, line: u64, socket: impl AsFd) {
+    /// It is not heard any more, unless somebody is about to. This must be open: a fork may have it too.
+    pub fn remove(&self, line: u64, answers: impl AsFd) {
         if self.lines().remove(&line).is_some() {
-            let _ = epoll::delete(&self.epoll, socket);
+            let _ = epoll::delete(&self.epoll, answers);
         }
+    }
+
+    /// Has it said when there is room for what an executor is told, until that is removed. If it cannot be,
+    /// the rest of it is not told, and the executor is taken for one that does not answer.
+    pub fn add_room(&self, line: u64, socket: impl AsFd) {
+        let _ = epoll::add(&self.epoll, socket, EventData::new_u64(line | ROOM), EventFlags::OUT);
+    }
+
+    pub fn remove_room(&self, socket: impl AsFd) {
+        let _ = epoll::delete(&self.epoll, socket);
     }
 
     fn lines(&self) -> MutexGuard<'_, Map<u64, Arc<Ears>>> {
@@ -173,14 +177,16 @@ impl Switchboard {
         let mut buffer = self.buffer.lock().expect("nothing panics under it");
         READS.set(true);
         for event in events {
-            let (flags, line) = (event.flags, event.data.u64());
+            let line = event.data.u64();
             if line == KICK {
                 let _ = rustix::io::read(&self.kick, &mut [0; 8]);
                 continue;
             }
-            let ears = self.lines().get(&line).cloned();
-            if let Some(ears) = ears {
-                ears.can_be_heard(flags, &mut buffer);
+            let ears = self.lines().get(&(line & !ROOM)).cloned();
+            match ears {
+                Some(ears) if line & ROOM != 0 => ears.has_room(),
+                Some(ears) => ears.speaks(&mut buffer),
+                None => {} // It was removed after this was seen.
             }
         }
         READS.set(false);

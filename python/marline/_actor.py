@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any, NoReturn
 
-from marline import _native, _session
+from marline import _namespace, _native, _session
 from marline._executor import ActorExit, is_async_class
 from marline._options import Options
 from marline._pickle import Code, dumps_code
@@ -129,9 +129,12 @@ class ActorMethod:
         raise TypeError(f"a method of an actor is called with .remote(): {self._name}.remote()")
 
 
-def get_actor(name: str, namespace: str = "default", *, plain: bool = False) -> ActorHandle:
-    """The actor that has this name; ``plain`` if it is written in another language."""
-    return ActorHandle(_session.current().find_actor(namespace, name, plain), name, None)
+def get_actor(name: str, namespace: str | None = None, *, plain: bool = False) -> ActorHandle:
+    """The actor that has this name, in the driver's namespace unless another one is said; ``plain`` if it is
+    written in another language."""
+    session = _session.current()
+    namespace = _namespace.checked(namespace) or _namespace.current()
+    return ActorHandle(session.find_actor(namespace, name, plain), name, None)
 
 
 def kill(actor: ActorHandle, *, no_restart: bool = True) -> None:

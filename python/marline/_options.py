@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from marline import _native
+from marline import _namespace, _native
 from marline._runtime_env import NOTHING, RuntimeEnv, parse
 
 _TASK = {
@@ -64,7 +64,7 @@ class Options:
     max_concurrency: int | None = None
     max_pending_calls: int = 100_000
     name: str | None = None
-    namespace: str = "default"
+    namespace: str | None = None
     get_if_exists: bool = False
     lifetime: str | None = None
     idle_ttl: float | None = None
@@ -120,7 +120,8 @@ class Options:
             raise TypeError("checkpoints need the methods save_checkpoint() and load_checkpoint(state)")
         # A CPU to be placed, none to live, unless something was said.
         placement, lives = self._amounts(1.0), self._amounts(0.0)
-        return _native.ActorOptions(placement, lives, terms, self.name, self.namespace)
+        namespace = _namespace.checked(self.namespace) or _namespace.current()
+        return _native.ActorOptions(placement, lives, terms, self.name, namespace)
 
     def _amounts(self, cpus: float) -> dict[str, Any]:
         return {

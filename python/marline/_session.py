@@ -273,7 +273,11 @@ def wait(
 
 
 def cancel(ref: ObjectRef, *, force: bool = False, recursive: bool = True) -> None:
-    """Asks a task to stop, and what it has submitted; by force, it is killed at once."""
-    if not recursive:
-        raise UnsupportedError("what a task submitted is cancelled with it: recursive=False is not possible")
-    _native.Session.cancel(ref, force)
+    """Asks a task to stop, and what it has submitted unless ``recursive`` is false; by force, it is killed at
+    once."""
+    if force and not recursive:
+        raise UnsupportedError(
+            "force=True ends the process that waits for what the task submitted, and that with it: "
+            "recursive=False needs force=False"
+        )
+    _native.Session.cancel(ref, force, not recursive)

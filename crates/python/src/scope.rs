@@ -69,9 +69,9 @@ impl Scope {
         py.detach(|| self.submitted.end());
     }
 
-    /// If the task or call was asked to stop: cancels what was submitted in it and has not ended.
+    /// If the task or call was asked to stop, and not alone: cancels what was submitted in it and has not ended.
     fn stop(&self, py: Python<'_>) {
-        if self.running.as_ref().is_some_and(|context| context.cancel.is_cancelled()) {
+        if self.running.as_ref().is_some_and(Context::stops_what_it_submitted) {
             py.detach(|| self.submitted.cancel());
         }
     }

@@ -11,6 +11,7 @@ use marline_channel::{Receiver, oneshot};
 use marline_core::controller::Role;
 use marline_core::error::{Error, ErrorKind, Ran};
 use marline_core::id::{ActorId, ObjectId, TaskId, Thing};
+use marline_core::message::Manner;
 use marline_core::output::{Audience, Shown, Source};
 use marline_core::payload::{Outcome, Value};
 use marline_core::spec::{ActorSpec, TaskSpec};
@@ -317,9 +318,9 @@ impl Client {
         }
     }
 
-    /// Stops a task or a call; by force, if it does not stop by itself.
-    pub fn cancel(&self, task: TaskId, force: bool) {
-        self.with(|machine, effects| machine.cancel(task, force, effects));
+    /// Stops a task or a call.
+    pub fn cancel(&self, task: TaskId, how: Manner) {
+        self.with(|machine, effects| machine.cancel(task, how, effects));
     }
 
     /// Puts a value; it is held until it is [released](Client::release).

@@ -7,7 +7,7 @@ use crate::world::World;
 use marline_core::id::{
     ActorEpoch, ActorId, Attempt, ObjectId, Session, SessionEpoch, SessionId, TaskId, Thing,
 };
-use marline_core::message::{FromClient, Instance, Try};
+use marline_core::message::{FromClient, Instance, Manner, Try};
 use marline_core::output::{Audience, Source};
 use marline_core::payload::{Payload, Value};
 use marline_core::resources::{Amount, Resources};
@@ -79,10 +79,10 @@ impl World {
     }
 
     fn odd_message(&mut self, id: ProcessId) -> FromClient {
-        let force = self.random.one_in(2);
+        let how = Manner::forced(self.random.one_in(2));
         match self.random.below(15) {
             0 | 1 => FromClient::Submit(self.odd_spec()),
-            2 => FromClient::Cancel { task: self.odd_task(), force },
+            2 => FromClient::Cancel { task: self.odd_task(), how },
             3 => {
                 let contains = vec![self.odd_thing(), self.odd_thing()];
                 let value = Value { payload: Payload::raw(vec![1; 5]), contains };

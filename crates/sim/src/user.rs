@@ -5,6 +5,7 @@ use crate::process::{Input, ProcessId, Role};
 use crate::world::{Happening, World};
 use marline_core::error::{Error, ErrorKind};
 use marline_core::id::{ActorId, ObjectId, TaskId, Thing};
+use marline_core::message::Manner;
 use marline_core::payload::{Outcome, Payload, Value};
 use marline_core::resources::{Amount, Resources};
 use marline_core::spec::{
@@ -338,9 +339,9 @@ impl World {
             return;
         }
         let task = waits[self.random.below(waits.len() as u64) as usize];
-        let force = self.random.one_in(3);
+        let how = Manner::forced(self.random.one_in(3));
         let mut effects = Vec::new();
-        self.client_shell(id).machine.cancel(task, force, &mut effects);
+        self.client_shell(id).machine.cancel(task, how, &mut effects);
         self.client_effects(id, effects);
     }
 

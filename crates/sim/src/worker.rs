@@ -416,7 +416,9 @@ impl World {
             Effect::Call { executor, spec, attempt, .. } => {
                 self.exec_call(id, executor, spec, attempt)
             }
-            Effect::Interrupt { executor, task } => self.exec_interrupt(id, executor, task),
+            Effect::Interrupt { executor, task, alone: _ } => {
+                self.exec_interrupt(id, executor, task)
+            }
             Effect::RefuseBlock { executor } => self.exec_go_on(id, executor),
             Effect::Kill { executor } => self.exec_kill(id, executor),
             Effect::Stopped(_) => {

@@ -3,7 +3,7 @@
 use super::{Client, Effect};
 use crate::error::Error;
 use crate::id::{ObjectId, TaskId, Thing};
-use crate::message::FromClient;
+use crate::message::{FromClient, Manner};
 use crate::output::Audience;
 use crate::payload::{Outcome, Value};
 use crate::spec::TaskSpec;
@@ -64,11 +64,11 @@ impl Client {
     }
 
     /// Stops a task or a call.
-    pub fn cancel(&mut self, task: TaskId, force: bool, effects: &mut Vec<Effect>) {
+    pub fn cancel(&mut self, task: TaskId, how: Manner, effects: &mut Vec<Effect>) {
         if self.tasks.contains(&task) {
-            effects.push(Effect::ToController(FromClient::Cancel { task, force }));
+            effects.push(Effect::ToController(FromClient::Cancel { task, how }));
         } else if self.calls.contains_key(&task) {
-            self.cancel_call(task, force, effects);
+            self.cancel_call(task, how, effects);
         }
     }
 

@@ -4,7 +4,7 @@ use super::*;
 use crate::error::{Error, ErrorKind, Ran};
 use crate::id::{Attempt, SessionEpoch, SessionId};
 use crate::lease::Terms;
-use crate::message::{ActorPlace, FromClient, FromHost, Refusal, ToHost};
+use crate::message::{ActorPlace, FromClient, FromHost, Manner, Refusal, ToHost};
 use crate::payload::{Outcome, Payload, Value};
 use crate::spec::{ActorOptions, Budget, Target, TaskSpec};
 use std::sync::Arc;
@@ -286,7 +286,7 @@ fn a_call_whose_values_have_not_come_waits_and_those_after_it_behind_it() {
 
     later(&mut rig, 5);
     rig.call(6);
-    rig.wants(|client, effects| client.cancel(task_id(5), false, effects));
+    rig.wants(|client, effects| client.cancel(task_id(5), Manner::Ask, effects));
     assert_eq!(rig.take().last(), Some(&sends(6, 1, HOST, 1, 3)));
 }
 
@@ -401,7 +401,7 @@ fn a_deadline_ends_a_call_and_says_whether_it_may_have_run() {
     rig.call_by(2, deadline);
     assert_eq!(rig.take(), [watch(HOST), sends(2, 1, HOST, 1, 0)], "the first was never numbered");
     rig.pass(SECOND);
-    let cancel = ToHost::CancelCall { call: task_id(2), force: false };
+    let cancel = ToHost::CancelCall { call: task_id(2), how: Manner::Ask };
     let cancel = Effect::ToHost { host: HOST, address: "there".into(), message: cancel };
     assert_eq!(rig.effects.remove(0), cancel);
     let error = rig.fails(2);
@@ -414,7 +414,7 @@ fn a_deadline_ends_a_call_and_says_whether_it_may_have_run() {
 fn a_cancelled_call_that_waits_ends_at_once() {
     let mut rig = Rig::new();
     rig.call(1);
-    rig.wants(|client, effects| client.cancel(task_id(1), false, effects));
+    rig.wants(|client, effects| client.cancel(task_id(1), Manner::Ask, effects));
     let error = rig.fails(1);
     assert_eq!((error.kind(), error.may_have_run()), (ErrorKind::Cancelled, false));
     rig.actor_is_ready(1, HOST, 0);
@@ -432,8 +432,9 @@ fn a_cancelled_call_is_stopped_where_it_was_sent_wherever_its_actor_is_now() {
     let dead = ActorPlace::Dead(Error::gone("it was deleted"));
     for place in [ActorPlace::Nowhere, moved, dead] {
         rig.actor_is(place);
-        rig.wants(|client, effects| client.cancel(task_id(1), false, effects));
-        let message = ToHost::CancelCall { call: task_id(1), force: false };
+        let how = Manner::AskAlone;
+        rig.wants(|client, effects| client.cancel(task_id(1), how, effects));
+        let message = ToHost::CancelCall { call: task_id(1), how };
         let cancel = Effect::ToHost { host: HOST, address: "there".into(), message };
         assert_eq!(rig.take(), [cancel]);
     }
@@ -447,7 +448,7 @@ fn a_cancelled_call_that_was_refused_lets_the_others_go_on() {
     rig.actor_is_ready(1, HOST, 0);
     rig.call(1);
     rig.call(2);
-    rig.wants(|client, effects| client.cancel(task_id(2), false, effects));
+    rig.wants(|client, effects| client.cancel(task_id(2), Manner::Ask, effects));
     rig.host_says(call_refused(1, 1));
     rig.actor_is_ready(2, NEXT_HOST, 0);
     rig.take(); // The first waits until it is known what became of the second.

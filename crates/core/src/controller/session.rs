@@ -6,7 +6,7 @@ use crate::hold::Holder;
 use crate::id::{ActorId, Session, SessionEpoch, SessionId, TaskId};
 use crate::lease::{Granted, Pong};
 use crate::map::Set;
-use crate::message::{ToClient, ToWorker};
+use crate::message::{Manner, ToClient, ToWorker};
 use crate::spec::Target;
 use crate::time::Time;
 use std::collections::BTreeSet;
@@ -214,7 +214,8 @@ impl Controller {
         for task in tasks {
             // A call is asked to stop: its actor may be another's.
             let force = matches!(self.tasks[&task].spec.target, Target::Function(_));
-            self.stop_task(now, task, Cancelled::ClientEnded, force, effects);
+            let how = Manner::forced(force);
+            self.stop_task(now, task, Cancelled::ClientEnded, how, effects);
         }
         let free = self.holds.release_all(Holder::Session(id));
         self.free(free);

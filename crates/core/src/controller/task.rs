@@ -10,7 +10,7 @@ use crate::account::Grant;
 use crate::error::{Error, ErrorKind, Ran};
 use crate::hold::Holder;
 use crate::id::{ActorEpoch, Attempt, ObjectId, Session, SessionId, TaskId, Thing};
-use crate::message::{ShapeId, ToClient, ToWorker, Try};
+use crate::message::{Manner, ShapeId, ToClient, ToWorker, Try};
 use crate::payload::{Outcome, Payload};
 use crate::schedule::{Demand, Step, Ticket, Work, WorkerSlot};
 use crate::spec::{MAX_RETURNS, Target, TaskSpec};
@@ -330,10 +330,10 @@ impl Controller {
         &mut self,
         now: Time,
         id: TaskId,
-        force: bool,
+        how: Manner,
         effects: &mut Vec<Effect>,
     ) -> bool {
-        self.stop_task(now, id, Cancelled::Asked, force, effects)
+        self.stop_task(now, id, Cancelled::Asked, how, effects)
     }
 
     /// The same, with the reason.
@@ -342,7 +342,7 @@ impl Controller {
         now: Time,
         id: TaskId,
         why: Cancelled,
-        force: bool,
+        how: Manner,
         effects: &mut Vec<Effect>,
     ) -> bool {
         let Some(task) = self.tasks.get_mut(&id) else { return false };
@@ -353,7 +353,7 @@ impl Controller {
                 let attempt = Try { task: id, attempt: task.attempt };
                 effects.push(Effect::ToWorker {
                     to,
-                    message: ToWorker::CancelAttempt { attempt, force },
+                    message: ToWorker::CancelAttempt { attempt, how },
                 });
             }
             State::Queued(ticket) => {

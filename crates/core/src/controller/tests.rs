@@ -6,7 +6,7 @@ use crate::hold::Holder;
 use crate::id::{Session, Thing};
 use crate::lease::Pong;
 use crate::message::{ActorPlace, End, FromClient, FromWorker, Instance, Leave, Refusal};
-use crate::message::{ToClient, ToWorker, Try};
+use crate::message::{Manner, ToClient, ToWorker, Try};
 use crate::payload::{Outcome, Payload, Value};
 use crate::resources::{Amount, Resources};
 use crate::schedule::Provided;

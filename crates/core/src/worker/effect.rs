@@ -43,8 +43,8 @@ pub enum Effect {
     },
     /// Call the actor in this executor.
     Call { executor: ExecutorId, spec: Arc<TaskSpec>, attempt: Attempt, values: Vec<Value> },
-    /// Ask what runs under this id to stop.
-    Interrupt { executor: ExecutorId, task: TaskId },
+    /// Ask what runs under this id to stop, alone or with what it has submitted.
+    Interrupt { executor: ExecutorId, task: TaskId, alone: bool },
     /// The task may not wait for others: too many do already.
     RefuseBlock { executor: ExecutorId },
     /// End this executor by force. [`ExecutorDied`](super::Event::ExecutorDied) follows unless the

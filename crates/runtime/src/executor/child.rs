@@ -10,6 +10,7 @@
 //! its lease is over.
 
 use super::Program;
+use super::ask::{self, Ask};
 use super::command::Commands;
 use super::lifeline;
 use super::log::Source;
@@ -17,7 +18,6 @@ use super::run::{Command, Runner, Running};
 use super::wire::{decode_command, encode_ready, encode_said, next_frame};
 use crate::clock::Clock;
 use bytes::BytesMut;
-use marline_core::id::TaskId;
 use marline_core::spec::COMMAND_SCHEME;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, Stat};
@@ -88,14 +88,17 @@ fn serve(program: Arc<dyn Program>, memory: u64) -> io::Result<()> {
     // If the kernel needs memory, it is to take an executor rather than its worker. It may not be allowed.
     let _ = std::fs::write("/proc/self/oom_score_adj", "500");
     let running = Running::default();
-    let stop = {
+    let heed = {
         let (program, running) = (program.clone(), running.clone());
-        move |task| {
-            running.interrupt(task);
-            program.interrupted(task);
+        move |ask| {
+            running.asked(ask);
+            match ask {
+                Ask::Stop(task) => program.interrupted(task, false),
+                Ask::StopAlone(task) => program.interrupted(task, true),
+            }
         }
     };
-    watch(UnixStream::from(control), File::from(lifeline), stop)?;
+    watch(UnixStream::from(control), File::from(lifeline), heed)?;
     let answers = Mutex::new(socket.try_clone()?);
     let tell = move |said| {
         // What user code printed is there before what it returned.
@@ -158,15 +161,15 @@ fn receive_descriptors(socket: &UnixStream) -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((control, lifeline))
 }
 
-/// Starts the thread that ends this process in time, and passes on what is to stop.
+/// Starts the thread that ends this process in time, and passes on what the worker asks.
 fn watch(
     control: UnixStream,
     lifeline: File,
-    stop: impl Fn(TaskId) + Send + 'static,
+    heed: impl Fn(Ask) + Send + 'static,
 ) -> io::Result<()> {
     let run = move || {
         let clock = Clock::new();
-        while !lifeline::is_over(&lifeline, &clock) && listen(&control, &lifeline, &stop, &clock) {}
+        while !lifeline::is_over(&lifeline, &clock) && listen(&control, &lifeline, &heed, &clock) {}
         end_everything();
     };
     thread::Builder::new().name("marline-watch".into()).spawn(run)?;
@@ -175,7 +178,7 @@ fn watch(
 
 /// Waits for the worker to ask for something, or for the time to look again. Says whether the worker is
 /// still there.
-fn listen(control: &UnixStream, lifeline: &File, stop: &impl Fn(TaskId), clock: &Clock) -> bool {
+fn listen(control: &UnixStream, lifeline: &File, heed: &impl Fn(Ask), clock: &Clock) -> bool {
     let left = lifeline::until(lifeline).map_or(Duration::ZERO, |until| clock.until(until));
     let wait = Timespec::try_from(left.min(LOOK_EVERY)).expect("it is short");
     let mut fds = [PollFd::new(control, PollFlags::IN)];
@@ -184,11 +187,11 @@ fn listen(control: &UnixStream, lifeline: &File, stop: &impl Fn(TaskId), clock: 
         Ok(_) => {}
         Err(_) => return false,
     }
-    let mut task = [0; 16];
+    let mut bytes = [0; ask::BYTES];
     let mut socket = control;
-    let heard = socket.read_exact(&mut task).is_ok();
-    if heard {
-        stop(TaskId::from_u128(u128::from_be_bytes(task)));
+    let heard = socket.read_exact(&mut bytes).is_ok();
+    if let Some(ask) = Ask::decode(bytes).filter(|_| heard) {
+        heed(ask);
     }
     heard
 }

@@ -60,6 +60,10 @@ pub enum FromClient {
     Cancel { task: TaskId, how: Manner },
     /// Keep this value; the sender holds it.
     Put { object: ObjectId, value: Value },
+    /// This has a value once I say it; the sender holds it.
+    Announce { object: ObjectId },
+    /// The value of what I announced, or why it has none.
+    Resolve { object: ObjectId, value: Result<Value, Error> },
     /// Tell me when this has a value.
     Fetch { object: ObjectId },
     /// I hold this too: a value that I hold, or an answer that was entrusted to me, named it.

@@ -307,7 +307,11 @@ impl Results {
     }
 
     fn encode(self, result: &Bound<'_, PyAny>, name: &str) -> PyResult<Value> {
-        if self.is_plain { Ok(plain::dump(result)?.into()) } else { pickle::encode(result, name) }
+        if self.is_plain {
+            Ok(plain::dump(result)?.into())
+        } else {
+            pickle::encode_result(result, name)
+        }
     }
 
     /// What user code gave back, as it travels.

@@ -331,6 +331,22 @@ impl Client {
         Ok(object)
     }
 
+    /// Announces a value that comes later, and can be needed from now on; it is held until it is
+    /// [released](Client::release).
+    pub fn announce(&self) -> Result<ObjectId, Error> {
+        let object = ObjectId::of(crate::new_task_id(), 0);
+        self.with(|machine, effects| machine.announce(object, effects))?;
+        Ok(object)
+    }
+
+    /// The value of what was announced, or why there is none.
+    pub fn resolve(&self, object: ObjectId, value: Result<Value, Error>) {
+        let fits =
+            |value: Value| self.fits("the value's bytes", value.payload.len()).map(|()| value);
+        let value = value.and_then(fits);
+        self.with(|machine, effects| machine.resolve(object, value, effects));
+    }
+
     /// Gets the value of an object that this client holds.
     pub fn get(&self, object: ObjectId) -> Result<Pending<Result<Value, Error>>, Error> {
         let (tell, pending) = Pending::told();

@@ -85,6 +85,26 @@ impl Client {
         Ok(())
     }
 
+    /// Announces an object whose value comes later: others can need it from now on. It is held.
+    pub fn announce(&mut self, object: ObjectId, effects: &mut Vec<Effect>) -> Result<(), Error> {
+        self.must_be_joined()?;
+        self.adopt(Thing::Object(object));
+        effects.push(Effect::ToController(FromClient::Announce { object }));
+        Ok(())
+    }
+
+    /// Says the value of what it announced, or why there is none.
+    pub fn resolve(
+        &mut self,
+        object: ObjectId,
+        value: Result<Value, Error>,
+        effects: &mut Vec<Effect>,
+    ) {
+        if self.session.is_some() {
+            effects.push(Effect::ToController(FromClient::Resolve { object, value }));
+        }
+    }
+
     /// Asks for the value of an object that this client holds.
     pub fn fetch(&mut self, object: ObjectId, effects: &mut Vec<Effect>) -> Result<(), Error> {
         self.must_be_joined()?;

@@ -20,6 +20,10 @@ impl Controller {
                 self.cancel(now, task, how, effects);
             }
             FromClient::Put { object, value } => self.put(now, session, object, value, effects),
+            FromClient::Announce { object } => self.announce(session, object),
+            FromClient::Resolve { object, value } => {
+                self.resolve(now, session, object, value, effects);
+            }
             FromClient::Fetch { object } => self.fetch(session, object, effects),
             FromClient::Hold { thing } => self.hold(session, thing),
             FromClient::Accept { call } => self.accept(session, call),

@@ -17,6 +17,7 @@ mod actors;
 mod control;
 mod limits;
 mod lists;
+mod objects;
 mod output;
 mod sessions;
 mod tasks;

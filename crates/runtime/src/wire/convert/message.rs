@@ -99,6 +99,8 @@ pub(super) fn name(kind: &Kind) -> &'static str {
         Kind::Submit(_) => "submit",
         Kind::CancelTask(_) => "cancel_task",
         Kind::Put(_) => "put",
+        Kind::Announce(_) => "announce",
+        Kind::Resolve(_) => "resolve",
         Kind::Fetch(_) => "fetch",
         Kind::Hold(_) => "hold",
         Kind::Accept(_) => "accept",

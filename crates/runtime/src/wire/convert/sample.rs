@@ -44,7 +44,7 @@ macro_rules! variants {
 }
 
 variants! { from_client_name, FROM_CLIENT, FromClient:
-    Submit Cancel Put Fetch Hold Accept Release CreateActor FindActor WatchActor DeleteActor KillActor Watch
+    Submit Cancel Put Announce Resolve Fetch Hold Accept Release CreateActor FindActor WatchActor DeleteActor KillActor Watch
     Sync ShowOutput
 }
 variants! { to_client_name, TO_CLIENT, ToClient:
@@ -236,6 +236,9 @@ pub(crate) fn from_client() -> Vec<FromClient> {
         FromClient::WatchActor { actor },
         FromClient::DeleteActor { actor },
         FromClient::KillActor { actor },
+        FromClient::Announce { object },
+        FromClient::Resolve { object, value: Ok(value()) },
+        FromClient::Resolve { object, value: Err(Error::cancelled("it was")) },
         FromClient::Watch { session: session() },
         FromClient::ShowOutput { to: Audience::Nobody },
         FromClient::ShowOutput { to: Audience::Me },

@@ -18,6 +18,11 @@ impl From<FromClient> for Kind {
             FromClient::Put { object, value } => {
                 Kind::Put(v1::Put { object: Some(object.into()), value: Some(value.into()) })
             }
+            FromClient::Announce { object } => Kind::Announce(object.into()),
+            FromClient::Resolve { object, value } => Kind::Resolve(v1::ObjectReady {
+                object: Some(object.into()),
+                value: Some(value.into()),
+            }),
             FromClient::Fetch { object } => Kind::Fetch(object.into()),
             FromClient::Hold { thing } => Kind::Hold(thing.into()),
             FromClient::Accept { call } => Kind::Accept(call.into()),
@@ -50,6 +55,11 @@ impl TryFrom<Kind> for FromClient {
             Kind::Put(wire) => FromClient::Put {
                 object: required(wire.object, "Put.object")?,
                 value: required(wire.value, "Put.value")?,
+            },
+            Kind::Announce(object) => FromClient::Announce { object: object.try_into()? },
+            Kind::Resolve(wire) => FromClient::Resolve {
+                object: required(wire.object, "ObjectReady.object")?,
+                value: required(wire.value, "ObjectReady.value")?,
             },
             Kind::Fetch(object) => FromClient::Fetch { object: object.try_into()? },
             Kind::Hold(thing) => FromClient::Hold { thing: thing.try_into()? },

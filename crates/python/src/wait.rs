@@ -1,7 +1,8 @@
 //! How a Python thread waits: without the interpreter's lock, and as long as no signal wants to be handled.
 
 use crate::answer::{Answer, when};
-use marline_runtime::blocking;
+use crate::failure::to_python;
+use marline_runtime::{Wait, blocking};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use std::pin::pin;
@@ -13,39 +14,78 @@ const LONGEST: Duration = Duration::from_secs(60 * 60 * 24 * 365 * 100);
 /// A signal ends a wait. One that comes just before it begins does not: it is seen after this long.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Waits until so many have come or the time is over. Signals are handled as they come. Says whether they
-/// have come.
+/// Waits until so many have come or the time is over. Signals are handled as they come. A task gives up its CPU
+/// meanwhile; if too many do already, it fails. Says whether they have come.
 pub fn wait_for(
     py: Python<'_>,
     answers: &[&Arc<Answer>],
     count: usize,
     timeout: Option<f64>,
 ) -> PyResult<bool> {
+    let deadline = match begin(answers, count, timeout)? {
+        Begin::Come => return Ok(true),
+        Begin::Over => return py.check_signals().map(|()| false),
+        Begin::Until(deadline) => deadline,
+    };
+    blocking(|wait| wait_until(py, answers, count, deadline, wait))
+}
+
+/// The same, without giving up anything meanwhile: for what ends soon and needs nothing.
+pub fn wait_briefly(py: Python<'_>, answers: &[&Arc<Answer>], timeout: f64) -> PyResult<bool> {
+    match begin(answers, answers.len(), Some(timeout))? {
+        Begin::Come => Ok(true),
+        Begin::Over => Ok(false),
+        Begin::Until(deadline) => {
+            wait_until(py, answers, answers.len(), deadline, &Wait::default())
+        }
+    }
+}
+
+/// Whether there is anything to wait for.
+enum Begin {
+    Come,
+    Over,
+    Until(Instant),
+}
+
+fn begin(answers: &[&Arc<Answer>], count: usize, timeout: Option<f64>) -> PyResult<Begin> {
     let ready = answers.iter().filter(|answer| answer.get().is_some()).count();
-    let count = count.min(answers.len());
-    if ready >= count {
-        return Ok(true);
+    if ready >= count.min(answers.len()) {
+        return Ok(Begin::Come);
     }
     if timeout.is_some_and(f64::is_nan) {
         return Err(PyValueError::new_err("the timeout is not a number"));
     }
     let timeout = timeout.map(|timeout| timeout.max(0.0));
     let timeout = timeout.map(|timeout| Duration::try_from_secs_f64(timeout).unwrap_or(LONGEST));
-    let deadline = Instant::now() + timeout.unwrap_or(LONGEST).min(LONGEST);
-    let mut receiver = when(answers.iter().copied(), count);
-    blocking(|| {
-        loop {
-            py.check_signals()?;
-            let look = (Instant::now() + LOOK_EVERY).min(deadline);
-            let received = py.detach(|| {
-                let receive = pin!(receiver.recv().deadline(look));
-                receive.wait_interruptible()
-            });
-            match received {
-                Ok(Ok(())) => return Ok(true),
-                Ok(Err(_)) if Instant::now() >= deadline => return Ok(false),
-                Ok(Err(_)) | Err(_) => {} // Time to look, or a signal.
-            }
+    if timeout.is_some_and(|timeout| timeout.is_zero()) {
+        return Ok(Begin::Over);
+    }
+    Ok(Begin::Until(Instant::now() + timeout.unwrap_or(LONGEST).min(LONGEST)))
+}
+
+fn wait_until(
+    py: Python<'_>,
+    answers: &[&Arc<Answer>],
+    count: usize,
+    deadline: Instant,
+    wait: &Wait,
+) -> PyResult<bool> {
+    let mut receiver = when(answers.iter().copied(), count.min(answers.len()));
+    loop {
+        py.check_signals()?;
+        let look = (Instant::now() + LOOK_EVERY).min(deadline);
+        let received = py.detach(|| {
+            let receive = pin!(receiver.recv().deadline(look).cancel(wait.refused()));
+            receive.wait_interruptible()
+        });
+        match received {
+            Ok(Ok(())) => return Ok(true),
+            Ok(Err(_)) if Instant::now() >= deadline => return Ok(false),
+            Ok(Err(_)) | Err(_) => {} // Time to look, a signal, or it may not go on.
         }
-    })
+        if let Some(error) = wait.error() {
+            return Err(to_python(py, &error));
+        }
+    }
 }

@@ -18,14 +18,15 @@ mod print;
 pub(crate) mod process;
 pub(crate) mod run;
 pub(crate) mod thread;
+mod waiting;
 mod wire;
 
 pub use print::PassOn;
+pub use waiting::{Wait, blocking};
 
 use marline_channel::CancelToken;
 use marline_core::Error;
 use marline_core::id::{ActorEpoch, ActorId, Attempt, TaskId, Thing};
-use marline_core::message::Try;
 use marline_core::payload::{Payload, Value};
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -142,6 +143,7 @@ pub struct Context {
     pub cancel: CancelToken,
     /// It is to stop with what it has submitted.
     stops_all: Arc<AtomicBool>,
+    waiting: waiting::Waiting,
     tell: Teller,
 }
 
@@ -160,17 +162,6 @@ impl std::fmt::Debug for Teller {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Teller")
     }
-}
-
-/// Waits for other work. If it is a task or call that waits, its CPUs are free meanwhile.
-pub fn blocking<R>(wait: impl FnOnce() -> R) -> R {
-    let Some(context) = context() else { return wait() };
-    let attempt = Try { task: context.task, attempt: context.attempt };
-    let Teller(tell) = context.tell;
-    tell(run::Said::Blocked { attempt, blocked: true });
-    let result = wait();
-    tell(run::Said::Blocked { attempt, blocked: false });
-    result
 }
 
 /// How a worker has its executors.

@@ -419,7 +419,7 @@ impl World {
             Effect::Interrupt { executor, task, alone: _ } => {
                 self.exec_interrupt(id, executor, task)
             }
-            Effect::RefuseBlock { executor } => self.exec_go_on(id, executor),
+            Effect::RefuseBlock { executor, task: _, limit: _ } => self.exec_go_on(id, executor),
             Effect::Kill { executor } => self.exec_kill(id, executor),
             Effect::Stopped(_) => {
                 // What it had is gone; the links of its callers with it.

@@ -389,8 +389,9 @@ impl Worker {
         if *blocked == blocks {
             return;
         }
-        if blocks && self.blocked >= self.config.max_blocked_executors {
-            return effects.push(Effect::RefuseBlock { executor });
+        let limit = self.config.max_blocked_executors;
+        if blocks && self.blocked >= limit {
+            return effects.push(Effect::RefuseBlock { executor, task: id, limit });
         }
         *blocked = blocks;
         let attempt = Try { task: id, attempt: local.attempt };

@@ -378,7 +378,20 @@ fn too_many_may_not_wait_for_others_at_a_time() {
     rig.happens(Event::Blocked { executor: first });
     assert_eq!(rig.take(), [tell(FromWorker::Blocked { attempt: tried(1) })]);
     rig.happens(Event::Blocked { executor: second });
-    assert_eq!(rig.take(), [Effect::RefuseBlock { executor: second }]);
+    let refuse = Effect::RefuseBlock { executor: second, task: task_id(2), limit: 1 };
+    assert_eq!(rig.take(), [refuse]);
+    rig.happens(Event::Resumed { executor: second }); // Its wait has failed; it was never counted.
+    assert_eq!(rig.take(), []);
+
+    // There is room again when one goes on, and when one ends that waits.
+    rig.happens(Event::Resumed { executor: first });
+    rig.happens(Event::Blocked { executor: second });
+    let resumed = tell(FromWorker::Resumed { attempt: tried(1) });
+    assert_eq!(rig.take(), [resumed, tell(FromWorker::Blocked { attempt: tried(2) })]);
+    rig.ends(second, 2, Ok(vec![value()]));
+    rig.take();
+    rig.happens(Event::Blocked { executor: first });
+    assert_eq!(rig.take(), [tell(FromWorker::Blocked { attempt: tried(1) })]);
 }
 
 #[test]

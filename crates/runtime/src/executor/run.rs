@@ -3,6 +3,7 @@
 
 use super::ask::Ask;
 use super::thread::on_some_thread;
+use super::waiting::Waiting;
 use super::{Context, Instance, Invocation, Program, Reply, Teller, with_context};
 use crate::net::MAX_MESSAGE_BYTES;
 use marline_channel::{CancelToken, oneshot};
@@ -110,6 +111,8 @@ struct Token {
     cancel: CancelToken,
     /// What it has submitted is to stop with it.
     stops_all: Arc<AtomicBool>,
+    /// What it waits for others in.
+    waiting: Waiting,
 }
 
 impl Token {
@@ -152,6 +155,12 @@ impl Running {
         match ask {
             Ask::Stop(task) => self.interrupt(task, false),
             Ask::StopAlone(task) => self.interrupt(task, true),
+            Ask::NotWait { task, limit } => {
+                let token = self.with(|running| running.tokens.get(&task).cloned());
+                if let Some(token) = token {
+                    token.waiting.refuse(limit);
+                }
+            }
         }
     }
 
@@ -354,7 +363,7 @@ impl Runner {
         place: Place,
         values: Vec<Value>,
     ) -> (Context, Invocation) {
-        let Token { cancel, stops_all } = self.running.begin(spec.id);
+        let Token { cancel, stops_all, waiting } = self.running.begin(spec.id);
         let Place { actor, gpus } = place;
         let (actor, actor_epoch) = actor.unzip();
         let tell = Teller(self.tell.clone());
@@ -370,6 +379,7 @@ impl Runner {
             deadline,
             cancel,
             stops_all,
+            waiting,
             tell,
         };
         let (args, returns) = (spec.args.clone(), spec.returns);

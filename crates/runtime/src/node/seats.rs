@@ -241,8 +241,10 @@ impl State {
                     handle.ask(if alone { Ask::StopAlone(task) } else { Ask::Stop(task) });
                 }
             }
-            worker::Effect::RefuseBlock { executor } => {
-                self.todo.push_back(Todo::Worker(index, worker::Event::Resumed { executor }));
+            worker::Effect::RefuseBlock { executor, task, limit } => {
+                if let Some(handle) = seat.handles.get(&executor) {
+                    handle.ask(Ask::NotWait { task, limit });
+                }
             }
             worker::Effect::Kill { executor } => {
                 if let Some(handle) = seat.handles.remove(&executor)

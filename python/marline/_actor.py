@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 from marline import _namespace, _native, _session
 from marline._executor import ActorExit, is_async_class
-from marline._options import Options
+from marline._options import Options, check_seconds
 from marline._pickle import Code, dumps_code
 from marline._runtime_env import Shipped
 from marline._scope import current
@@ -122,6 +122,7 @@ class ActorMethod:
 
     def options(self, *, num_returns: int | None = None, timeout: float | None = None) -> ActorMethod:
         """The same method with other options."""
+        check_seconds("timeout", timeout)
         returns = self._returns if num_returns is None else num_returns
         return ActorMethod(self._actor, self._name, returns, self._timeout if timeout is None else timeout)
 

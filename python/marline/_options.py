@@ -42,6 +42,9 @@ _ACTOR = {
     "runtime_env",
 }
 
+# Those that are a number of seconds, or nothing.
+_TIMES = {"timeout", "idle_ttl", "checkpoint_interval"}
+
 # How many coroutines of one actor run at a time, unless said otherwise.
 MAX_AWAITS = 1000
 
@@ -87,6 +90,8 @@ class Options:
         for option in options:
             if option not in known:
                 raise TypeError(f"{what} has no option {option!r}: there are {', '.join(sorted(known))}")
+        for option in _TIMES & options.keys():
+            check_seconds(option, options[option])
         if "runtime_env" in options:
             options = {**options, "runtime_env": parse(options["runtime_env"])}
         return dataclasses.replace(self, **options)
@@ -130,6 +135,14 @@ class Options:
             "memory": self.memory,
             "resources": dict(self.resources),
         }
+
+
+def check_seconds(option: str, said: float | None) -> None:
+    """Refuses what is no time; nothing, and a time without end, are no limit."""
+    if said is not None and not said >= 0:
+        raise ValueError(
+            f"{option} is {said}: it is a number of seconds, 0 or more; without one there is no limit"
+        )
 
 
 def _class_name(cls: type[BaseException]) -> str:

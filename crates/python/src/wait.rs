@@ -49,14 +49,15 @@ enum Begin {
 }
 
 fn begin(answers: &[&Arc<Answer>], count: usize, timeout: Option<f64>) -> PyResult<Begin> {
+    if let Some(timeout) = timeout.filter(|timeout| timeout.is_nan() || *timeout < 0.0) {
+        return Err(PyValueError::new_err(format!(
+            "timeout is {timeout}: it is a number of seconds, 0 or more; without one there is no limit"
+        )));
+    }
     let ready = answers.iter().filter(|answer| answer.get().is_some()).count();
     if ready >= count.min(answers.len()) {
         return Ok(Begin::Come);
     }
-    if timeout.is_some_and(f64::is_nan) {
-        return Err(PyValueError::new_err("the timeout is not a number"));
-    }
-    let timeout = timeout.map(|timeout| timeout.max(0.0));
     let timeout = timeout.map(|timeout| Duration::try_from_secs_f64(timeout).unwrap_or(LONGEST));
     if timeout.is_some_and(|timeout| timeout.is_zero()) {
         return Ok(Begin::Over);

@@ -368,7 +368,9 @@ fn when_a_host_is_gone_what_never_left_waits_and_the_rest_may_have_run() {
 fn a_dead_actor_fails_the_calls_that_wait_and_they_did_not_run() {
     let mut rig = Rig::new();
     rig.call(1);
-    rig.actor_is(ActorPlace::Dead(Error::gone("it was deleted").ran(Ran::Maybe)));
+    rig.actor_is(ActorPlace::Dead(
+        Error::gone(Thing::Actor(ACTOR), "it was deleted").ran(Ran::Maybe),
+    ));
     let error = rig.fails(1);
     assert_eq!((error.kind(), error.may_have_run()), (ErrorKind::Gone, false));
     rig.call(2);
@@ -381,7 +383,7 @@ fn a_call_that_was_sent_is_settled_by_its_host_even_if_its_actor_is_dead() {
     rig.actor_is_ready(1, HOST, 0);
     rig.call(1);
     rig.take();
-    rig.actor_is(ActorPlace::Dead(Error::gone("it was deleted")));
+    rig.actor_is(ActorPlace::Dead(Error::gone(Thing::Actor(ACTOR), "it was deleted")));
     assert_eq!(rig.take(), []);
     rig.host_says(call_ended(1, 1));
     assert_eq!(rig.take(), [ended(1)]);
@@ -429,7 +431,7 @@ fn a_cancelled_call_is_stopped_where_it_was_sent_wherever_its_actor_is_now() {
     rig.take();
     let (epoch, host, address) = (ActorEpoch(2), NEXT_HOST, Some("elsewhere".into()));
     let moved = ActorPlace::Ready { epoch, host, address, options: Arc::default() };
-    let dead = ActorPlace::Dead(Error::gone("it was deleted"));
+    let dead = ActorPlace::Dead(Error::gone(Thing::Actor(ACTOR), "it was deleted"));
     for place in [ActorPlace::Nowhere, moved, dead] {
         rig.actor_is(place);
         let how = Manner::AskAlone;

@@ -8,7 +8,7 @@
 use super::{Controller, Effect, EndCause, Owner, Timer};
 use crate::error::Error;
 use crate::hold::Holder;
-use crate::id::{ActorId, Session, SessionId, TaskId};
+use crate::id::{ActorId, Session, SessionId, TaskId, Thing};
 use crate::message::Manner;
 use crate::spec::{ActorSpec, Target, TaskSpec};
 use crate::time::Time;
@@ -188,7 +188,7 @@ impl Controller {
         };
         if let Some(error) = actor.death() {
             let message = format!("actor {id} is gone: {}", error.message());
-            return Err(Error::gone(message).caused_by(error.clone()));
+            return Err(Error::gone(Thing::Actor(id), message).caused_by(error.clone()));
         }
         self.check_calls(id)
     }

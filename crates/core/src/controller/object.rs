@@ -248,10 +248,11 @@ impl Controller {
         let object = self.objects.get_mut(&id).expect("what is announced is known");
         object.announced_by = None;
         let words = format!(
-            "object {id} is lost: the process that waited for its value, a call of its own, has ended; make \
-             the call from one that lives longer"
+            "value {id} is lost: the process that waited for it, as the result of a call, has ended; make the \
+             call from one that lives longer"
         );
-        self.object_made(now, id, 0, Err(Error::gone(words)), effects);
+        let error = Error::gone(Thing::Object(id), words);
+        self.object_made(now, id, 0, Err(error), effects);
     }
 
     /// A client wants to be told when an object has a value.
@@ -379,12 +380,27 @@ impl Controller {
         let non_detached =
             self.is_living(id) && self.actors[&id].spec.options.lifetime == Lifetime::NonDetached;
         if non_detached {
-            let error = Error::gone(format!("actor {id} ended with its last handle"));
+            let words = format!("actor {id} ended with its last handle");
+            let error = Error::gone(Thing::Actor(id), words);
             self.die(now, id, DeathCause::OwnerGone, error, effects);
         }
     }
 }
 
 fn gone(id: ObjectId) -> Error {
-    Error::gone(format!("object {id} is gone or never was"))
+    not_here(Thing::Object(id), "")
+}
+
+/// Says that something is not there that somebody asked for, or `needs`.
+pub(super) fn not_here(thing: Thing, needs: &str) -> Error {
+    let why = match thing {
+        Thing::Object(_) => {
+            "is lost: nobody held it any more, or whoever held it has ended; keep a reference to it for as \
+             long as it is needed, or make it again"
+        }
+        Thing::Actor(_) => {
+            "is gone or never was: keep a handle to it for as long as it is needed, or make it detached"
+        }
+    };
+    Error::gone(thing, format!("{thing}{needs} {why}"))
 }

@@ -4,6 +4,7 @@
 //! cannot end twice. An attempt belongs to one worker; what a worker says of an attempt that it does
 //! not have changes nothing.
 
+use super::object::not_here;
 use super::query::TaskState;
 use super::{Controller, Effect};
 use crate::account::Grant;
@@ -216,7 +217,7 @@ impl Controller {
         self.lacking += 1;
         self.hold_all(Holder::Task(id), spec.held());
         if let Some(thing) = missing_thing {
-            let error = Error::gone(format!("{thing}, which the task needs, is gone or never was"));
+            let error = not_here(thing, ", which the task needs,");
             self.end_task(now, id, Err(error), effects);
         } else if let Err(cause) = waits {
             self.end_task(now, id, Err(cause.passed_on()), effects);

@@ -76,7 +76,10 @@ fn what_was_announced_is_lost_with_whoever_was_to_say_it() {
     let ToClient::ObjectReady { value: Err(error), .. } = rig.tells(other) else {
         panic!("it is told")
     };
-    assert_eq!(error.kind(), ErrorKind::Gone);
+    assert_eq!(
+        (error.kind(), error.what_is_gone()),
+        (ErrorKind::Gone, Some(Thing::Object(OBJECT)))
+    );
     assert!(error.message().contains(&OBJECT.to_string()), "{error}");
     assert_eq!(rig.ends(other, 1).unwrap_err().kind(), ErrorKind::Gone);
     rig.nothing_left();

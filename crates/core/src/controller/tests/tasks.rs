@@ -516,6 +516,7 @@ fn what_a_task_needs_and_is_gone_is_named_for_people() {
     let gone = crate::id::ObjectId::of(task_id(9), 0);
     rig.submit(client, TaskSpec { needs: vec![gone], ..task(1) });
     let error = rig.ends(client, 1).unwrap_err();
-    let expected = format!("value {}#0, which the task needs, is gone or never was", task_id(9));
-    assert_eq!((error.kind(), error.message()), (ErrorKind::Gone, expected.as_str()));
+    let expected = format!("value {}#0, which the task needs, is lost", task_id(9));
+    assert_eq!((error.kind(), error.what_is_gone()), (ErrorKind::Gone, Some(Thing::Object(gone))));
+    assert!(error.message().starts_with(&expected), "{error}");
 }

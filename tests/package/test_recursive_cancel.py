@@ -195,6 +195,9 @@ def leave_two(folder: Path, refs: list[Any]) -> Any:
 
 @marline.remote(num_cpus=0)
 class Shelf:
+    def __init__(self) -> None:
+        self.refs: list[marline.ObjectRef] = []
+
     def put(self, refs: list[marline.ObjectRef]) -> None:
         self.refs = refs
 
@@ -235,7 +238,13 @@ def test_what_a_task_submitted_goes_on_if_only_that_is_cancelled(tmp_path: Path,
     submit = leave_two.remote if actor is None else actor.two.remote
     ref = submit(tmp_path, shelves)
     runs(tmp_path)
-    children = [marline.get(shelf.take.remote())[0] for shelf in shelves]
+    children: list[marline.ObjectRef] = []
+
+    def shown() -> bool:
+        children[:] = [child for shelf in shelves for child in marline.get(shelf.take.remote())]
+        return len(children) == 2
+
+    until("both are shown", shown)
     marline.cancel(ref, recursive=False)
     assert is_cancelled(ref)
     assert not list(tmp_path.glob("* ended"))

@@ -77,8 +77,11 @@ fn wait_until(
         py.check_signals()?;
         let look = (Instant::now() + LOOK_EVERY).min(deadline);
         let received = py.detach(|| {
-            let receive = pin!(receiver.recv().deadline(look).cancel(wait.refused()));
-            receive.wait_interruptible()
+            let mut receive = receiver.recv().deadline(look);
+            if let Some(refused) = wait.refused() {
+                receive = receive.cancel(refused);
+            }
+            pin!(receive).wait_interruptible()
         });
         match received {
             Ok(Ok(())) => return Ok(true),

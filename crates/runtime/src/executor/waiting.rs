@@ -7,22 +7,25 @@ use marline_core::Error;
 use marline_core::message::Try;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-/// One time that user code waits.
+/// One time that something waits. Nobody refuses it outside of tasks and calls.
 #[derive(Clone, Debug, Default)]
-pub struct Wait {
+pub struct Wait(Option<Arc<Refusable>>);
+
+#[derive(Debug, Default)]
+struct Refusable {
     refused: CancelToken,
-    limit: Arc<OnceLock<usize>>,
+    limit: OnceLock<usize>,
 }
 
 impl Wait {
-    /// Cancelled if it may not go on.
-    pub fn refused(&self) -> &CancelToken {
-        &self.refused
+    /// Cancelled if it may not go on, where that can be.
+    pub fn refused(&self) -> Option<&CancelToken> {
+        self.0.as_ref().map(|wait| &wait.refused)
     }
 
     /// Why it may not go on, if it may not.
     pub fn error(&self) -> Option<Error> {
-        let limit = self.limit.get()?;
+        let limit = self.0.as_ref()?.limit.get()?;
         Some(Error::exhausted(format!(
             "{limit} tasks of this worker wait for others, and no more may (max_blocked_executors): have fewer \
              wait at a time, or say MARLINE_MAX_BLOCKED_EXECUTORS where workers start"
@@ -32,17 +35,17 @@ impl Wait {
 
 /// What a task or call waits in now, if it does.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Waiting(Arc<Mutex<Option<Wait>>>);
+pub(super) struct Waiting(Arc<Mutex<Wait>>);
 
 impl Waiting {
-    fn now(&self) -> MutexGuard<'_, Option<Wait>> {
+    fn now(&self) -> MutexGuard<'_, Wait> {
         self.0.lock().expect("nothing panics under it")
     }
 
     /// The worker has as many that wait as it may. If this is about a wait that is over, it ends the one after
     /// it: that there were too many is true of it, too, give or take a moment.
     pub fn refuse(&self, limit: usize) {
-        let wait = self.now().clone();
+        let wait = self.now().0.clone();
         if let Some(wait) = wait {
             let _ = wait.limit.set(limit);
             wait.refused.cancel();
@@ -52,12 +55,12 @@ impl Waiting {
 
 /// Waits for other work. If it is a task that waits, its CPUs are free meanwhile; if it may not, it is told.
 pub fn blocking<R>(wait: impl FnOnce(&Wait) -> R) -> R {
-    let this = Wait::default();
-    let Some(context) = context() else { return wait(&this) };
+    let Some(context) = context() else { return wait(&Wait::default()) };
     let attempt = Try { task: context.task, attempt: context.attempt };
     let Teller(tell) = context.tell;
     // A signal's handler may wait while its task does.
-    let outer = context.waiting.now().replace(this.clone());
+    let this = Wait(Some(Arc::default()));
+    let outer = std::mem::replace(&mut *context.waiting.now(), this.clone());
     tell(Said::Blocked { attempt, blocked: true });
     let result = wait(&this);
     *context.waiting.now() = outer;
@@ -72,12 +75,13 @@ mod tests {
 
     #[test]
     fn a_wait_that_is_refused_names_the_limit() {
-        let (waiting, wait) = (Waiting::default(), Wait::default());
+        let (waiting, wait) = (Waiting::default(), Wait(Some(Arc::default())));
+        let is_refused = || wait.refused().is_some_and(CancelToken::is_cancelled);
         waiting.refuse(7); // Nothing waits.
-        *waiting.now() = Some(wait.clone());
-        assert!(wait.error().is_none() && !wait.refused().is_cancelled());
+        *waiting.now() = wait.clone();
+        assert!(wait.error().is_none() && !is_refused());
         waiting.refuse(7);
-        assert!(wait.refused().is_cancelled());
+        assert!(is_refused());
         let error = wait.error().expect("it was refused");
         assert_eq!(error.kind(), ErrorKind::Exhausted);
         assert!(

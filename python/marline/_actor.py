@@ -5,9 +5,9 @@ from __future__ import annotations
 import inspect
 from typing import Any, NoReturn
 
-from marline import _native, _session
+from marline import _namespace, _native, _session
 from marline._executor import ActorExit, is_async_class
-from marline._options import Options
+from marline._options import Options, check_seconds
 from marline._pickle import Code, dumps_code
 from marline._runtime_env import Shipped
 from marline._scope import current
@@ -122,6 +122,7 @@ class ActorMethod:
 
     def options(self, *, num_returns: int | None = None, timeout: float | None = None) -> ActorMethod:
         """The same method with other options."""
+        check_seconds("timeout", timeout)
         returns = self._returns if num_returns is None else num_returns
         return ActorMethod(self._actor, self._name, returns, self._timeout if timeout is None else timeout)
 
@@ -129,9 +130,12 @@ class ActorMethod:
         raise TypeError(f"a method of an actor is called with .remote(): {self._name}.remote()")
 
 
-def get_actor(name: str, namespace: str = "default", *, plain: bool = False) -> ActorHandle:
-    """The actor that has this name; ``plain`` if it is written in another language."""
-    return ActorHandle(_session.current().find_actor(namespace, name, plain), name, None)
+def get_actor(name: str, namespace: str | None = None, *, plain: bool = False) -> ActorHandle:
+    """The actor that has this name, in the driver's namespace unless another one is said; ``plain`` if it is
+    written in another language."""
+    session = _session.current()
+    namespace = _namespace.checked(namespace) or _namespace.current()
+    return ActorHandle(session.find_actor(namespace, name, plain), name, None)
 
 
 def kill(actor: ActorHandle, *, no_restart: bool = True) -> None:

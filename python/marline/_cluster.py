@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from marline import _session
+from marline import _namespace, _session
 from marline._scope import current
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -36,16 +36,18 @@ def nodes() -> list[dict[str, Any]]:
 
 
 def list_named_actors(all_namespaces: bool = False) -> list[Any]:
-    """The names of actors that live: of the default namespace, or of all of them."""
+    """The names of actors that live: of this driver's namespace, or of all of them."""
     named = _session.status().named_actors()
     if all_namespaces:
         return [{"namespace": namespace, "name": name} for namespace, name in named]
-    return [name for namespace, name in named if namespace == "default"]
+    here = _namespace.current()
+    return [name for namespace, name in named if namespace == here]
 
 
 @dataclasses.dataclass(frozen=True)
 class RuntimeContext:
-    """What user code can know of itself while it runs. Everything is None outside of tasks and actors."""
+    """What user code can know of itself while it runs. Outside of tasks and actors there is nothing but the
+    namespace."""
 
     #: The task or call.
     task_id: str | None = None
@@ -59,6 +61,8 @@ class RuntimeContext:
     gpu_ids: tuple[int, ...] = ()
     #: The seconds it has left, if it has a ``timeout``; what it submits has no more.
     deadline: float | None = None
+    #: Where names of actors count, unless one is said: the driver's.
+    namespace: str = _namespace.DEFAULT
 
     def get_task_id(self) -> str | None:
         """The task or call."""
@@ -79,9 +83,9 @@ def get_runtime_context() -> RuntimeContext:
     scope = current.get()
     running = scope.running() if scope is not None else None
     if scope is None or running is None:
-        return RuntimeContext()
+        return RuntimeContext(namespace=_namespace.current())
     _, task, attempt, actor, epoch, gpus = running
-    return RuntimeContext(task, attempt, actor, epoch, tuple(gpus), scope.left())
+    return RuntimeContext(task, attempt, actor, epoch, tuple(gpus), scope.left(), _namespace.current())
 
 
 def method(*, num_returns: int = 1) -> Callable[[F], F]:

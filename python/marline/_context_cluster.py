@@ -32,10 +32,8 @@ ANSWERS_WITHIN = 0.5
 class ClusterFuture(ContextFuture):
     """A reference as a future."""
 
-    def __init__(self, ref: ObjectRef, is_call: bool = False) -> None:
+    def __init__(self, ref: ObjectRef) -> None:
         self._ref = ref
-        # Whether it is of a call of an actor: tasks cannot name those, only their values.
-        self._is_call = is_call
 
     def result(self, timeout: float | None = None) -> Any:
         if self._ref.done():
@@ -78,7 +76,7 @@ class ClusterActor(Actor):
             return Settled(error=WorkerLostError("the context was closed"))
         try:
             values, named = _arguments(args, kwargs)
-            return ClusterFuture(self.handle._actor.call(method, values, named, 1), is_call=True)
+            return ClusterFuture(self.handle._actor.call(method, values, named, 1))
         except MarlineError as error:
             return Settled(error=error)  # It fails as what it depends on did.
 
@@ -89,7 +87,7 @@ def _arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any
 
 
 def _argument(value: Any) -> Any:
-    if isinstance(value, ClusterFuture) and not value._is_call:
+    if isinstance(value, ClusterFuture):
         return value._ref
     return value.result() if isinstance(value, ContextFuture) else value
 

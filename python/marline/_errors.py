@@ -138,13 +138,15 @@ def make(
     remote_traceback: str | None,
     pickled: tuple[bytes, int] | None,
     cause: BaseException | None,
+    is_value_gone: bool | None = None,
 ) -> BaseException:
     """The exception that stands for an error; called by the native module."""
     if isinstance(cause, TaskError):
         return cause  # A task fails as what it depends on did.
     if kind == "Failed":
         return _of_user_code(message, class_name or "", remote_traceback or "", pickled)
-    error = _KINDS.get(kind, InternalError)(message)
+    cls = ObjectLostError if kind == "Gone" and is_value_gone else _KINDS.get(kind, InternalError)
+    error = cls(message)
     error.may_have_run = may_have_run
     error.__cause__ = cause
     return error

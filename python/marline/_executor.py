@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from marline import _native, _propagate, _runtime_env_here
+from marline import _namespace, _native, _propagate, _runtime_env_here
 from marline._errors import NotFoundError, TaskCancelledError
 from marline._pickle import Need, can_read, incompatible
 from marline._scope import current
@@ -162,6 +162,7 @@ def construct(
     cls: type, args: tuple[Any, ...], kwargs: dict[str, Any], along: dict[str, Any] | None
 ) -> tuple[Any, bool]:
     """Makes an actor, with what came along; says whether its methods are coroutines."""
+    _namespace.keep(along or {})
     with _propagate.arrived(along or {}):
         return _construct(cls, args, kwargs)
 

@@ -87,7 +87,7 @@ class Session:
     @staticmethod
     def wait(references: Sequence[ObjectRef], count: int, timeout: float | None) -> list[bool]: ...
     @staticmethod
-    def cancel(reference: ObjectRef, force: bool) -> None: ...
+    def cancel(reference: ObjectRef, force: bool, alone: bool) -> None: ...
     def create_actor(
         self, class_: Function, options: ActorOptions, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Actor: ...
@@ -183,7 +183,7 @@ class Scope:
         """Cancels what was submitted in it and has not ended, and what is from now on."""
 
     def stop(self) -> None:
-        """The same if the task or call was asked to stop; what is submitted later stays."""
+        """The same if the task or call was asked to stop, and not alone; what is submitted later stays."""
 
     def wait(self, timeout: float) -> int:
         """Waits until all that was submitted in it has ended; how many have not in time."""

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from marline import _native
+from marline import _namespace, _native
 from marline._runtime_env import NOTHING, RuntimeEnv, parse
 
 _TASK = {
@@ -42,6 +42,9 @@ _ACTOR = {
     "runtime_env",
 }
 
+# Those that are a number of seconds, or nothing.
+_TIMES = {"timeout", "idle_ttl", "checkpoint_interval"}
+
 # How many coroutines of one actor run at a time, unless said otherwise.
 MAX_AWAITS = 1000
 
@@ -64,7 +67,7 @@ class Options:
     max_concurrency: int | None = None
     max_pending_calls: int = 100_000
     name: str | None = None
-    namespace: str = "default"
+    namespace: str | None = None
     get_if_exists: bool = False
     lifetime: str | None = None
     idle_ttl: float | None = None
@@ -87,6 +90,8 @@ class Options:
         for option in options:
             if option not in known:
                 raise TypeError(f"{what} has no option {option!r}: there are {', '.join(sorted(known))}")
+        for option in _TIMES & options.keys():
+            check_seconds(option, options[option])
         if "runtime_env" in options:
             options = {**options, "runtime_env": parse(options["runtime_env"])}
         return dataclasses.replace(self, **options)
@@ -120,7 +125,8 @@ class Options:
             raise TypeError("checkpoints need the methods save_checkpoint() and load_checkpoint(state)")
         # A CPU to be placed, none to live, unless something was said.
         placement, lives = self._amounts(1.0), self._amounts(0.0)
-        return _native.ActorOptions(placement, lives, terms, self.name, self.namespace)
+        namespace = _namespace.checked(self.namespace) or _namespace.current()
+        return _native.ActorOptions(placement, lives, terms, self.name, namespace)
 
     def _amounts(self, cpus: float) -> dict[str, Any]:
         return {
@@ -129,6 +135,14 @@ class Options:
             "memory": self.memory,
             "resources": dict(self.resources),
         }
+
+
+def check_seconds(option: str, said: float | None) -> None:
+    """Refuses what is no time; nothing, and a time without end, are no limit."""
+    if said is not None and not said >= 0:
+        raise ValueError(
+            f"{option} is {said}: it is a number of seconds, 0 or more; without one there is no limit"
+        )
 
 
 def _class_name(cls: type[BaseException]) -> str:

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
-from marline import _native
+from marline import _namespace, _native
 
 T = TypeVar("T")
 
@@ -71,6 +71,9 @@ def values() -> dict[str, Any] | None:
     trace = _current_trace()
     if trace is not None:
         along[trace_context.name] = trace
+    namespace = _namespace.travels()
+    if namespace is not None:
+        along[_namespace.KEY] = namespace
     return along or None
 
 
@@ -95,7 +98,8 @@ def arrived(along: Mapping[str, Any]) -> Iterator[None]:
     detach = None
     try:
         detach = arrive(along)
-        yield
+        with _namespace.arrived(along):
+            yield
     finally:
         if detach is not None:
             from opentelemetry import context
@@ -111,7 +115,8 @@ def arrived(along: Mapping[str, Any]) -> Iterator[None]:
 def arrive(along: Mapping[str, Any]) -> Any:
     """Sets what came along, for as long as this context lives. Returns what detaches the trace."""
     for name, value in along.items():
-        _set(_variable(name), value)
+        if name != _namespace.KEY:  # It is the process's, not the context's.
+            _set(_variable(name), value)
     headers = along.get(trace_context.name)
     if headers is None or "opentelemetry.trace" not in sys.modules:
         return None

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, overload
 
-from marline import _native, _output, _runtime_env
+from marline import _namespace, _native, _output, _runtime_env
 from marline._errors import ClusterUnavailableError, InvalidError, UnsupportedError, WorkerLostError
 from marline._native import ObjectRef
 
@@ -78,6 +78,7 @@ def init(
     memory: int | None = None,
     resources: dict[str, float] | None = None,
     token: str | None = None,
+    namespace: str | None = None,
     runtime_env: dict[str, Any] | None = None,
     log_to_driver: bool = True,
     ignore_reinit_error: bool = False,
@@ -88,14 +89,14 @@ def init(
     ``"local"`` starts one whatever ``MARLINE_ADDRESS`` says; ``"auto"`` is the one that ``marline up`` runs
     on this machine. Without ``num_cpus`` it has as many as this process may use: those it may run on, within
     the quota of its cgroup. A cluster elsewhere asks for its ``token`` (or ``MARLINE_TOKEN_FILE``). All work
-    of this process runs in ``runtime_env``, as far as it does not say otherwise. What it prints is shown
-    here, unless ``log_to_driver`` is false.
+    of this process runs in ``runtime_env``, as far as it does not say otherwise, and names of actors count in
+    ``namespace`` (``"default"``). What it prints is shown here, unless ``log_to_driver`` is false.
     """
     global _printer
     unknown = [name for name in others if not name.startswith("_")]
     if unknown:
         raise TypeError(f"init() got an unexpected keyword argument {unknown[0]!r}")
-    env = _runtime_env.parse(runtime_env)
+    env, namespace = _runtime_env.parse(runtime_env), _namespace.checked(namespace)
     with _lock:
         if home is not None:
             return Running(home[0])  # A task that says so is part of a cluster already.
@@ -112,6 +113,7 @@ def init(
         if log_to_driver:
             _printer = _output.Printer(session.output())
         _runtime_env.around = _runtime_env.Shipped(env, session).env
+        _namespace.say(namespace)
     except BaseException:
         shutdown()
         raise
@@ -187,7 +189,7 @@ def shutdown() -> None:
         folder, _folder = _folder, None
         printer, _printer = _printer, None
         if home is None:
-            _runtime_env.around = _runtime_env.NOTHING
+            _leave_surroundings()
     if session is not None:
         if printer is not None and session.may_lag():
             printer.settle()
@@ -201,6 +203,12 @@ def shutdown() -> None:
 atexit.register(shutdown)
 
 
+def _leave_surroundings() -> None:
+    """What ``init`` said of all work is over."""
+    _runtime_env.around = _runtime_env.NOTHING
+    _namespace.say(None)
+
+
 def _forked() -> None:
     """In a fork: what its parent had is not its own."""
     global _session, _folder, _printer, _lock
@@ -208,7 +216,7 @@ def _forked() -> None:
     _lock = threading.Lock()
     _session = _folder = _printer = None
     if home is None:
-        _runtime_env.around = _runtime_env.NOTHING
+        _leave_surroundings()
 
 
 os.register_at_fork(after_in_child=_forked)
@@ -269,7 +277,11 @@ def wait(
 
 
 def cancel(ref: ObjectRef, *, force: bool = False, recursive: bool = True) -> None:
-    """Asks a task to stop, and what it has submitted; by force, it is killed at once."""
-    if not recursive:
-        raise UnsupportedError("what a task submitted is cancelled with it: recursive=False is not possible")
-    _native.Session.cancel(ref, force)
+    """Asks a task to stop, and what it has submitted unless ``recursive`` is false; by force, it is killed at
+    once."""
+    if force and not recursive:
+        raise UnsupportedError(
+            "force=True ends the process that waits for what the task submitted, and that with it: "
+            "recursive=False needs force=False"
+        )
+    _native.Session.cancel(ref, force, not recursive)

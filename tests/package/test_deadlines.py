@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from pathlib import Path
 from typing import Any
 
 import marline
 import pytest
+from conftest import until
 
 pytestmark = pytest.mark.usefixtures("cluster")
 
@@ -37,7 +39,9 @@ class Actor:
     def left(self) -> float | None:
         return left()
 
-    def hang(self) -> None:
+    def hang(self, runs: Path | None = None) -> None:
+        if runs is not None:
+            runs.touch()
         threading.Event().wait()
 
     def nested(self, other: Any) -> Any:
@@ -102,9 +106,10 @@ def test_what_hangs_ends_when_its_submitter_would() -> None:
         marline.get(waits.options(timeout=1).remote(Actor.remote()))
 
 
-def test_a_call_waits_for_its_turn_in_its_caller_s_time() -> None:
+def test_a_call_waits_for_its_turn_in_its_caller_s_time(tmp_path: Path) -> None:
     actor = Actor.remote()
-    blocks = actor.hang.remote()
+    blocks = actor.hang.remote(tmp_path / "runs")
+    until("it runs", (tmp_path / "runs").exists)  # Another caller's calls may overtake it before.
 
     @marline.remote(timeout=1)
     def calls(actor: Any) -> str:

@@ -173,10 +173,119 @@ def test_a_sibling_that_was_cancelled_does_not_take_others_with_it(tmp_path: Pat
     assert not (tmp_path / "b stopped").exists()
 
 
-def test_without_its_children_a_task_cannot_be_cancelled(tmp_path: Path) -> None:
+@marline.remote(num_cpus=0)
+def wait_for(folder: Path, name: str) -> str:
+    """Goes on until it is told to."""
+    write(folder, name)
+    try:
+        while not (folder / "go on").exists():
+            threading.Event().wait(0.005)
+    finally:
+        (folder / f"{name} ended").touch()
+    return name
+
+
+@marline.remote(num_cpus=0)
+def leave_two(folder: Path, refs: list[Any]) -> Any:
+    """Shows what it submits to others, and waits for it."""
+    children = [wait_for.remote(folder, "a"), wait_for.remote(folder, "b")]
+    marline.get([shelf.put.remote([child]) for shelf, child in zip(refs, children, strict=True)])
+    return marline.get(children)
+
+
+@marline.remote(num_cpus=0)
+class Shelf:
+    def __init__(self) -> None:
+        self.refs: list[marline.ObjectRef] = []
+
+    def put(self, refs: list[marline.ObjectRef]) -> None:
+        self.refs = refs
+
+    def take(self) -> list[marline.ObjectRef]:
+        return self.refs
+
+
+@marline.remote(num_cpus=0)
+class Submits:
+    def two(self, folder: Path, refs: list[Any]) -> Any:
+        return leave_two._function(folder, refs)
+
+    def again(self) -> str:
+        return "here"
+
+
+@marline.remote(num_cpus=0)
+class SubmitsAsync:
+    async def two(self, folder: Path, refs: list[Any]) -> Any:
+        children = [wait_for.remote(folder, "a"), wait_for.remote(folder, "b")]
+        for shelf, child in zip(refs, children, strict=True):
+            await shelf.put.remote([child])
+        return [await child for child in children]
+
+    async def again(self) -> str:
+        return "here"
+
+
+@pytest.mark.parametrize("by", ["task", "method", "method on a thread", "coroutine"])
+def test_what_a_task_submitted_goes_on_if_only_that_is_cancelled(tmp_path: Path, by: str) -> None:
+    shelves = [Shelf.remote(), Shelf.remote()]
+    actors = {
+        "method": Submits,
+        "method on a thread": Submits.options(max_concurrency=2),
+        "coroutine": SubmitsAsync,
+    }
+    actor = actors[by].remote() if by in actors else None
+    submit = leave_two.remote if actor is None else actor.two.remote
+    ref = submit(tmp_path, shelves)
+    runs(tmp_path)
+    children: list[marline.ObjectRef] = []
+
+    def shown() -> bool:
+        children[:] = [child for shelf in shelves for child in marline.get(shelf.take.remote())]
+        return len(children) == 2
+
+    until("both are shown", shown)
+    marline.cancel(ref, recursive=False)
+    assert is_cancelled(ref)
+    assert not list(tmp_path.glob("* ended"))
+    if actor is not None:
+        assert marline.get(actor.again.remote(), timeout=PATIENCE) == "here"
+    (tmp_path / "go on").touch()
+    assert marline.get(children, timeout=PATIENCE) == ["a", "b"]
+
+
+def test_what_was_cancelled_alone_can_be_cancelled_with_the_rest(tmp_path: Path) -> None:
+    @marline.remote(num_cpus=0)
+    def stubborn(folder: Path) -> None:
+        hang.remote(folder, "a")
+        hang.remote(folder, "b")
+        try:
+            threading.Event().wait()
+        finally:
+            write(folder, "asked")
+            while not (folder / "b stopped").exists():
+                threading.Event().wait(0.005)
+
+    ref = stubborn.remote(tmp_path)
+    runs(tmp_path)
+    marline.cancel(ref, recursive=False)
+    until("it was asked", (tmp_path / "asked").exists)
+    assert not list(tmp_path.glob("* stopped"))
+    marline.cancel(ref)
+    stopped(tmp_path)
+    assert is_cancelled(ref)
+
+
+def test_one_that_has_not_started_is_cancelled_alone_too() -> None:
+    waits = marline.remote(os.getpid).options(resources={"never": 1}).remote()
+    marline.cancel(waits, recursive=False)
+    assert is_cancelled(waits)
+
+
+def test_by_force_a_task_cannot_be_cancelled_alone(tmp_path: Path) -> None:
     ref = hang.remote(tmp_path, "a")
-    with pytest.raises(marline.UnsupportedError, match="recursive=False"):
-        marline.cancel(ref, recursive=False)
+    with pytest.raises(marline.UnsupportedError, match="recursive=False needs force=False"):
+        marline.cancel(ref, force=True, recursive=False)
     marline.cancel(ref)
     assert is_cancelled(ref)
 

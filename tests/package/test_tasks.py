@@ -349,12 +349,43 @@ def test_the_end_of_an_iteration_does_not_end_anybody_elses() -> None:
             wait()
 
 
-def test_a_timeout_that_makes_no_sense_is_none_or_refused() -> None:
+@pytest.mark.parametrize("timeout", [-1, -0.001, float("-inf"), float("nan")])
+def test_a_timeout_that_makes_no_sense_is_refused(timeout: float) -> None:
+    @marline.remote
+    class Actor:
+        def nap(self) -> None: ...
+
+        def save_checkpoint(self) -> None: ...
+
+        def load_checkpoint(self, state: None) -> None: ...
+
+    slow, here = nap.remote(PATIENCE), marline.put(1)
+    for ref in (slow, here):
+        with pytest.raises(ValueError, match=r"timeout is .* 0 or more"):
+            marline.get(ref, timeout=timeout)
+        with pytest.raises(ValueError, match=r"timeout is .* 0 or more"):
+            marline.wait([ref], timeout=timeout)
+    with pytest.raises(ValueError, match="timeout is"):
+        nap.options(timeout=timeout)
+    with pytest.raises(ValueError, match="timeout is"):
+        marline.remote(timeout=timeout)(len)
+    with pytest.raises(ValueError, match="timeout is"):
+        Actor.remote().nap.options(timeout=timeout)
+    for option in ("idle_ttl", "checkpoint_interval"):
+        with pytest.raises(ValueError, match=f"{option} is"):
+            Actor.options(**{option: timeout})
+    marline.cancel(slow)
+
+
+def test_a_timeout_may_be_nothing_or_without_end() -> None:
+    here = marline.put(1)
+    for timeout in (0, None, float("inf")):
+        assert marline.get(here, timeout=timeout) == 1
+        assert marline.wait([here], timeout=timeout) == ([here], [])
+    assert marline.get(nap.options(timeout=float("inf")).remote(0)) == 0
     slow = nap.remote(PATIENCE)
-    with pytest.raises(TimeoutError):
-        marline.get(slow, timeout=-1)
-    with pytest.raises(ValueError, match="not a number"):
-        marline.get(slow, timeout=float("nan"))
+    with pytest.raises(marline.GetTimeoutError):
+        marline.get(slow, timeout=0)
     marline.cancel(slow)
 
 

@@ -1,6 +1,7 @@
 //! The one error table. A [`Error`] says what kind of thing went wrong (one kind per thing a caller may
 //! do differently), whether the work may have run, and in words which thing and what to do next.
 
+use crate::id::Thing;
 use crate::payload::Payload;
 use std::fmt;
 use std::sync::Arc;
@@ -114,6 +115,8 @@ struct Details {
     cause: Option<Error>,
     /// Whether it is another's failure, seen by one that depended on it.
     passed_on: bool,
+    /// What is gone, if that is what it says.
+    gone: Option<Thing>,
 }
 
 macro_rules! constructors {
@@ -132,7 +135,6 @@ impl Error {
         not_ready => NotReady,
         not_found => NotFound,
         already_exists => AlreadyExists,
-        gone => Gone,
         fenced => Fenced,
         too_large => TooLarge,
         exhausted => Exhausted,
@@ -154,8 +156,14 @@ impl Error {
                 failure: None,
                 cause: None,
                 passed_on: false,
+                gone: None,
             }),
         }
+    }
+
+    /// A value or an actor is gone for good.
+    pub fn gone(thing: Thing, message: impl Into<String>) -> Error {
+        Error::new(ErrorKind::Gone, message).with_gone(thing)
     }
 
     /// A part of the cluster went away.
@@ -171,6 +179,12 @@ impl Error {
     /// The same, with whether the work may have run.
     pub fn ran(mut self, ran: Ran) -> Error {
         Arc::make_mut(&mut self.details).ran = ran;
+        self
+    }
+
+    /// The same, with what is gone.
+    pub fn with_gone(mut self, thing: Thing) -> Error {
+        Arc::make_mut(&mut self.details).gone = Some(thing);
         self
     }
 
@@ -194,7 +208,8 @@ impl Error {
         }
         let message = format!("a task that this one depends on failed: {}", self.message());
         let mut error = Error::new(self.kind(), message).caused_by(self.clone());
-        Arc::make_mut(&mut error.details).passed_on = true;
+        let details = Arc::make_mut(&mut error.details);
+        (details.passed_on, details.gone) = (true, self.details.gone);
         error
     }
 
@@ -248,6 +263,11 @@ impl Error {
     /// The words, without those of the cause.
     pub fn message(&self) -> &str {
         &self.details.message
+    }
+
+    /// The value or actor that is gone, where that is known.
+    pub fn what_is_gone(&self) -> Option<Thing> {
+        self.details.gone
     }
 
     /// What user code said, if it was user code that failed.
@@ -321,6 +341,7 @@ impl std::error::Error for Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::id::{ActorId, ObjectId, TaskId};
 
     #[test]
     fn what_a_main_prints_is_for_people() {
@@ -338,8 +359,18 @@ mod tests {
         assert_eq!(format!("{error:?}"), "Failed: division by zero\nline 1\nline 2");
         let words = "Failed: a task that this one depends on failed: division by zero";
         assert_eq!(format!("{:?}", error.passed_on()), format!("{words}\nline 1\nline 2"));
-        let error = Error::gone("actor 7 is gone").caused_by(Error::timeout("too late"));
+        let actor = Thing::Actor(ActorId::from_u128(7));
+        let error = Error::gone(actor, "actor 7 is gone").caused_by(Error::timeout("too late"));
         assert_eq!(format!("{error:?}"), "Gone: actor 7 is gone\n  because of Timeout: too late");
+    }
+
+    #[test]
+    fn who_depends_on_what_is_gone_hears_what_that_was() {
+        let object = Thing::Object(ObjectId::of(TaskId::from_u128(7), 1));
+        let error = Error::gone(object, "it is gone");
+        assert_eq!(error.what_is_gone(), Some(object));
+        assert_eq!(error.passed_on().what_is_gone(), Some(object));
+        assert_eq!(Error::timeout("too late").what_is_gone(), None);
     }
 
     #[test]

@@ -33,15 +33,37 @@ pub struct Instance {
     pub epoch: ActorEpoch,
 }
 
+/// How something is stopped.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Manner {
+    /// It is asked to, and what it has submitted stops with it. It is killed if it does not in time.
+    Ask,
+    /// The same; what it has submitted goes on.
+    AskAlone,
+    /// It is killed at once. What it has submitted ends with it: nobody is left who waits for that.
+    Force,
+}
+
+impl Manner {
+    /// What somebody wants who can only say whether it is to be at once.
+    pub fn forced(force: bool) -> Manner {
+        if force { Manner::Force } else { Manner::Ask }
+    }
+}
+
 /// From a client to the controller.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FromClient {
     /// Run this; the sender holds its results.
     Submit(Arc<TaskSpec>),
-    /// Stop this; by force, if it does not stop by itself.
-    Cancel { task: TaskId, force: bool },
+    /// Stop this.
+    Cancel { task: TaskId, how: Manner },
     /// Keep this value; the sender holds it.
     Put { object: ObjectId, value: Value },
+    /// This has a value once I say it; the sender holds it.
+    Announce { object: ObjectId },
+    /// The value of what I announced, or why it has none.
+    Resolve { object: ObjectId, value: Result<Value, Error> },
     /// Tell me when this has a value.
     Fetch { object: ObjectId },
     /// I hold this too: a value that I hold, or an answer that was entrusted to me, named it.
@@ -128,8 +150,8 @@ pub enum ToWorker {
     Execute { spec: Arc<TaskSpec>, attempt: Attempt, epoch: ActorEpoch, values: Vec<Value> },
     /// If this has not started, give it back.
     TakeBack(Try),
-    /// Stop this attempt; by force, if it does not stop by itself.
-    CancelAttempt { attempt: Try, force: bool },
+    /// Stop this attempt.
+    CancelAttempt { attempt: Try, how: Manner },
     /// Make this actor; from the newest of its checkpoints that can be read, if there are any.
     Instantiate {
         spec: Arc<ActorSpec>,
@@ -264,7 +286,7 @@ pub enum ToHost {
         values: Vec<Value>,
     },
     /// Stop this call.
-    CancelCall { call: TaskId, force: bool },
+    CancelCall { call: TaskId, how: Manner },
 }
 
 /// From a worker to a client whose calls it hosts.

@@ -5,6 +5,7 @@ use crate::codec::{Arguments, arguments, decode, encode};
 use marline_runtime::control::TaskStatus;
 use marline_runtime::core::error::Error;
 use marline_runtime::core::id::{ActorId, ObjectId, TaskId, Thing};
+use marline_runtime::core::message::Manner;
 use marline_runtime::core::payload::{Outcome, Payload};
 use marline_runtime::core::resources::Resources;
 use marline_runtime::core::spec::{Budget, RetryOn, Target, TaskOptions, TaskSpec};
@@ -317,7 +318,7 @@ impl<T: DeserializeOwned> TaskHandle<T> {
     ///   `cancel_grace` nobody waits for it any more, but it goes on taking its place at the actor until it
     ///   returns.
     pub fn cancel(&self) {
-        self.object.client.inner.cancel(self.id, false);
+        self.object.client.inner.cancel(self.id, Manner::Ask);
     }
 
     /// Its result as an argument for other tasks, which then wait for it.

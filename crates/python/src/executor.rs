@@ -69,11 +69,14 @@ impl Program for Interpreter {
     }
 
     /// A signal ends what the main thread waits for, and its handler raises. Code on other threads is
-    /// reached through the interpreter, for which somebody else has to wait. What it submitted stops with it.
-    fn interrupted(&self, task: TaskId) {
+    /// reached through the interpreter, for which somebody else has to wait. What it submitted stops with it,
+    /// unless it is to stop alone.
+    fn interrupted(&self, task: TaskId, alone: bool) {
         interrupt_main_thread();
         let _ = thread::Builder::new().name("marline-cancel".into()).spawn(move || {
-            submitted::stop(task);
+            if !alone {
+                submitted::stop(task);
+            }
             Python::attach(|py| {
                 // What has ended meanwhile cannot be stopped any more.
                 let _ =
@@ -304,7 +307,11 @@ impl Results {
     }
 
     fn encode(self, result: &Bound<'_, PyAny>, name: &str) -> PyResult<Value> {
-        if self.is_plain { Ok(plain::dump(result)?.into()) } else { pickle::encode(result, name) }
+        if self.is_plain {
+            Ok(plain::dump(result)?.into())
+        } else {
+            pickle::encode_result(result, name)
+        }
     }
 
     /// What user code gave back, as it travels.

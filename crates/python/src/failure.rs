@@ -3,6 +3,7 @@
 
 use bytes::Bytes;
 use marline_runtime::core::error::{Error, Failure};
+use marline_runtime::core::id::Thing;
 use marline_runtime::core::payload::{Encoding, Payload};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -27,6 +28,7 @@ fn make<'py>(py: Python<'py>, error: &Error) -> PyResult<Bound<'py, PyAny>> {
             failure.map(|failure| failure.traceback.as_str()),
             pickled.map(|payload| (PyBytes::new(py, &payload.inline), payload.code_version)),
             cause,
+            error.what_is_gone().map(|thing| matches!(thing, Thing::Object(_))),
         ),
     )
 }

@@ -43,7 +43,7 @@ fn budget(times: i64) -> Budget {
     u32::try_from(times).map_or(Budget::Unlimited, Budget::Times)
 }
 
-/// A time, unless it is too long or makes no sense: then there is no limit.
+/// A time, unless it is too long: then there is no limit. What makes no sense was refused before.
 pub fn seconds(time: Option<f64>) -> Option<Duration> {
     time.and_then(|time| Duration::try_from_secs_f64(time).ok())
 }

@@ -10,7 +10,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyBytes;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 /// The protocol of all that is pickled.
 const PROTOCOL: u8 = 5;
@@ -18,6 +18,22 @@ const PROTOCOL: u8 = 5;
 thread_local! {
     /// What the references name that were met while something is pickled on this thread.
     static MET: RefCell<Option<Vec<Thing>>> = const { RefCell::new(None) };
+    /// Whether that is what a task or call gives back.
+    static IS_RESULT: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether what is pickled outlives what made it: then it names nothing that only this process waits for, which
+/// may end.
+pub fn is_result() -> bool {
+    IS_RESULT.get()
+}
+
+/// Pickles what a task or call gives back.
+pub fn encode_result(value: &Bound<'_, PyAny>, name: &str) -> PyResult<Value> {
+    let outer = IS_RESULT.replace(true);
+    let encoded = encode(value, name);
+    IS_RESULT.set(outer);
+    encoded
 }
 
 /// A reference is being pickled. It may only be as part of something that Marline sends.

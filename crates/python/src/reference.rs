@@ -50,8 +50,8 @@ pub struct ObjectRef {
     pub id: ObjectId,
     /// Its value, and which of the answer's values that is; asked for when it is first needed.
     answer: OnceLock<(Arc<Answer>, usize)>,
-    /// The result of a call went from the actor to this process, and nobody else has it; once others are
-    /// to have it, it is put.
+    /// The result of a call goes from the actor to this process, and nobody else has it; once others are
+    /// to have it, it is put, or announced if it has not come.
     is_private: bool,
     public: OnceLock<Held>,
 }
@@ -68,17 +68,15 @@ impl ObjectRef {
         ObjectRef { is_private: true, ..ObjectRef::result(session, id, answer) }
     }
 
-    /// The object that others know its value by. Waits for the value if nobody else has it.
+    /// The object that others know its value by.
     pub fn public_id(&self, py: Python<'_>) -> PyResult<ObjectId> {
         if !self.is_private {
             return Ok(self.id);
         }
         if self.public.get().is_none() {
-            let value = self.come(py)?.clone();
-            let session = &self.held.session;
-            let put = session.client().and_then(|client| client.put(value));
-            let id = put.map_err(|error| to_python(py, &error))?;
-            let _ = self.public.set(Held::new(session, Thing::Object(id)));
+            let id = self.publish().map_err(|error| to_python(py, &error))?;
+            // If another thread was quicker, this one is let go again.
+            let _ = self.public.set(Held::new(&self.held.session, Thing::Object(id)));
         }
         match self.public.get().map(|held| held.thing) {
             Some(Thing::Object(id)) => Ok(id),
@@ -86,15 +84,31 @@ impl ObjectRef {
         }
     }
 
-    /// Its value as it travels, when it has come.
-    pub fn come(&self, py: Python<'_>) -> PyResult<&Value> {
-        let answer = self.answer();
-        wait_for(py, &[answer], 1, None)?;
-        let index = self.answer.get().map_or(0, |(_, index)| *index);
-        match answer.get().expect("it has come") {
-            Ok(values) => Ok(&values[index]),
-            Err(error) => Err(to_python(py, error)),
+    /// Has others know its value, or that it comes.
+    fn publish(&self) -> Result<ObjectId, Error> {
+        let session = &self.held.session;
+        let client = session.client()?;
+        let (answer, index) = self.needed();
+        if let Some(Ok(values)) = answer.get() {
+            return client.put(values[index].clone());
         }
+        let id = client.announce()?;
+        let (came, session) = (answer.clone(), session.clone());
+        answer.then(Box::new(move || {
+            if let Ok(client) = session.client() {
+                let outcome = came.get().expect("it has come").clone();
+                client.resolve(id, outcome.map(|values| values[index].clone()));
+            }
+        }));
+        Ok(id)
+    }
+
+    /// Waits until its value has come, if it comes to this process alone.
+    fn settle(&self, py: Python<'_>) -> PyResult<()> {
+        if self.is_private {
+            wait_for(py, &[self.answer()], 1, None)?;
+        }
+        Ok(())
     }
 
     /// A value that this process put.
@@ -195,6 +209,9 @@ impl ObjectRef {
     }
 
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Reduced<'py>> {
+        if pickle::is_result() {
+            slf.get().settle(slf.py())?;
+        }
         let id = slf.get().public_id(slf.py())?;
         pickle::met(Thing::Object(id))?;
         let load = slf.get_type().getattr("_load")?;

@@ -3,7 +3,7 @@
 use crate::answer::Answer;
 use crate::session::Inner;
 use crate::submitted::Submitted;
-use crate::wait::wait_for;
+use crate::wait::wait_briefly;
 use marline_runtime::core::id::TaskId;
 use marline_runtime::{Context, context};
 use pyo3::prelude::*;
@@ -69,9 +69,9 @@ impl Scope {
         py.detach(|| self.submitted.end());
     }
 
-    /// If the task or call was asked to stop: cancels what was submitted in it and has not ended.
+    /// If the task or call was asked to stop, and not alone: cancels what was submitted in it and has not ended.
     fn stop(&self, py: Python<'_>) {
-        if self.running.as_ref().is_some_and(|context| context.cancel.is_cancelled()) {
+        if self.running.as_ref().is_some_and(Context::stops_what_it_submitted) {
             py.detach(|| self.submitted.cancel());
         }
     }
@@ -79,7 +79,7 @@ impl Scope {
     /// Waits until all that was submitted in it has ended, or the time is over. Says how many have not.
     fn wait(&self, py: Python<'_>, timeout: f64) -> PyResult<usize> {
         let pending = self.pending();
-        wait_for(py, &pending.iter().collect::<Vec<_>>(), pending.len(), Some(timeout))?;
+        wait_briefly(py, &pending.iter().collect::<Vec<_>>(), timeout)?;
         Ok(self.unfinished())
     }
 

@@ -15,6 +15,7 @@ use crate::wait::wait_for;
 use bytes::Bytes;
 use marline_runtime::core::error::Error;
 use marline_runtime::core::id::Thing;
+use marline_runtime::core::message::Manner;
 use marline_runtime::core::output::Source;
 use marline_runtime::core::payload::{Payload, Value};
 use marline_runtime::core::spec::ActorSpec;
@@ -297,11 +298,16 @@ impl Session {
         Ok(answers.iter().map(|answer| answer.get().is_some()).collect())
     }
 
-    /// Asks a task to stop.
+    /// Asks a task to stop, and what it has submitted unless it is to stop alone.
     #[staticmethod]
-    fn cancel(reference: &Bound<'_, ObjectRef>, force: bool) {
+    fn cancel(reference: &Bound<'_, ObjectRef>, force: bool, alone: bool) {
+        let how = match (force, alone) {
+            (true, _) => Manner::Force,
+            (false, true) => Manner::AskAlone,
+            (false, false) => Manner::Ask,
+        };
         if let Ok(client) = reference.get().held.session.client() {
-            client.cancel(reference.get().id.origin, force);
+            client.cancel(reference.get().id.origin, how);
         }
     }
 

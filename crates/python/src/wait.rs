@@ -1,7 +1,8 @@
 //! How a Python thread waits: without the interpreter's lock, and as long as no signal wants to be handled.
 
 use crate::answer::{Answer, when};
-use marline_runtime::{Waited, Waiter, blocking};
+use crate::failure::to_python;
+use marline_runtime::{Wait, Waited, blocking};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use std::sync::Arc;
@@ -12,37 +13,78 @@ const LONGEST: Duration = Duration::from_secs(60 * 60 * 24 * 365 * 100);
 /// A signal ends a wait. One that comes just before it begins does not: it is seen after this long.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Waits until so many have come or the time is over. Signals are handled as they come. Says whether they
-/// have come.
+/// Waits until so many have come or the time is over. Signals are handled as they come. A task gives up its CPU
+/// meanwhile; if too many do already, it fails. Says whether they have come.
 pub fn wait_for(
     py: Python<'_>,
     answers: &[&Arc<Answer>],
     count: usize,
     timeout: Option<f64>,
 ) -> PyResult<bool> {
-    let ready = answers.iter().filter(|answer| answer.get().is_some()).count();
-    let count = count.min(answers.len());
-    if ready >= count {
-        return Ok(true);
-    }
-    if timeout.is_some_and(f64::is_nan) {
-        return Err(PyValueError::new_err("the timeout is not a number"));
-    }
-    let timeout = timeout.map(|timeout| timeout.max(0.0));
-    let timeout = timeout.map(|timeout| Duration::try_from_secs_f64(timeout).unwrap_or(LONGEST));
-    let deadline = Instant::now() + timeout.unwrap_or(LONGEST).min(LONGEST);
-    let waiter = Waiter::new();
-    let ring = waiter.clone();
-    when(answers.iter().copied(), count, move || ring.ring());
-    blocking(|| {
-        loop {
-            py.check_signals()?;
-            let look = (Instant::now() + LOOK_EVERY).min(deadline);
-            match py.detach(|| waiter.wait(look)) {
-                Waited::Rung => return Ok(true),
-                Waited::TimedOut if Instant::now() >= deadline => return Ok(false),
-                Waited::TimedOut | Waited::Interrupted => {}
-            }
+    let deadline = match begin(answers, count, timeout)? {
+        Begin::Come => return Ok(true),
+        Begin::Over => return py.check_signals().map(|()| false),
+        Begin::Until(deadline) => deadline,
+    };
+    blocking(|wait| wait_until(py, answers, count, deadline, wait))
+}
+
+/// The same, without giving up anything meanwhile: for what ends soon and needs nothing.
+pub fn wait_briefly(py: Python<'_>, answers: &[&Arc<Answer>], timeout: f64) -> PyResult<bool> {
+    match begin(answers, answers.len(), Some(timeout))? {
+        Begin::Come => Ok(true),
+        Begin::Over => Ok(false),
+        Begin::Until(deadline) => {
+            wait_until(py, answers, answers.len(), deadline, &Wait::default())
         }
-    })
+    }
+}
+
+/// Whether there is anything to wait for.
+enum Begin {
+    Come,
+    Over,
+    Until(Instant),
+}
+
+fn begin(answers: &[&Arc<Answer>], count: usize, timeout: Option<f64>) -> PyResult<Begin> {
+    if let Some(timeout) = timeout.filter(|timeout| timeout.is_nan() || *timeout < 0.0) {
+        return Err(PyValueError::new_err(format!(
+            "timeout is {timeout}: it is a number of seconds, 0 or more; without one there is no limit"
+        )));
+    }
+    let ready = answers.iter().filter(|answer| answer.get().is_some()).count();
+    if ready >= count.min(answers.len()) {
+        return Ok(Begin::Come);
+    }
+    let timeout = timeout.map(|timeout| Duration::try_from_secs_f64(timeout).unwrap_or(LONGEST));
+    if timeout.is_some_and(|timeout| timeout.is_zero()) {
+        return Ok(Begin::Over);
+    }
+    Ok(Begin::Until(Instant::now() + timeout.unwrap_or(LONGEST).min(LONGEST)))
+}
+
+fn wait_until(
+    py: Python<'_>,
+    answers: &[&Arc<Answer>],
+    count: usize,
+    deadline: Instant,
+    wait: &Wait,
+) -> PyResult<bool> {
+    let ring = wait.waiter().clone();
+    when(answers.iter().copied(), count.min(answers.len()), move || ring.ring());
+    loop {
+        py.check_signals()?;
+        let look = (Instant::now() + LOOK_EVERY).min(deadline);
+        match py.detach(|| wait.waiter().wait(look)) {
+            Waited::Rung => break,
+            Waited::TimedOut if Instant::now() >= deadline => return Ok(false),
+            Waited::TimedOut | Waited::Interrupted => {}
+        }
+    }
+    let come = answers.iter().filter(|answer| answer.get().is_some()).count();
+    match wait.error() {
+        Some(error) if come < count.min(answers.len()) => Err(to_python(py, &error)),
+        Some(_) | None => Ok(true),
+    }
 }

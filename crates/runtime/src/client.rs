@@ -11,6 +11,7 @@ use marline_channel::oneshot;
 use marline_core::controller::Role;
 use marline_core::error::{Error, ErrorKind, Ran};
 use marline_core::id::{ActorId, ObjectId, TaskId, Thing};
+use marline_core::message::Manner;
 use marline_core::output::{Audience, Source};
 use marline_core::payload::{Outcome, Value};
 use marline_core::spec::{ActorSpec, TaskSpec};
@@ -318,9 +319,9 @@ impl Client {
         }
     }
 
-    /// Stops a task or a call; by force, if it does not stop by itself.
-    pub fn cancel(&self, task: TaskId, force: bool) {
-        self.with(|machine, effects| machine.cancel(task, force, effects));
+    /// Stops a task or a call.
+    pub fn cancel(&self, task: TaskId, how: Manner) {
+        self.with(|machine, effects| machine.cancel(task, how, effects));
     }
 
     /// Puts a value; it is held until it is [released](Client::release).
@@ -329,6 +330,22 @@ impl Client {
         let object = ObjectId::of(crate::new_task_id(), 0);
         self.with(|machine, effects| machine.put(object, value, effects))?;
         Ok(object)
+    }
+
+    /// Announces a value that comes later, and can be needed from now on; it is held until it is
+    /// [released](Client::release).
+    pub fn announce(&self) -> Result<ObjectId, Error> {
+        let object = ObjectId::of(crate::new_task_id(), 0);
+        self.with(|machine, effects| machine.announce(object, effects))?;
+        Ok(object)
+    }
+
+    /// The value of what was announced, or why there is none.
+    pub fn resolve(&self, object: ObjectId, value: Result<Value, Error>) {
+        let fits =
+            |value: Value| self.fits("the value's bytes", value.payload.len()).map(|()| value);
+        let value = value.and_then(fits);
+        self.with(|machine, effects| machine.resolve(object, value, effects));
     }
 
     /// Gets the value of an object that this client holds.

@@ -3,10 +3,11 @@
 //!
 //! `run.rs` runs user code, on a thread of the worker's process (`thread.rs`) or in a process of its own:
 //! `process.rs` is the worker's end of that, `child.rs` the executor's, `wire.rs` what they say to each
-//! other, `lifeline.rs` the file they share, `log.rs` what user code prints (`lines.rs` has it for whoever
+//! other, `ask.rs` what is heard while user code runs, `lifeline.rs` the file they share, `log.rs` what user code prints (`lines.rs` has it for whoever
 //! submitted it, `print.rs` passes it on here). `memory.rs` looks whether there is enough. `command.rs` is the
 //! program that runs commands.
 
+pub(crate) mod ask;
 pub(crate) mod child;
 pub(crate) mod command;
 pub(crate) mod lifeline;
@@ -17,17 +18,19 @@ mod print;
 pub(crate) mod process;
 pub(crate) mod run;
 pub(crate) mod thread;
+mod waiting;
 mod wire;
 
 pub use print::PassOn;
+pub use waiting::{Wait, blocking};
 
 use marline_channel::CancelToken;
 use marline_core::Error;
 use marline_core::id::{ActorEpoch, ActorId, Attempt, TaskId, Thing};
-use marline_core::message::Try;
 use marline_core::payload::{Payload, Value};
 use std::cell::RefCell;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 /// What the user's program can run.
@@ -41,9 +44,9 @@ pub trait Program: Send + Sync + 'static {
     /// Makes an actor.
     fn construct(&self, invocation: &Invocation) -> Result<Arc<dyn Instance>, Error>;
 
-    /// What runs under this id is to stop: its token is cancelled. Called by a thread that must not wait;
-    /// there is more to do only for code that cannot look at its token.
-    fn interrupted(&self, _task: TaskId) {}
+    /// What runs under this id is to stop, alone or with what it has submitted: its token is cancelled. Called
+    /// by a thread that must not wait; there is more to do only for code that cannot look at its token.
+    fn interrupted(&self, _task: TaskId, _alone: bool) {}
 }
 
 /// A program that provides nothing: of a worker whose executors run commands, or another runtime's code.
@@ -140,7 +143,17 @@ pub struct Context {
     pub deadline: Option<Instant>,
     /// Cancelled when it is to stop.
     pub cancel: CancelToken,
+    /// It is to stop with what it has submitted.
+    stops_all: Arc<AtomicBool>,
+    waiting: waiting::Waiting,
     tell: Teller,
+}
+
+impl Context {
+    /// Whether it is to stop, and what it has submitted with it.
+    pub fn stops_what_it_submitted(&self) -> bool {
+        self.cancel.is_cancelled() && self.stops_all.load(Ordering::Relaxed)
+    }
 }
 
 /// Whom an executor tells what it does.
@@ -151,17 +164,6 @@ impl std::fmt::Debug for Teller {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Teller")
     }
-}
-
-/// Waits for other work. If it is a task or call that waits, its CPUs are free meanwhile.
-pub fn blocking<R>(wait: impl FnOnce() -> R) -> R {
-    let Some(context) = context() else { return wait() };
-    let attempt = Try { task: context.task, attempt: context.attempt };
-    let Teller(tell) = context.tell;
-    tell(run::Said::Blocked { attempt, blocked: true });
-    let result = wait();
-    tell(run::Said::Blocked { attempt, blocked: false });
-    result
 }
 
 /// How a worker has its executors.
@@ -200,11 +202,11 @@ impl Handle {
         }
     }
 
-    /// Asks what runs under this id to stop.
-    pub fn interrupt(&self, task: TaskId) {
+    /// Asks something of it.
+    pub fn ask(&self, ask: ask::Ask) {
         match self {
-            Handle::Thread(handle) => handle.interrupt(task),
-            Handle::Process(handle) => handle.interrupt(task),
+            Handle::Thread(handle) => handle.ask(ask),
+            Handle::Process(handle) => handle.ask(ask),
         }
     }
 }

@@ -31,7 +31,7 @@ pub use executor::child::{runs_for, serve_as, serve_if_executor};
 pub use executor::command::{CommandEnd, CommandLine, MAX_OUTPUT_BYTES};
 pub use executor::process::{ForkServer, Waited, Waiter};
 pub use executor::{
-    Context, End, Instance, Invocation, NoProgram, PassOn, Program, Reply, blocking, context,
+    Context, End, Instance, Invocation, NoProgram, PassOn, Program, Reply, Wait, blocking, context,
 };
 pub use label::label_of;
 pub use marline_core as core;

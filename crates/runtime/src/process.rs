@@ -164,7 +164,7 @@ impl Controller {
         let (info, executors, _) =
             options.prepare(&self.node, Some(self.address.as_str().into()))?;
         self.launches.extend(launch_of(&executors));
-        self.node.host_worker(executors, info, options.config);
+        self.node.host_worker(executors, info, options.behaviour());
         Ok(())
     }
 
@@ -263,7 +263,17 @@ pub struct WorkerOptions {
     pub config: worker::Config,
 }
 
+/// How many executors of a worker may wait for other tasks at a time, if the environment says it.
+const MAX_BLOCKED: &str = "MARLINE_MAX_BLOCKED_EXECUTORS";
+
 impl WorkerOptions {
+    /// How it behaves, and as the environment says.
+    fn behaviour(&self) -> worker::Config {
+        let said = std::env::var(MAX_BLOCKED).ok().and_then(|said| said.trim().parse().ok());
+        let max_blocked_executors = said.unwrap_or(self.config.max_blocked_executors);
+        worker::Config { max_blocked_executors, ..self.config.clone() }
+    }
+
     /// What the worker says of itself, how it has its executors, and which process it is.
     fn prepare(
         &self,
@@ -392,7 +402,7 @@ impl Worker {
         };
         let (info, executors, process) = options.prepare(&node, address)?;
         let launch = launch_of(&executors);
-        let seat = node.seat_worker(executors, options.config);
+        let seat = node.seat_worker(executors, options.behaviour());
         let membership = Membership {
             seat,
             session_id: crate::new_session_id(),

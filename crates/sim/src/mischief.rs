@@ -4,10 +4,11 @@
 use crate::executor::Deed;
 use crate::process::{Input, Message, ProcessId};
 use crate::world::World;
+use marline_core::error::Error;
 use marline_core::id::{
     ActorEpoch, ActorId, Attempt, ObjectId, Session, SessionEpoch, SessionId, TaskId, Thing,
 };
-use marline_core::message::{FromClient, Instance, Try};
+use marline_core::message::{FromClient, Instance, Manner, Try};
 use marline_core::output::{Audience, Source};
 use marline_core::payload::{Payload, Value};
 use marline_core::resources::{Amount, Resources};
@@ -79,10 +80,10 @@ impl World {
     }
 
     fn odd_message(&mut self, id: ProcessId) -> FromClient {
-        let force = self.random.one_in(2);
-        match self.random.below(15) {
+        let how = Manner::forced(self.random.one_in(2));
+        match self.random.below(17) {
             0 | 1 => FromClient::Submit(self.odd_spec()),
-            2 => FromClient::Cancel { task: self.odd_task(), force },
+            2 => FromClient::Cancel { task: self.odd_task(), how },
             3 => {
                 let contains = vec![self.odd_thing(), self.odd_thing()];
                 let value = Value { payload: Payload::raw(vec![1; 5]), contains };
@@ -109,6 +110,20 @@ impl World {
             11 => FromClient::WatchActor { actor: self.odd_actor() },
             12 => FromClient::Watch { session: self.odd_session(id) },
             13 => FromClient::ShowOutput { to: self.odd_audience() },
+            15 => {
+                let object = self.odd_object();
+                self.oracle.odd.insert(object.origin);
+                FromClient::Announce { object }
+            }
+            16 => {
+                let value = match self.random.one_in(2) {
+                    true => Ok(Value::from(Payload::raw(vec![1; 5]))),
+                    false => Err(Error::cancelled("it was")),
+                };
+                let object = self.odd_object();
+                self.oracle.odd.insert(object.origin);
+                FromClient::Resolve { object, value }
+            }
             // It may end what is another's: that is what a detached name is for. Not too often.
             14 if self.random.one_in(2) => FromClient::KillActor { actor: self.odd_actor() },
             _ => FromClient::DeleteActor { actor: self.odd_actor() },

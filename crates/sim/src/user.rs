@@ -5,6 +5,7 @@ use crate::process::{Input, ProcessId, Role};
 use crate::world::{Happening, World};
 use marline_core::error::{Error, ErrorKind};
 use marline_core::id::{ActorId, ObjectId, TaskId, Thing};
+use marline_core::message::Manner;
 use marline_core::payload::{Outcome, Payload, Value};
 use marline_core::resources::{Amount, Resources};
 use marline_core::spec::{
@@ -292,11 +293,33 @@ impl World {
         let object = ObjectId::of(TaskId::from_u128(self.new_id()), 0);
         let contains = self.some_things(id);
         let value = Value { payload: Payload::raw(vec![7; 100]), contains };
+        let later = self.random.one_in(2);
+        if later {
+            let wait = self.random.up_to(Duration::from_secs(5));
+            self.schedule_in(wait, Happening::Resolve { client: id, object });
+        }
         let shell = self.client_shell(id);
         let mut effects = Vec::new();
-        shell.machine.put(object, value, &mut effects).expect("it is joined");
+        let said = match later {
+            true => shell.machine.announce(object, &mut effects),
+            false => shell.machine.put(object, value, &mut effects),
+        };
+        said.expect("it is joined");
         shell.user.objects.push(object);
         self.client_effects(id, effects);
+    }
+
+    /// What a client announced has come, or never will.
+    pub fn resolve(&mut self, id: ProcessId, object: ObjectId) {
+        let value = match self.random.one_in(5) {
+            true => Err(Error::cancelled("it was cancelled")),
+            false => Ok(Value::from(Payload::raw(vec![7; 100]))),
+        };
+        if let Role::Client(shell) = &mut self.processes[id.0].role {
+            let mut effects = Vec::new();
+            shell.machine.resolve(object, value, &mut effects);
+            self.client_effects(id, effects);
+        }
     }
 
     fn fetch(&mut self, id: ProcessId) {
@@ -338,9 +361,9 @@ impl World {
             return;
         }
         let task = waits[self.random.below(waits.len() as u64) as usize];
-        let force = self.random.one_in(3);
+        let how = Manner::forced(self.random.one_in(3));
         let mut effects = Vec::new();
-        self.client_shell(id).machine.cancel(task, force, &mut effects);
+        self.client_shell(id).machine.cancel(task, how, &mut effects);
         self.client_effects(id, effects);
     }
 

@@ -416,8 +416,10 @@ impl World {
             Effect::Call { executor, spec, attempt, .. } => {
                 self.exec_call(id, executor, spec, attempt)
             }
-            Effect::Interrupt { executor, task } => self.exec_interrupt(id, executor, task),
-            Effect::RefuseBlock { executor } => self.exec_go_on(id, executor),
+            Effect::Interrupt { executor, task, alone: _ } => {
+                self.exec_interrupt(id, executor, task)
+            }
+            Effect::RefuseBlock { executor, task: _, limit: _ } => self.exec_go_on(id, executor),
             Effect::Kill { executor } => self.exec_kill(id, executor),
             Effect::Stopped(_) => {
                 // What it had is gone; the links of its callers with it.

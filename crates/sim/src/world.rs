@@ -8,7 +8,7 @@ use crate::net::{ConnectionId, Network};
 use crate::oracle::Oracle;
 use crate::process::{Clock, Input, Process, ProcessId, Role};
 use crate::worker::WorkerShell;
-use marline_core::id::TaskId;
+use marline_core::id::{ObjectId, TaskId};
 use marline_core::random::Random;
 use marline_core::worker::ExecutorId;
 use std::collections::{BTreeMap, VecDeque};
@@ -31,6 +31,8 @@ pub enum Happening {
     Watchdog { worker: ProcessId },
     /// What a call of a client needs has come.
     Supply { client: ProcessId, call: TaskId },
+    /// What a client announced has come.
+    Resolve { client: ProcessId, object: ObjectId },
     /// The nemesis strikes.
     Strike,
     /// A process is to go on.
@@ -162,6 +164,7 @@ impl World {
             }
             Happening::Watchdog { worker } => self.watchdog(worker),
             Happening::Supply { client, call } => self.supply(client, call),
+            Happening::Resolve { client, object } => self.resolve(client, object),
             Happening::Strike => self.strike(),
             Happening::Thaw(process) => self.thaw(process),
             Happening::Heal(from, to) => self.heal(from, to),

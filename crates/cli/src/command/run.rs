@@ -11,6 +11,7 @@ use crate::printer::{Printer, Progress, write};
 use marline_runtime::control::{Control, LogOf, LogPart, TaskState};
 use marline_runtime::core::error::{Error, ErrorKind};
 use marline_runtime::core::id::TaskId;
+use marline_runtime::core::message::Manner;
 use marline_runtime::core::payload::Outcome;
 use marline_runtime::core::spec::{Budget, Target, TaskOptions, TaskSpec};
 use marline_runtime::{Client, CommandEnd, CommandLine, new_task_id};
@@ -76,8 +77,8 @@ pub fn run(settings: &Settings, asked: &Run, printer: Printer) -> Done {
 fn stop_when_asked(client: &Client, task: TaskId, asked: Arc<AtomicU32>) -> Result<(), Failure> {
     let client = client.clone();
     Ok(marline_runtime::on_signal(move || match asked.fetch_add(1, Ordering::Relaxed) {
-        0 => client.cancel(task, false),
-        1 => client.cancel(task, true),
+        0 => client.cancel(task, Manner::Ask),
+        1 => client.cancel(task, Manner::Force),
         _ => std::process::exit(INTERRUPTED.into()),
     })?)
 }
@@ -161,7 +162,7 @@ impl Watch {
             std::thread::spawn(move || {
                 watching.run();
                 if watching.lock().unread.is_some() {
-                    client.cancel(task, false);
+                    client.cancel(task, Manner::Ask);
                 }
             });
         }

@@ -3,7 +3,7 @@
 use super::{Client, Effect, Timer};
 use crate::error::{Error, Ran};
 use crate::id::{ActorEpoch, ActorId, Attempt, Session, TaskId, Thing};
-use crate::message::{ActorPlace, FromClient, FromHost, ToHost, Try};
+use crate::message::{ActorPlace, FromClient, FromHost, Manner, ToHost, Try};
 use crate::payload::{Outcome, Value};
 use crate::spec::{ActorSpec, Budget, Target, TaskOptions, TaskSpec};
 use crate::time::Time;
@@ -480,7 +480,7 @@ impl Client {
         }
     }
 
-    pub(super) fn cancel_call(&mut self, id: TaskId, force: bool, effects: &mut Vec<Effect>) {
+    pub(super) fn cancel_call(&mut self, id: TaskId, how: Manner, effects: &mut Vec<Effect>) {
         let call = self.calls.get_mut(&id).expect("it has not ended");
         call.cancelled = true;
         match call.state {
@@ -492,11 +492,11 @@ impl Client {
             }
             State::Sent { host, .. } => {
                 let address = self.hosts[&host].clone();
-                let message = ToHost::CancelCall { call: id, force };
+                let message = ToHost::CancelCall { call: id, how };
                 effects.push(Effect::ToHost { host, address, message });
             }
             State::Relayed => {
-                effects.push(Effect::ToController(FromClient::Cancel { task: id, force }))
+                effects.push(Effect::ToController(FromClient::Cancel { task: id, how }))
             }
         }
     }
@@ -516,7 +516,7 @@ impl Client {
             self.abandoned.insert(Try { task: id, attempt: call.attempt }, host);
         }
         if self.calls[&id].state != State::Waiting {
-            self.cancel_call(id, false, effects);
+            self.cancel_call(id, Manner::Ask, effects);
         }
         if self.calls[&id].state == State::Relayed {
             self.late.insert(id, actor);

@@ -2,7 +2,7 @@
 
 use super::{Client, Effect, Timer};
 use crate::error::{Error, Ran};
-use crate::id::{ObjectId, Session, TaskId};
+use crate::id::{ObjectId, Session, TaskId, Thing};
 use crate::lease::{Held, Ping, Terms};
 use crate::message::FromClient;
 use crate::output::Audience;
@@ -62,7 +62,10 @@ impl Client {
         let mut objects: Vec<ObjectId> = self.fetching.drain().collect();
         objects.sort_unstable();
         for object in objects {
-            effects.push(Effect::ObjectReady { object, value: Err(gone(Ran::Maybe)) });
+            // What this session held was let go with it.
+            let lost = format!("value {object} is lost to this process: {words}; make it again");
+            let error = Error::gone(Thing::Object(object), lost).ran(Ran::Maybe);
+            effects.push(Effect::ObjectReady { object, value: Err(error) });
         }
         let mut creating: Vec<_> = self.creating.drain().collect();
         creating.sort_unstable();

@@ -3,7 +3,7 @@
 use super::{Client, Effect};
 use crate::error::Error;
 use crate::id::{ObjectId, TaskId, Thing};
-use crate::message::FromClient;
+use crate::message::{FromClient, Manner};
 use crate::output::Audience;
 use crate::payload::{Outcome, Value};
 use crate::spec::TaskSpec;
@@ -66,11 +66,11 @@ impl Client {
     }
 
     /// Stops a task or a call.
-    pub fn cancel(&mut self, task: TaskId, force: bool, effects: &mut Vec<Effect>) {
+    pub fn cancel(&mut self, task: TaskId, how: Manner, effects: &mut Vec<Effect>) {
         if self.tasks.contains(&task) {
-            effects.push(Effect::ToController(FromClient::Cancel { task, force }));
+            effects.push(Effect::ToController(FromClient::Cancel { task, how }));
         } else if self.calls.contains_key(&task) {
-            self.cancel_call(task, force, effects);
+            self.cancel_call(task, how, effects);
         }
     }
 
@@ -85,6 +85,26 @@ impl Client {
         self.adopt(Thing::Object(object));
         effects.push(Effect::ToController(FromClient::Put { object, value }));
         Ok(())
+    }
+
+    /// Announces an object whose value comes later: others can need it from now on. It is held.
+    pub fn announce(&mut self, object: ObjectId, effects: &mut Vec<Effect>) -> Result<(), Error> {
+        self.must_be_joined()?;
+        self.adopt(Thing::Object(object));
+        effects.push(Effect::ToController(FromClient::Announce { object }));
+        Ok(())
+    }
+
+    /// Says the value of what it announced, or why there is none.
+    pub fn resolve(
+        &mut self,
+        object: ObjectId,
+        value: Result<Value, Error>,
+        effects: &mut Vec<Effect>,
+    ) {
+        if self.session.is_some() {
+            effects.push(Effect::ToController(FromClient::Resolve { object, value }));
+        }
     }
 
     /// Asks for the value of an object that this client holds.

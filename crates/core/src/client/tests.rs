@@ -4,7 +4,7 @@ use super::*;
 use crate::error::{Error, ErrorKind, Ran};
 use crate::id::{Attempt, SessionEpoch, SessionId};
 use crate::lease::Terms;
-use crate::message::{ActorPlace, FromClient, FromHost, Instance, Refusal, ToHost};
+use crate::message::{ActorPlace, FromClient, FromHost, Instance, Manner, Refusal, ToHost};
 use crate::output::{Audience, Source};
 use crate::payload::{Outcome, Payload, Value};
 use crate::spec::{ActorOptions, Budget, Target, TaskSpec};
@@ -287,7 +287,7 @@ fn a_call_whose_values_have_not_come_waits_and_those_after_it_behind_it() {
 
     later(&mut rig, 5);
     rig.call(6);
-    rig.wants(|client, effects| client.cancel(task_id(5), false, effects));
+    rig.wants(|client, effects| client.cancel(task_id(5), Manner::Ask, effects));
     assert_eq!(rig.take().last(), Some(&sends(6, 1, HOST, 1, 3)));
 }
 
@@ -369,7 +369,9 @@ fn when_a_host_is_gone_what_never_left_waits_and_the_rest_may_have_run() {
 fn a_dead_actor_fails_the_calls_that_wait_and_they_did_not_run() {
     let mut rig = Rig::new();
     rig.call(1);
-    rig.actor_is(ActorPlace::Dead(Error::gone("it was deleted").ran(Ran::Maybe)));
+    rig.actor_is(ActorPlace::Dead(
+        Error::gone(Thing::Actor(ACTOR), "it was deleted").ran(Ran::Maybe),
+    ));
     let error = rig.fails(1);
     assert_eq!((error.kind(), error.may_have_run()), (ErrorKind::Gone, false));
     rig.call(2);
@@ -382,7 +384,7 @@ fn a_call_that_was_sent_is_settled_by_its_host_even_if_its_actor_is_dead() {
     rig.actor_is_ready(1, HOST, 0);
     rig.call(1);
     rig.take();
-    rig.actor_is(ActorPlace::Dead(Error::gone("it was deleted")));
+    rig.actor_is(ActorPlace::Dead(Error::gone(Thing::Actor(ACTOR), "it was deleted")));
     assert_eq!(rig.take(), []);
     rig.host_says(call_ended(1, 1));
     assert_eq!(rig.take(), [ended(1)]);
@@ -402,7 +404,7 @@ fn a_deadline_ends_a_call_and_says_whether_it_may_have_run() {
     rig.call_by(2, deadline);
     assert_eq!(rig.take(), [watch(HOST), sends(2, 1, HOST, 1, 0)], "the first was never numbered");
     rig.pass(SECOND);
-    let cancel = ToHost::CancelCall { call: task_id(2), force: false };
+    let cancel = ToHost::CancelCall { call: task_id(2), how: Manner::Ask };
     let cancel = Effect::ToHost { host: HOST, address: "there".into(), message: cancel };
     assert_eq!(rig.effects.remove(0), cancel);
     let error = rig.fails(2);
@@ -415,7 +417,7 @@ fn a_deadline_ends_a_call_and_says_whether_it_may_have_run() {
 fn a_cancelled_call_that_waits_ends_at_once() {
     let mut rig = Rig::new();
     rig.call(1);
-    rig.wants(|client, effects| client.cancel(task_id(1), false, effects));
+    rig.wants(|client, effects| client.cancel(task_id(1), Manner::Ask, effects));
     let error = rig.fails(1);
     assert_eq!((error.kind(), error.may_have_run()), (ErrorKind::Cancelled, false));
     rig.actor_is_ready(1, HOST, 0);
@@ -430,11 +432,12 @@ fn a_cancelled_call_is_stopped_where_it_was_sent_wherever_its_actor_is_now() {
     rig.take();
     let (epoch, host, address) = (ActorEpoch(2), NEXT_HOST, Some("elsewhere".into()));
     let moved = ActorPlace::Ready { epoch, host, address, options: Arc::default() };
-    let dead = ActorPlace::Dead(Error::gone("it was deleted"));
+    let dead = ActorPlace::Dead(Error::gone(Thing::Actor(ACTOR), "it was deleted"));
     for place in [ActorPlace::Nowhere, moved, dead] {
         rig.actor_is(place);
-        rig.wants(|client, effects| client.cancel(task_id(1), false, effects));
-        let message = ToHost::CancelCall { call: task_id(1), force: false };
+        let how = Manner::AskAlone;
+        rig.wants(|client, effects| client.cancel(task_id(1), how, effects));
+        let message = ToHost::CancelCall { call: task_id(1), how };
         let cancel = Effect::ToHost { host: HOST, address: "there".into(), message };
         assert_eq!(rig.take(), [cancel]);
     }
@@ -448,7 +451,7 @@ fn a_cancelled_call_that_was_refused_lets_the_others_go_on() {
     rig.actor_is_ready(1, HOST, 0);
     rig.call(1);
     rig.call(2);
-    rig.wants(|client, effects| client.cancel(task_id(2), false, effects));
+    rig.wants(|client, effects| client.cancel(task_id(2), Manner::Ask, effects));
     rig.host_says(call_refused(1, 1));
     rig.actor_is_ready(2, NEXT_HOST, 0);
     rig.take(); // The first waits until it is known what became of the second.

@@ -22,6 +22,7 @@ use crate::time::Time;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use super::object::not_here;
 use super::worker::Hosted;
 
 /// What an actor is doing.
@@ -250,7 +251,7 @@ impl Controller {
         self.actors.insert(id, actor);
         let unknown = !self.workers.is_empty() && !self.schedule.knows(&required(&spec.class));
         let failed = if let Some(thing) = missing_thing {
-            Some(Error::gone(format!("{thing}, which the constructor needs, is gone or never was")))
+            Some(not_here(thing, ", which the constructor needs,"))
         } else if unknown {
             let class = &spec.class;
             Some(Error::not_found(format!(
@@ -422,11 +423,13 @@ impl Controller {
                 self.restart(now, id, error, true, effects);
             }
             Leave::Idle => {
-                let error = Error::gone(format!("actor {id} was idle for too long"));
+                let words = format!("actor {id} was idle for too long");
+                let error = Error::gone(Thing::Actor(id), words);
                 self.die(now, id, DeathCause::Idle, error, effects);
             }
             Leave::Exited => {
-                let error = Error::gone(format!("actor {id} ended itself (exit_actor)"));
+                let words = format!("actor {id} ended itself (exit_actor)");
+                let error = Error::gone(Thing::Actor(id), words);
                 self.die(now, id, DeathCause::Exited, error, effects);
             }
         }
@@ -515,7 +518,7 @@ impl Controller {
         if !free && !actor.spec.options.max_restarts.allows(actor.restarts) {
             let message =
                 format!("actor {id} is gone: {}; it may not be restarted (again)", error.message());
-            let error = Error::gone(message).ran(Ran::Maybe).caused_by(error);
+            let error = Error::gone(Thing::Actor(id), message).ran(Ran::Maybe).caused_by(error);
             return self.die(now, id, DeathCause::RestartsUsedUp, error, effects);
         }
         if let Life::Ready { since, .. } = actor.life
@@ -577,7 +580,7 @@ impl Controller {
                 "no actor {id} is here: `marline actors` lists them"
             )));
         }
-        let error = Error::gone(format!("actor {id} was deleted"));
+        let error = Error::gone(Thing::Actor(id), format!("actor {id} was deleted"));
         self.die(now, id, DeathCause::Deleted, error, effects);
         self.dispatch(now, effects);
         Ok(())

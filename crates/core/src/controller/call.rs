@@ -8,7 +8,7 @@ use super::query::TaskState;
 use super::task::{Place, State, Task};
 use super::{Controller, Effect};
 use crate::error::{Error, Ran};
-use crate::id::{ActorEpoch, ActorId, Session, TaskId};
+use crate::id::{ActorEpoch, ActorId, Session, TaskId, Thing};
 use crate::message::{CallReport, End, ToWorker};
 use crate::spec::{Budget, Target, TaskSpec};
 use crate::time::Time;
@@ -188,7 +188,8 @@ impl Controller {
 
 /// Why a call ended that ran when its actor was deleted.
 fn deleted_under(actor: ActorId) -> Error {
-    Error::gone(format!("actor {actor} was deleted while this call ran")).ran(Ran::Maybe)
+    let words = format!("actor {actor} was deleted while this call ran");
+    Error::gone(Thing::Actor(actor), words).ran(Ran::Maybe)
 }
 
 /// Whether a call that waits may have run before.

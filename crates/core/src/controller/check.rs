@@ -28,6 +28,10 @@ impl Controller {
                     "a watch is known from both sides"
                 );
             }
+            for object in &member.announced {
+                let by = self.objects.get(object).and_then(|object| object.announced_by);
+                assert_eq!(by, Some(member.session), "who is to say the value of {object}");
+            }
             for task in &member.tasks {
                 assert!(self.tasks.contains_key(task), "{task} ended, its owner lists it");
             }
@@ -161,8 +165,9 @@ impl Controller {
         }
         for (id, object) in &self.objects {
             assert!(self.holds.is_held(Thing::Object(*id)), "{id} is kept, and nobody holds it");
+            let announced = object.announced_by.is_some_and(|by| self.is_alive(by));
             assert!(
-                object.value.is_some() || self.tasks.contains_key(&id.origin),
+                object.value.is_some() || announced || self.tasks.contains_key(&id.origin),
                 "{id} will never be"
             );
         }

@@ -16,10 +16,14 @@ impl Controller {
     ) {
         match message {
             FromClient::Submit(spec) => self.client_submits(now, session, spec, effects),
-            FromClient::Cancel { task, force } => {
-                self.cancel(now, task, force, effects);
+            FromClient::Cancel { task, how } => {
+                self.cancel(now, task, how, effects);
             }
             FromClient::Put { object, value } => self.put(now, session, object, value, effects),
+            FromClient::Announce { object } => self.announce(session, object),
+            FromClient::Resolve { object, value } => {
+                self.resolve(now, session, object, value, effects);
+            }
             FromClient::Fetch { object } => self.fetch(session, object, effects),
             FromClient::Hold { thing } => self.hold(session, thing),
             FromClient::Accept { call } => self.accept(session, call),

@@ -8,7 +8,8 @@
 use super::{Controller, Effect, EndCause, Owner, Timer};
 use crate::error::Error;
 use crate::hold::Holder;
-use crate::id::{ActorId, Session, SessionId, TaskId};
+use crate::id::{ActorId, Session, SessionId, TaskId, Thing};
+use crate::message::Manner;
 use crate::spec::{ActorSpec, Target, TaskSpec};
 use crate::time::Time;
 use std::sync::Arc;
@@ -124,7 +125,7 @@ impl Controller {
         if !self.tasks.contains_key(&id) && !self.has_ended(id) {
             self.task_status(id)?;
         }
-        let had_not_ended = self.cancel(now, id, force, effects);
+        let had_not_ended = self.cancel(now, id, Manner::forced(force), effects);
         self.dispatch(now, effects);
         Ok(had_not_ended)
     }
@@ -187,7 +188,7 @@ impl Controller {
         };
         if let Some(error) = actor.death() {
             let message = format!("actor {id} is gone: {}", error.message());
-            return Err(Error::gone(message).caused_by(error.clone()));
+            return Err(Error::gone(Thing::Actor(id), message).caused_by(error.clone()));
         }
         self.check_calls(id)
     }

@@ -15,8 +15,10 @@ use std::collections::BTreeSet;
 /// An object somebody asked for, or that has a value.
 #[derive(Debug, Default)]
 pub(super) struct Object {
-    /// Its value, or why it has none; nothing as long as its task has not ended.
+    /// Its value, or why it has none; nothing as long as its task has not ended, or it was not said.
     pub value: Option<Result<Value, Error>>,
+    /// Whoever is to say its value, and has not.
+    pub announced_by: Option<Session>,
     /// How many results its task gave, this one included; 0 for a value that was put.
     pub returns: u32,
     /// Work that needs the value.
@@ -208,6 +210,51 @@ impl Controller {
         self.object_made(now, object, 0, value, effects);
     }
 
+    /// A client will say the value of an object: from now on, work can need it.
+    pub(super) fn announce(&mut self, session: Session, id: ObjectId) {
+        if self.exists(Thing::Object(id)) {
+            return self.hold(session, Thing::Object(id));
+        }
+        self.holds.hold(Holder::Session(session.id), Thing::Object(id));
+        self.objects.entry(id).or_default().announced_by = Some(session);
+        self.sessions.get_mut(&session.id).expect("it speaks").announced.insert(id);
+    }
+
+    /// A client says the value of what it announced. If nobody holds that any more, it is nothing to anybody.
+    pub(super) fn resolve(
+        &mut self,
+        now: Time,
+        session: Session,
+        id: ObjectId,
+        value: Result<Value, Error>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(object) =
+            self.objects.get_mut(&id).filter(|object| object.announced_by == Some(session))
+        else {
+            return;
+        };
+        object.announced_by = None;
+        self.sessions.get_mut(&session.id).expect("it speaks").announced.remove(&id);
+        let value = value.map_err(Error::bounded).and_then(|value| {
+            self.check_size("the value's bytes", value.payload.len())?;
+            self.check_bytes().map(|()| value)
+        });
+        self.object_made(now, id, 0, value, effects);
+    }
+
+    /// Whoever announced an object has ended.
+    pub(super) fn never_resolved(&mut self, now: Time, id: ObjectId, effects: &mut Vec<Effect>) {
+        let object = self.objects.get_mut(&id).expect("what is announced is known");
+        object.announced_by = None;
+        let words = format!(
+            "value {id} is lost: the process that waited for it, as the result of a call, has ended; make the \
+             call from one that lives longer"
+        );
+        let error = Error::gone(Thing::Object(id), words);
+        self.object_made(now, id, 0, Err(error), effects);
+    }
+
     /// A client wants to be told when an object has a value.
     pub(super) fn fetch(&mut self, session: Session, id: ObjectId, effects: &mut Vec<Effect>) {
         let value = match self.objects.get(&id).and_then(|object| object.value.clone()) {
@@ -250,6 +297,10 @@ impl Controller {
         match thing {
             Thing::Object(id) => {
                 if let Some(object) = self.objects.remove(&id) {
+                    let by = object.announced_by.and_then(|by| self.sessions.get_mut(&by.id));
+                    if let Some(member) = by {
+                        member.announced.remove(&id);
+                    }
                     self.object_bytes -= object.bytes();
                     self.tell_gone(id, &object, effects);
                     let contained = self.holds.release_all(Holder::Object(id));
@@ -329,12 +380,27 @@ impl Controller {
         let non_detached =
             self.is_living(id) && self.actors[&id].spec.options.lifetime == Lifetime::NonDetached;
         if non_detached {
-            let error = Error::gone(format!("actor {id} ended with its last handle"));
+            let words = format!("actor {id} ended with its last handle");
+            let error = Error::gone(Thing::Actor(id), words);
             self.die(now, id, DeathCause::OwnerGone, error, effects);
         }
     }
 }
 
 fn gone(id: ObjectId) -> Error {
-    Error::gone(format!("object {id} is gone or never was"))
+    not_here(Thing::Object(id), "")
+}
+
+/// Says that something is not there that somebody asked for, or `needs`.
+pub(super) fn not_here(thing: Thing, needs: &str) -> Error {
+    let why = match thing {
+        Thing::Object(_) => {
+            "is lost: nobody held it any more, or whoever held it has ended; keep a reference to it for as \
+             long as it is needed, or make it again"
+        }
+        Thing::Actor(_) => {
+            "is gone or never was: keep a handle to it for as long as it is needed, or make it detached"
+        }
+    };
+    Error::gone(thing, format!("{thing}{needs} {why}"))
 }

@@ -3,10 +3,10 @@
 use super::task::Cancelled;
 use super::{Controller, Effect, EndCause, Role, Timer};
 use crate::hold::Holder;
-use crate::id::{ActorId, Session, SessionEpoch, SessionId, TaskId};
+use crate::id::{ActorId, ObjectId, Session, SessionEpoch, SessionId, TaskId};
 use crate::lease::{Granted, Pong};
 use crate::map::Set;
-use crate::message::{ToClient, ToWorker};
+use crate::message::{Manner, ToClient, ToWorker};
 use crate::spec::Target;
 use crate::time::Time;
 use std::collections::BTreeSet;
@@ -32,6 +32,8 @@ pub(super) struct Member {
     pub watching: Set<SessionId>,
     /// Its tasks that have not ended.
     pub tasks: Set<TaskId>,
+    /// Objects whose value it is to say.
+    pub announced: Set<ObjectId>,
     /// Actors of which it wants to know where they are.
     pub watched_actors: Set<ActorId>,
     /// How many submissions it was promised room for, and how many came.
@@ -118,6 +120,7 @@ impl Controller {
             watchers: Set::default(),
             watching: Set::default(),
             tasks: Set::default(),
+            announced: Set::default(),
             watched_actors: Set::default(),
             promised: 0,
             submitted: 0,
@@ -214,7 +217,13 @@ impl Controller {
         for task in tasks {
             // A call is asked to stop: its actor may be another's.
             let force = matches!(self.tasks[&task].spec.target, Target::Function(_));
-            self.stop_task(now, task, Cancelled::ClientEnded, force, effects);
+            let how = Manner::forced(force);
+            self.stop_task(now, task, Cancelled::ClientEnded, how, effects);
+        }
+        let mut announced: Vec<ObjectId> = member.announced.into_iter().collect();
+        announced.sort_unstable();
+        for object in announced {
+            self.never_resolved(now, object, effects);
         }
         let free = self.holds.release_all(Holder::Session(id));
         self.free(free);

@@ -4,13 +4,14 @@
 //! cannot end twice. An attempt belongs to one worker; what a worker says of an attempt that it does
 //! not have changes nothing.
 
+use super::object::not_here;
 use super::query::TaskState;
 use super::{Controller, Effect};
 use crate::account::Grant;
 use crate::error::{Error, ErrorKind, Ran};
 use crate::hold::Holder;
 use crate::id::{ActorEpoch, Attempt, ObjectId, Session, SessionId, TaskId, Thing};
-use crate::message::{ShapeId, ToClient, ToWorker, Try};
+use crate::message::{Manner, ShapeId, ToClient, ToWorker, Try};
 use crate::payload::{Outcome, Payload};
 use crate::schedule::{Demand, Step, Ticket, Work, WorkerSlot};
 use crate::spec::{MAX_RETURNS, Target, TaskSpec};
@@ -216,7 +217,7 @@ impl Controller {
         self.lacking += 1;
         self.hold_all(Holder::Task(id), spec.held());
         if let Some(thing) = missing_thing {
-            let error = Error::gone(format!("{thing}, which the task needs, is gone or never was"));
+            let error = not_here(thing, ", which the task needs,");
             self.end_task(now, id, Err(error), effects);
         } else if let Err(cause) = waits {
             self.end_task(now, id, Err(cause.passed_on()), effects);
@@ -330,10 +331,10 @@ impl Controller {
         &mut self,
         now: Time,
         id: TaskId,
-        force: bool,
+        how: Manner,
         effects: &mut Vec<Effect>,
     ) -> bool {
-        self.stop_task(now, id, Cancelled::Asked, force, effects)
+        self.stop_task(now, id, Cancelled::Asked, how, effects)
     }
 
     /// The same, with the reason.
@@ -342,7 +343,7 @@ impl Controller {
         now: Time,
         id: TaskId,
         why: Cancelled,
-        force: bool,
+        how: Manner,
         effects: &mut Vec<Effect>,
     ) -> bool {
         let Some(task) = self.tasks.get_mut(&id) else { return false };
@@ -353,7 +354,7 @@ impl Controller {
                 let attempt = Try { task: id, attempt: task.attempt };
                 effects.push(Effect::ToWorker {
                     to,
-                    message: ToWorker::CancelAttempt { attempt, force },
+                    message: ToWorker::CancelAttempt { attempt, how },
                 });
             }
             State::Queued(ticket) => {

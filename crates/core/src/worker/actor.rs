@@ -325,7 +325,10 @@ fn cut_short(call: &Call, actor: ActorId, life: Life, error: &Error) -> FromHost
     match life {
         Life::Ending(why @ (Why::Deleted | Why::Exited)) => {
             let how = if why == Why::Deleted { "was deleted" } else { "ended itself" };
-            let error = Error::gone(format!("actor {actor} {how} while this call ran"));
+            let error = Error::gone(
+                Thing::Actor(actor),
+                format!("actor {actor} {how} while this call ran"),
+            );
             FromHost::CallEnded { attempt, outcome: Err(error.ran(Ran::Maybe)) }
         }
         Life::Ending(Why::Moves | Why::Idle) => lost(Error::unavailable(

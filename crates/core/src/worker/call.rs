@@ -13,7 +13,7 @@ use super::task::refuse;
 use super::{Effect, ExecutorId, Timer, Worker};
 use crate::error::{Error, Ran};
 use crate::id::{ActorEpoch, ActorId, Attempt, Session, TaskId, Thing};
-use crate::message::{CallReport, End, FromHost, FromWorker, Instance, Refusal, Try};
+use crate::message::{CallReport, End, FromHost, FromWorker, Instance, Manner, Refusal, Try};
 use crate::payload::Value;
 use crate::spec::{Target, TaskSpec};
 use crate::time::Time;
@@ -355,20 +355,20 @@ impl Worker {
         now: Time,
         session: Session,
         call: TaskId,
-        force: bool,
+        how: Manner,
         effects: &mut Vec<Effect>,
     ) {
-        self.stop_call(now, From::Caller(session), call, force, effects);
+        self.stop_call(now, From::Caller(session), call, how, effects);
     }
 
     pub(super) fn cancel_relayed(
         &mut self,
         now: Time,
         tried: Try,
-        force: bool,
+        how: Manner,
         effects: &mut Vec<Effect>,
     ) {
-        self.stop_call(now, From::Controller, tried.task, force, effects);
+        self.stop_call(now, From::Controller, tried.task, how, effects);
     }
 
     pub(super) fn stop_call(
@@ -376,9 +376,10 @@ impl Worker {
         now: Time,
         from: From,
         id: TaskId,
-        force: bool,
+        how: Manner,
         effects: &mut Vec<Effect>,
     ) {
+        let alone = how == Manner::AskAlone;
         let mut actors: Vec<ActorId> = self.actors.keys().copied().collect();
         actors.sort_unstable();
         for actor in actors {
@@ -401,7 +402,7 @@ impl Worker {
                 let error = cancelled(&call.spec);
                 let answered = call.answered;
                 call.cancelled = true;
-                effects.push(Effect::Interrupt { executor: hosted.executor, task: id });
+                effects.push(Effect::Interrupt { executor: hosted.executor, task: id, alone });
                 if !answered {
                     self.answer_early(now, actor, id, error, effects);
                 }
@@ -410,10 +411,10 @@ impl Worker {
             if let Some(call) = hosted.running.get_mut(&id).filter(|call| call.from == from) {
                 call.cancelled = true;
                 let executor = hosted.executor;
-                if force {
+                if how == Manner::Force {
                     return self.kill(executor, effects);
                 }
-                effects.push(Effect::Interrupt { executor, task: id });
+                effects.push(Effect::Interrupt { executor, task: id, alone });
                 let due = (now + self.config.cancel_grace, Timer::CallGrace(actor, id));
                 call.timers.push(due);
                 self.timers.insert(due);
@@ -437,7 +438,11 @@ impl Worker {
                 if call.from == From::Caller(session) {
                     (call.answered, call.cancelled) = (true, true);
                     let task = call.spec.id;
-                    effects.push(Effect::Interrupt { executor: hosted.executor, task });
+                    effects.push(Effect::Interrupt {
+                        executor: hosted.executor,
+                        task,
+                        alone: false,
+                    });
                 }
             }
             self.deliver(now, actor, effects);
@@ -460,7 +465,7 @@ impl Worker {
         let timeout = call.spec.options.timeout.unwrap_or_default();
         let name = call.spec.target.name();
         let message = format!("call {id} ({name}) took longer than its timeout of {timeout:?}");
-        effects.push(Effect::Interrupt { executor: hosted.executor, task: id });
+        effects.push(Effect::Interrupt { executor: hosted.executor, task: id, alone: false });
         self.answer_early(now, actor, id, Error::timeout(message).ran(Ran::Maybe), effects);
     }
 

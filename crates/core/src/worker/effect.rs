@@ -43,10 +43,10 @@ pub enum Effect {
     },
     /// Call the actor in this executor.
     Call { executor: ExecutorId, spec: Arc<TaskSpec>, attempt: Attempt, values: Vec<Value> },
-    /// Ask what runs under this id to stop.
-    Interrupt { executor: ExecutorId, task: TaskId },
-    /// The task may not wait for others: too many do already.
-    RefuseBlock { executor: ExecutorId },
+    /// Ask what runs under this id to stop, alone or with what it has submitted.
+    Interrupt { executor: ExecutorId, task: TaskId, alone: bool },
+    /// This task may not wait for others: as many as may do already. Its wait fails, naming the limit.
+    RefuseBlock { executor: ExecutorId, task: TaskId, limit: usize },
     /// End this executor by force. [`ExecutorDied`](super::Event::ExecutorDied) follows unless the
     /// session is over.
     Kill { executor: ExecutorId },

@@ -70,9 +70,7 @@ impl Worker {
             ToHost::Call { spec, attempt, epoch, number, values } => {
                 self.called(now, session, spec, attempt, epoch, number, values, effects);
             }
-            ToHost::CancelCall { call, force } => {
-                self.cancel_call(now, session, call, force, effects)
-            }
+            ToHost::CancelCall { call, how } => self.cancel_call(now, session, call, how, effects),
         }
     }
 

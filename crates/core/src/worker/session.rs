@@ -88,7 +88,7 @@ impl Worker {
                 self.relayed(now, spec, attempt, epoch, values, effects);
             }
             ToWorker::TakeBack(attempt) => self.taken_back(attempt, effects),
-            ToWorker::CancelAttempt { attempt, force } => self.cancel(now, attempt, force, effects),
+            ToWorker::CancelAttempt { attempt, how } => self.cancel(now, attempt, how, effects),
             ToWorker::Instantiate { spec, epoch, values, grant, checkpoints } => {
                 self.instantiate(now, spec, epoch, values, grant, checkpoints, effects);
             }

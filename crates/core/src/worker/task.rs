@@ -7,7 +7,7 @@ use super::{Effect, ExecutorId, Timer, Worker};
 use crate::account::Grant;
 use crate::error::{Error, Ran};
 use crate::id::{Attempt, TaskId, Thing};
-use crate::message::{End, FromWorker, Refusal, ShapeId, Try};
+use crate::message::{End, FromWorker, Manner, Refusal, ShapeId, Try};
 use crate::payload::Value;
 use crate::spec::TaskSpec;
 use crate::time::Time;
@@ -313,21 +313,21 @@ impl Worker {
         waits
     }
 
-    pub(super) fn cancel(&mut self, now: Time, tried: Try, force: bool, effects: &mut Vec<Effect>) {
+    pub(super) fn cancel(&mut self, now: Time, tried: Try, how: Manner, effects: &mut Vec<Effect>) {
         if self.leave_backlog(tried) {
             return effects.push(ended(tried, End::Cancelled));
         }
         let Some(local) = self.attempts.get_mut(&tried.task) else {
-            return self.cancel_relayed(now, tried, force, effects);
+            return self.cancel_relayed(now, tried, how, effects);
         };
         if local.attempt == tried.attempt {
             local.stop.get_or_insert(Stop::Cancelled);
-            self.stop_attempt(now, tried.task, force, effects);
+            self.stop_attempt(now, tried.task, how, effects);
         }
     }
 
     /// Asks an attempt to stop, and kills it when it does not.
-    fn stop_attempt(&mut self, now: Time, id: TaskId, force: bool, effects: &mut Vec<Effect>) {
+    fn stop_attempt(&mut self, now: Time, id: TaskId, how: Manner, effects: &mut Vec<Effect>) {
         match &self.attempts[&id].state {
             State::Backlog => panic!("{id} has started"),
             State::Starting { executor, .. } => {
@@ -338,10 +338,11 @@ impl Worker {
             }
             State::Running { executor, .. } => {
                 let executor = *executor;
-                if force {
+                if how == Manner::Force {
                     self.kill(executor, effects);
                 } else {
-                    effects.push(Effect::Interrupt { executor, task: id });
+                    let alone = how == Manner::AskAlone;
+                    effects.push(Effect::Interrupt { executor, task: id, alone });
                     let local = self.attempts.get_mut(&id).expect("it runs");
                     let attempt = Try { task: id, attempt: local.attempt };
                     let due = (now + self.config.cancel_grace, Timer::Grace(attempt));
@@ -365,7 +366,7 @@ impl Worker {
             && local.stop.is_none()
         {
             local.stop = Some(Stop::TimedOut);
-            self.stop_attempt(now, attempt.task, false, effects);
+            self.stop_attempt(now, attempt.task, Manner::Ask, effects);
         }
     }
 
@@ -391,8 +392,9 @@ impl Worker {
         if *blocked == blocks {
             return;
         }
-        if blocks && self.blocked >= self.config.max_blocked_executors {
-            return effects.push(Effect::RefuseBlock { executor });
+        let limit = self.config.max_blocked_executors;
+        if blocks && self.blocked >= limit {
+            return effects.push(Effect::RefuseBlock { executor, task: id, limit });
         }
         *blocked = blocks;
         let attempt = Try { task: id, attempt: local.attempt };

@@ -5,7 +5,8 @@ use crate::account::Grant;
 use crate::error::{Error, ErrorKind, Failure, Ran};
 use crate::id::{ActorEpoch, Attempt, ObjectId, SessionEpoch, SessionId, Thing};
 use crate::lease::Terms;
-use crate::message::{End, FromHost, FromWorker, Instance, Leave, Refusal, ToHost, ToWorker};
+use crate::message::{End, FromHost, FromWorker, Instance, Leave, Manner, Refusal};
+use crate::message::{ToHost, ToWorker};
 use crate::payload::{Payload, Value};
 use crate::resources::Resources;
 use crate::spec::{
@@ -391,15 +392,43 @@ fn too_many_may_not_wait_for_others_at_a_time() {
     rig.happens(Event::Blocked { executor: first });
     assert_eq!(rig.take(), [tell(FromWorker::Blocked { attempt: tried(1) })]);
     rig.happens(Event::Blocked { executor: second });
-    assert_eq!(rig.take(), [Effect::RefuseBlock { executor: second }]);
+    let refuse = Effect::RefuseBlock { executor: second, task: task_id(2), limit: 1 };
+    assert_eq!(rig.take(), [refuse]);
+    rig.happens(Event::Resumed { executor: second }); // Its wait has failed; it was never counted.
+    assert_eq!(rig.take(), []);
+
+    // There is room again when one goes on, and when one ends that waits.
+    rig.happens(Event::Resumed { executor: first });
+    rig.happens(Event::Blocked { executor: second });
+    let resumed = tell(FromWorker::Resumed { attempt: tried(1) });
+    assert_eq!(rig.take(), [resumed, tell(FromWorker::Blocked { attempt: tried(2) })]);
+    rig.ends(second, 2, Ok(vec![value()]));
+    rig.take();
+    rig.happens(Event::Blocked { executor: first });
+    assert_eq!(rig.take(), [tell(FromWorker::Blocked { attempt: tried(1) })]);
+}
+
+#[test]
+fn what_is_cancelled_alone_is_asked_so() {
+    let mut rig = Rig::new();
+    let executor = rig.start(task(1));
+    rig.controller_says(ToWorker::CancelAttempt { attempt: tried(1), how: Manner::AskAlone });
+    assert_eq!(rig.take(), [Effect::Interrupt { executor, task: task_id(1), alone: true }]);
+    let mut rig = Rig::new();
+    let executor = rig.host(ActorOptions::default());
+    rig.call(method(1), 0);
+    rig.trust_caller();
+    rig.take();
+    rig.caller_says(ToHost::CancelCall { call: task_id(1), how: Manner::AskAlone });
+    assert_eq!(rig.take(), [Effect::Interrupt { executor, task: task_id(1), alone: true }]);
 }
 
 #[test]
 fn a_cancel_that_is_ignored_ends_in_a_kill_after_the_grace() {
     let mut rig = Rig::new();
     let executor = rig.start(task(1));
-    rig.controller_says(ToWorker::CancelAttempt { attempt: tried(1), force: false });
-    assert_eq!(rig.take(), [Effect::Interrupt { executor, task: task_id(1) }]);
+    rig.controller_says(ToWorker::CancelAttempt { attempt: tried(1), how: Manner::Ask });
+    assert_eq!(rig.take(), [Effect::Interrupt { executor, task: task_id(1), alone: false }]);
     rig.pass(4 * SECOND);
     assert_eq!(rig.take(), []);
     rig.pass(SECOND);
@@ -418,7 +447,7 @@ fn a_cancel_in_the_backlog_or_before_the_start_needs_no_kill() {
     rig.assign(task(2), None);
     let [Effect::Spawn { executor, .. }] = rig.take()[..] else { panic!("an executor starts") };
     for number in [2, 1] {
-        rig.controller_says(ToWorker::CancelAttempt { attempt: tried(number), force: true });
+        rig.controller_says(ToWorker::CancelAttempt { attempt: tried(number), how: Manner::Force });
         assert_eq!(rig.take(), [ended(number, End::Cancelled, Duration::ZERO)]);
     }
     rig.happens(Event::ExecutorReady { executor });
@@ -431,7 +460,7 @@ fn an_attempt_past_its_timeout_is_interrupted_and_fails() {
     let mut rig = Rig::new();
     let executor = rig.start(hurried(1, 2 * SECOND));
     rig.pass(2 * SECOND);
-    assert_eq!(rig.take(), [Effect::Interrupt { executor, task: task_id(1) }]);
+    assert_eq!(rig.take(), [Effect::Interrupt { executor, task: task_id(1), alone: false }]);
     rig.ends(executor, 1, Err(raised()));
     let [Effect::ToController(FromWorker::Ended { end: End::Failed(error), .. })] = &rig.take()[..]
     else {
@@ -446,8 +475,8 @@ fn the_grace_of_a_cancel_is_not_cut_short_by_the_timeout() {
     let mut rig = Rig::new();
     let executor = rig.start(hurried(1, 10 * SECOND));
     rig.pass(9 * SECOND);
-    rig.controller_says(ToWorker::CancelAttempt { attempt: tried(1), force: false });
-    assert_eq!(rig.take(), [Effect::Interrupt { executor, task: task_id(1) }]);
+    rig.controller_says(ToWorker::CancelAttempt { attempt: tried(1), how: Manner::Ask });
+    assert_eq!(rig.take(), [Effect::Interrupt { executor, task: task_id(1), alone: false }]);
     rig.pass(SECOND);
     assert_eq!(rig.take(), [], "its timeout is over, its grace is not");
     rig.pass(3 * SECOND);
@@ -463,7 +492,7 @@ fn the_timers_of_an_earlier_attempt_do_not_touch_a_later_one() {
     let mut rig = Rig::new();
     let spec = hurried(1, 2 * SECOND);
     let executor = rig.start(spec.clone());
-    let interrupt = [Effect::Interrupt { executor, task: task_id(1) }];
+    let interrupt = [Effect::Interrupt { executor, task: task_id(1), alone: false }];
     let start_again = |rig: &mut Rig, attempt| {
         let (spec, values) = (Arc::new(spec.clone()), Vec::new());
         let (shape, grant) = (ShapeId(0), Some(one_cpu()));
@@ -575,14 +604,18 @@ fn a_call_ahead_that_is_cancelled_is_answered_at_once_and_its_turn_passes() {
     rig.call(method(2), 1);
     rig.call(method(3), 2);
     rig.take();
-    rig.caller_says(ToHost::CancelCall { call: task_id(2), force: true });
+    rig.caller_says(ToHost::CancelCall { call: task_id(2), how: Manner::Force });
     let effects = rig.take();
     let [stop, Effect::ToCaller { message: FromHost::CallEnded { outcome: Err(error), .. }, .. }] =
         &effects[..]
     else {
         panic!("it is answered: {effects:?}")
     };
-    assert_eq!(*stop, Effect::Interrupt { executor, task: task_id(2) }, "nothing else is killed");
+    assert_eq!(
+        *stop,
+        Effect::Interrupt { executor, task: task_id(2), alone: false },
+        "nothing else is killed"
+    );
     assert_eq!(error.kind(), ErrorKind::Cancelled);
     rig.call_ends(executor, 1, value());
     assert_eq!(rig.take(), [answered(1, value())]);
@@ -618,7 +651,7 @@ fn the_calls_of_a_caller_go_with_its_session() {
     rig.take();
 
     rig.controller_says(ToWorker::SessionEnded { session: CALLER });
-    let interrupt = |call| Effect::Interrupt { executor, task: task_id(call) };
+    let interrupt = |call| Effect::Interrupt { executor, task: task_id(call), alone: false };
     assert_eq!(rig.take(), [Effect::FenceCaller(CALLER), interrupt(1), interrupt(2)]);
     rig.call_ends(executor, 1, value());
     rig.call_ends(executor, 2, value());

@@ -11,6 +11,7 @@
 //! its lease is over.
 
 use super::Program;
+use super::ask::{self, Ask};
 use super::command::Commands;
 use super::lifeline;
 use super::log::Source;
@@ -18,7 +19,6 @@ use super::run::{Command, Runner, Running};
 use super::wire::{decode_command, encode_ready, encode_said, next_frame};
 use crate::clock::Clock;
 use bytes::BytesMut;
-use marline_core::id::TaskId;
 use marline_core::spec::COMMAND_SCHEME;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, Stat};
@@ -89,14 +89,18 @@ fn serve(program: Arc<dyn Program>, memory: u64) -> io::Result<()> {
     // If the kernel needs memory, it is to take an executor rather than its worker. It may not be allowed.
     let _ = std::fs::write("/proc/self/oom_score_adj", "500");
     let running = Running::default();
-    let stop = {
+    let heed = {
         let (program, running) = (program.clone(), running.clone());
-        move |task| {
-            running.interrupt(task);
-            program.interrupted(task);
+        move |ask| {
+            running.asked(ask);
+            match ask {
+                Ask::Stop(task) => program.interrupted(task, false),
+                Ask::StopAlone(task) => program.interrupted(task, true),
+                Ask::NotWait { .. } => {}
+            }
         }
     };
-    watch(UnixStream::from(control), File::from(lifeline), stop)?;
+    watch(UnixStream::from(control), File::from(lifeline), heed)?;
     let mut answers = File::from(answers);
     answers.write_all(&encode_ready())?;
     let answers = Mutex::new(answers);
@@ -155,15 +159,15 @@ fn receive_descriptors(socket: &UnixStream) -> io::Result<[OwnedFd; DESCRIPTORS]
         .map_err(|_| io::Error::other("its worker did not pass on its descriptors"))
 }
 
-/// Starts the thread that ends this process in time, and passes on what is to stop.
+/// Starts the thread that ends this process in time, and passes on what the worker asks.
 fn watch(
     control: UnixStream,
     lifeline: File,
-    stop: impl Fn(TaskId) + Send + 'static,
+    heed: impl Fn(Ask) + Send + 'static,
 ) -> io::Result<()> {
     let run = move || {
         let clock = Clock::new();
-        while !lifeline::is_over(&lifeline, &clock) && listen(&control, &lifeline, &stop, &clock) {}
+        while !lifeline::is_over(&lifeline, &clock) && listen(&control, &lifeline, &heed, &clock) {}
         end_everything();
     };
     thread::Builder::new().name("marline-watch".into()).spawn(run)?;
@@ -172,7 +176,7 @@ fn watch(
 
 /// Waits for the worker to ask for something, or for the time to look again. Says whether the worker is
 /// still there.
-fn listen(control: &UnixStream, lifeline: &File, stop: &impl Fn(TaskId), clock: &Clock) -> bool {
+fn listen(control: &UnixStream, lifeline: &File, heed: &impl Fn(Ask), clock: &Clock) -> bool {
     let left = lifeline::until(lifeline).map_or(Duration::ZERO, |until| clock.until(until));
     let wait = Timespec::try_from(left.min(LOOK_EVERY)).expect("it is short");
     let mut fds = [PollFd::new(control, PollFlags::IN)];
@@ -181,11 +185,11 @@ fn listen(control: &UnixStream, lifeline: &File, stop: &impl Fn(TaskId), clock: 
         Ok(_) => {}
         Err(_) => return false,
     }
-    let mut task = [0; 16];
+    let mut bytes = [0; ask::BYTES];
     let mut socket = control;
-    let heard = socket.read_exact(&mut task).is_ok();
-    if heard {
-        stop(TaskId::from_u128(u128::from_be_bytes(task)));
+    let heard = socket.read_exact(&mut bytes).is_ok();
+    if let Some(ask) = Ask::decode(bytes).filter(|_| heard) {
+        heed(ask);
     }
     heard
 }

@@ -20,6 +20,7 @@ pub use forks::ForkServer;
 pub(crate) use forks::Forks;
 pub use switchboard::{Waited, Waiter};
 
+use super::ask::Ask;
 use super::child::{DESCRIPTORS, VARIABLE};
 use super::lifeline::Lifeline;
 use super::log::{Logs, Source};
@@ -33,7 +34,6 @@ use birth::{Born, Outfit};
 use death::{Whose, end, how, was_killed};
 use ears::{Ears, Pipes};
 use marline_core::error::{Error, Ran};
-use marline_core::id::TaskId;
 use marline_core::map::Set;
 use marline_core::payload::Value;
 use marline_core::worker::{Event, ExecutorId};
@@ -155,9 +155,9 @@ impl Handle {
         self.shared.write(&encode_command(command));
     }
 
-    pub fn interrupt(&self, task: TaskId) {
-        // If there is no room, it has been asked to stop thousands of times.
-        let _ = (&self.shared.control).write(&task.as_u128().to_be_bytes());
+    pub fn ask(&self, ask: Ask) {
+        // If there is no room, it has been asked thousands of times.
+        let _ = (&self.shared.control).write(&ask.encode());
     }
 
     /// Ends it, and everything it left in its group.

@@ -1,7 +1,9 @@
 //! Running user code: one task after another, or an actor and its calls. The same for an executor that
 //! is a thread and one that is a process; `tell` says where what happened goes.
 
+use super::ask::Ask;
 use super::thread::on_some_thread;
+use super::waiting::Waiting;
 use super::{Context, Instance, Invocation, Program, Reply, Teller, with_context};
 use crate::net::MAX_MESSAGE_BYTES;
 use marline_channel::{CancelToken, oneshot};
@@ -96,11 +98,29 @@ pub(crate) struct Running(Arc<Mutex<Tokens>>);
 
 #[derive(Default)]
 struct Tokens {
-    tokens: BTreeMap<TaskId, CancelToken>,
+    tokens: BTreeMap<TaskId, Token>,
     /// What was asked to stop and did not run: it is about to, or has ended.
     early: VecDeque<TaskId>,
     /// Everything was: nothing runs any more.
     over: bool,
+}
+
+/// How what runs hears that it is to stop.
+#[derive(Clone, Default)]
+struct Token {
+    cancel: CancelToken,
+    /// What it has submitted is to stop with it.
+    stops_all: Arc<AtomicBool>,
+    /// What it waits for others in.
+    waiting: Waiting,
+}
+
+impl Token {
+    fn cancel(&self, alone: bool) {
+        // Seen by whoever sees that it was cancelled.
+        self.stops_all.fetch_or(!alone, Ordering::Relaxed);
+        self.cancel.cancel();
+    }
 }
 
 /// So many that were asked to stop before they ran are remembered: no more are on their way.
@@ -112,8 +132,8 @@ impl Running {
     }
 
     /// It runs from now on; gives its token, which is cancelled if it was asked to stop before.
-    fn begin(&self, task: TaskId) -> CancelToken {
-        let token = CancelToken::new();
+    fn begin(&self, task: TaskId) -> Token {
+        let token = Token::default();
         let stop = self.with(|running| {
             running.tokens.insert(task, token.clone());
             let early = running.early.len();
@@ -121,7 +141,7 @@ impl Running {
             running.over || running.early.len() < early
         });
         if stop {
-            token.cancel();
+            token.cancel(false); // It has submitted nothing.
         }
         token
     }
@@ -130,8 +150,22 @@ impl Running {
         self.with(|running| running.tokens.remove(&task));
     }
 
+    /// Does what the worker asks.
+    pub fn asked(&self, ask: Ask) {
+        match ask {
+            Ask::Stop(task) => self.interrupt(task, false),
+            Ask::StopAlone(task) => self.interrupt(task, true),
+            Ask::NotWait { task, limit } => {
+                let token = self.with(|running| running.tokens.get(&task).cloned());
+                if let Some(token) = token {
+                    token.waiting.refuse(limit);
+                }
+            }
+        }
+    }
+
     /// Asks what runs under this id to stop, or is about to run.
-    pub fn interrupt(&self, task: TaskId) {
+    fn interrupt(&self, task: TaskId, alone: bool) {
         let token = self.with(|running| {
             let token = running.tokens.get(&task).cloned();
             if token.is_none() {
@@ -143,18 +177,18 @@ impl Running {
             token
         });
         if let Some(token) = token {
-            token.cancel();
+            token.cancel(alone);
         }
     }
 
     /// Asks everything to stop, also what comes.
     pub fn interrupt_all(&self) {
-        let all: Vec<CancelToken> = self.with(|running| {
+        let all: Vec<Token> = self.with(|running| {
             running.over = true;
             running.tokens.values().cloned().collect()
         });
         for token in all {
-            token.cancel();
+            token.cancel(false);
         }
     }
 }
@@ -330,7 +364,7 @@ impl Runner {
         place: Place,
         values: Vec<Value>,
     ) -> (Context, Invocation) {
-        let cancel = self.running.begin(spec.id);
+        let Token { cancel, stops_all, waiting } = self.running.begin(spec.id);
         let Place { actor, gpus } = place;
         let (actor, actor_epoch) = actor.unzip();
         let tell = Teller(self.tell.clone());
@@ -345,6 +379,8 @@ impl Runner {
             gpus: gpus.clone(),
             deadline,
             cancel,
+            stops_all,
+            waiting,
             tell,
         };
         let (args, returns) = (spec.args.clone(), spec.returns);
@@ -452,12 +488,12 @@ mod tests {
     fn what_is_to_stop_before_it_runs_does_not_run() {
         let running = Running::default();
         let (early, other) = (TaskId::from_u128(1), TaskId::from_u128(2));
-        running.interrupt(early);
-        assert!(!running.begin(other).is_cancelled());
-        assert!(running.begin(early).is_cancelled());
+        running.asked(Ask::Stop(early));
+        assert!(!running.begin(other).cancel.is_cancelled());
+        assert!(running.begin(early).cancel.is_cancelled());
         running.end(early);
-        assert!(!running.begin(early).is_cancelled(), "it was asked once");
+        assert!(!running.begin(early).cancel.is_cancelled(), "it was asked once");
         running.interrupt_all();
-        assert!(running.begin(other).is_cancelled(), "nobody would hear of it");
+        assert!(running.begin(other).cancel.is_cancelled(), "nobody would hear of it");
     }
 }

@@ -2,11 +2,11 @@
 //! is left alone, and what it returns goes nowhere. Whoever needs more runs executors as processes.
 
 use super::Program;
+use super::ask::Ask;
 use super::run::{Command, Runner, Running, Said};
 use crate::node::Node;
 use marline_channel::{Receiver, Sender, rendezvous, unbounded};
 use marline_core::error::{Error, Ran};
-use marline_core::id::TaskId;
 use marline_core::worker::{Event, ExecutorId};
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread;
@@ -94,8 +94,8 @@ impl Handle {
         let _ = self.commands.try_send(command);
     }
 
-    pub fn interrupt(&self, task: TaskId) {
-        self.running.interrupt(task);
+    pub fn ask(&self, ask: Ask) {
+        self.running.asked(ask);
     }
 
     /// Nobody listens to this executor any more.

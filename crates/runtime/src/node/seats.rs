@@ -5,6 +5,7 @@ use super::links::Which;
 use super::output::Onlooker;
 use super::{Node, Outside, Seat, State, Todo};
 use crate::client::Tell;
+use crate::executor::ask::Ask;
 use crate::executor::run::Command;
 use crate::executor::{Executors, Handle, process, thread};
 use crate::wire::frame::Frame;
@@ -245,13 +246,15 @@ impl State {
             worker::Effect::Call { executor, spec, attempt, values } => {
                 seat.command(executor, Command::Call { spec, attempt, values });
             }
-            worker::Effect::Interrupt { executor, task } => {
+            worker::Effect::Interrupt { executor, task, alone } => {
                 if let Some(handle) = seat.handles.get(&executor) {
-                    handle.interrupt(task);
+                    handle.ask(if alone { Ask::StopAlone(task) } else { Ask::Stop(task) });
                 }
             }
-            worker::Effect::RefuseBlock { executor } => {
-                self.todo.push_back(Todo::Worker(index, worker::Event::Resumed { executor }));
+            worker::Effect::RefuseBlock { executor, task, limit } => {
+                if let Some(handle) = seat.handles.get(&executor) {
+                    handle.ask(Ask::NotWait { task, limit });
+                }
             }
             worker::Effect::Kill { executor } => {
                 if let Some(handle) = seat.handles.remove(&executor)

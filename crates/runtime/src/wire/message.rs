@@ -48,7 +48,9 @@ fn from_client(message: &FromClient) -> usize {
         FromClient::Submit(spec) => spec.args.len(),
         FromClient::CreateActor(spec) => spec.args.len(),
         FromClient::Put { object: _, value } => value.payload.len(),
+        FromClient::Resolve { object: _, value } => ended(value, |value| value.payload.len()),
         FromClient::Cancel { .. }
+        | FromClient::Announce { .. }
         | FromClient::Fetch { .. }
         | FromClient::Hold { .. }
         | FromClient::Accept { .. }

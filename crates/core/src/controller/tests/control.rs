@@ -132,7 +132,7 @@ fn what_a_session_asked_for_goes_when_it_is_closed() {
 
     rig.closes(session).unwrap();
     rig.is_over(session, EndCause::Closed);
-    let cancel = ToWorker::CancelAttempt { attempt: running, force: true };
+    let cancel = ToWorker::CancelAttempt { attempt: running, how: Manner::Force };
     assert_eq!(rig.orders(worker), cancel);
     assert_eq!(rig.orders(worker), ToWorker::Destroy(instance));
     assert_eq!(rig.controller.kept(), (0, 0));

@@ -14,7 +14,7 @@ fn a_killed_session_lets_go_of_what_it_held_and_its_tasks_are_cancelled() {
     assert_eq!(rig.controller.kept(), (1, 4));
 
     rig.dies(client);
-    let order = ToWorker::CancelAttempt { attempt: running, force: true };
+    let order = ToWorker::CancelAttempt { attempt: running, how: Manner::Force };
     assert_eq!(rig.orders(worker), order);
     assert_eq!(rig.state_of(2), TaskState::Cancelled, "it had not started");
     assert_eq!(rig.controller.kept(), (0, 0));

@@ -70,7 +70,7 @@ fn whoever_submitted_a_task_too_is_told_how_it_ends_when_its_owner_is_gone() {
 
     rig.dies(owner);
     for attempt in running {
-        let cancel = ToWorker::CancelAttempt { attempt, force: true };
+        let cancel = ToWorker::CancelAttempt { attempt, how: Manner::Force };
         assert_eq!(rig.orders(worker), cancel);
     }
     let queued = rig.ends(other, 3).unwrap_err();
@@ -208,7 +208,7 @@ fn cancel_of_a_queued_task_ends_at_once() {
     rig.submit(client, task(1));
     rig.assigns(worker, 1);
     rig.submit(client, task(2));
-    rig.client_says(client, FromClient::Cancel { task: task_id(2), force: false });
+    rig.client_says(client, FromClient::Cancel { task: task_id(2), how: Manner::Ask });
     assert_eq!(rig.ends(client, 2).unwrap_err().kind(), ErrorKind::Cancelled);
     rig.nothing_left();
 }
@@ -219,9 +219,10 @@ fn cancel_racing_completion_ends_once() {
     let (client, worker) = (rig.client(1), rig.worker(2, 1));
     rig.submit(client, task(1));
     let attempt = rig.assigns(worker, 1);
-    let cancel = FromClient::Cancel { task: task_id(1), force: false };
+    let how = Manner::AskAlone;
+    let cancel = FromClient::Cancel { task: task_id(1), how };
     rig.client_says(client, cancel.clone());
-    assert_eq!(rig.orders(worker), ToWorker::CancelAttempt { attempt, force: false });
+    assert_eq!(rig.orders(worker), ToWorker::CancelAttempt { attempt, how });
 
     rig.finish(worker, attempt); // It was done before it heard.
     assert_eq!(rig.ends(client, 1), Ok(vec![value("done")]));
@@ -237,8 +238,8 @@ fn a_cancelled_task_is_not_retried_when_its_worker_is_lost() {
     let (client, worker) = (rig.client(1), rig.worker(2, 1));
     rig.submit(client, task(1));
     let attempt = rig.assigns(worker, 1);
-    rig.client_says(client, FromClient::Cancel { task: task_id(1), force: false });
-    assert_eq!(rig.orders(worker), ToWorker::CancelAttempt { attempt, force: false });
+    rig.client_says(client, FromClient::Cancel { task: task_id(1), how: Manner::Ask });
+    assert_eq!(rig.orders(worker), ToWorker::CancelAttempt { attempt, how: Manner::Ask });
     rig.dies(worker);
     assert_eq!(rig.ends(client, 1).unwrap_err().kind(), ErrorKind::Cancelled);
     rig.nothing_left();
@@ -452,7 +453,7 @@ fn nobody_is_warned_of_what_went_meanwhile() {
     let client = rig.client(1);
     rig.submit(client, task(1));
     rig.submit(client, task(2));
-    rig.client_says(client, FromClient::Cancel { task: task_id(1), force: false });
+    rig.client_says(client, FromClient::Cancel { task: task_id(1), how: Manner::Ask });
     rig.ends(client, 1).unwrap_err();
     rig.pass(9 * SECOND);
     let worker = rig.worker(2, 1);
@@ -515,6 +516,7 @@ fn what_a_task_needs_and_is_gone_is_named_for_people() {
     let gone = crate::id::ObjectId::of(task_id(9), 0);
     rig.submit(client, TaskSpec { needs: vec![gone], ..task(1) });
     let error = rig.ends(client, 1).unwrap_err();
-    let expected = format!("value {}#0, which the task needs, is gone or never was", task_id(9));
-    assert_eq!((error.kind(), error.message()), (ErrorKind::Gone, expected.as_str()));
+    let expected = format!("value {}#0, which the task needs, is lost", task_id(9));
+    assert_eq!((error.kind(), error.what_is_gone()), (ErrorKind::Gone, Some(Thing::Object(gone))));
+    assert!(error.message().starts_with(&expected), "{error}");
 }

@@ -19,6 +19,7 @@ use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::io::Errno;
 use rustix::thread::futex;
 use std::cell::Cell;
+use std::fmt;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -216,13 +217,21 @@ pub enum Waited {
     Interrupted,
 }
 
-impl Waiter {
-    /// One for this thread.
-    #[allow(clippy::new_without_default)]
-    pub fn new() -> Arc<Waiter> {
-        Arc::new(Waiter { state: AtomicU32::new(0), board: SWITCHBOARD.get() })
+impl Default for Waiter {
+    fn default() -> Waiter {
+        Waiter { state: AtomicU32::new(0), board: SWITCHBOARD.get() }
     }
+}
 
+impl fmt::Debug for Waiter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.state.load(Ordering::Relaxed);
+        let (rung, reads) = (state & RUNG != 0, state & READER != 0);
+        f.debug_struct("Waiter").field("rung", &rung).field("reads", &reads).finish()
+    }
+}
+
+impl Waiter {
     /// What it waits for has come. Does not block.
     pub fn ring(&self) {
         match self.state.fetch_or(RUNG, Ordering::AcqRel) {
@@ -309,7 +318,7 @@ mod tests {
                 let rings = rings.clone();
                 threads.spawn(move || {
                     for round in 0..ROUNDS {
-                        let waiter = Waiter::new();
+                        let waiter = Arc::<Waiter>::default();
                         assert!(waiter.board.is_some());
                         rings.send((round, waiter.clone())).wait().unwrap();
                         if round % 5 == 0 {
@@ -331,7 +340,7 @@ mod tests {
 
     #[test]
     fn a_wait_ends_when_its_time_is_over() {
-        let waiter = Waiter::new();
+        let waiter = Arc::<Waiter>::default();
         assert_eq!(waiter.wait(Instant::now() + Duration::from_millis(1)), Waited::TimedOut);
         waiter.ring();
         waiter.ring();

@@ -88,6 +88,7 @@ fn encode(error: &Error, causes: usize) -> v1::Error {
         failure: error.failure().cloned().map(v1::Failure::from),
         cause: cause.map(|cause| Box::new(encode(cause, causes - 1))),
         passed_on: error.is_passed_on(),
+        gone: error.what_is_gone().map(v1::Thing::from),
     }
 }
 
@@ -102,6 +103,9 @@ fn decode(wire: v1::Error, causes: usize) -> Result<Error, Error> {
     let ran = if wire.may_have_run { Ran::Maybe } else { Ran::No };
     let mut error = Error::new(kind(wire.kind)?, wire.message).ran(ran);
     error = error.marked_passed_on(wire.passed_on);
+    if let Some(thing) = optional(wire.gone, "Error.gone")? {
+        error = error.with_gone(thing);
+    }
     if let Some(failure) = optional(wire.failure, "Error.failure")? {
         error = error.with_failure(failure);
     }
@@ -160,14 +164,26 @@ kinds! {
 mod tests {
     use super::*;
     use crate::wire::convert::sample;
+    use marline_core::id::{ActorId, ObjectId, TaskId, Thing};
 
     fn chain(causes: usize) -> Error {
         let last = Error::not_found(format!("cause {causes}"));
-        (0..causes).rev().fold(last, |error, n| Error::gone(format!("cause {n}")).caused_by(error))
+        (0..causes)
+            .rev()
+            .fold(last, |error, n| Error::denied(format!("cause {n}")).caused_by(error))
     }
 
     fn length(error: &Error) -> usize {
         std::iter::successors(error.cause(), |error| error.cause()).count()
+    }
+
+    #[test]
+    fn what_is_gone_travels() {
+        let actor = Thing::Actor(ActorId::from_u128(7));
+        for thing in [Thing::Object(ObjectId::of(TaskId::from_u128(7), 1)), actor] {
+            let error = Error::gone(thing, "it is gone").passed_on();
+            assert_eq!(from_status(to_status(error.clone())), error);
+        }
     }
 
     #[test]

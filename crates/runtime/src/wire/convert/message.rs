@@ -11,11 +11,13 @@ mod output;
 mod worker;
 
 use super::field::{present, unknown, within};
+use super::ids::task_id_bytes;
 use crate::wire::frame::Direction;
 use crate::wire::message::Message;
 use crate::wire::v1::{self, message::Kind};
 use marline_core::Error;
-use marline_core::message::Refusal;
+use marline_core::id::TaskId;
+use marline_core::message::{Manner, Refusal};
 
 pub(crate) fn encode(message: Message) -> v1::Message {
     let kind = match message {
@@ -48,6 +50,28 @@ fn misplaced(direction: Direction) -> Error {
     Error::invalid(format!("this is not said {direction}"))
 }
 
+/// Whether something is to stop by force, and whether alone.
+fn of_manner(how: Manner) -> (bool, bool) {
+    match how {
+        Manner::Ask => (false, false),
+        Manner::AskAlone => (false, true),
+        Manner::Force => (true, false),
+    }
+}
+
+fn manner(force: bool, alone: bool) -> Manner {
+    match (force, alone) {
+        (false, false) => Manner::Ask,
+        (false, true) => Manner::AskAlone,
+        (true, _) => Manner::Force,
+    }
+}
+
+fn cancel_task(task: TaskId, how: Manner) -> v1::CancelTask {
+    let (force, alone) = of_manner(how);
+    v1::CancelTask { task: task_id_bytes(task), force, alone }
+}
+
 impl From<Refusal> for v1::Refusal {
     fn from(refusal: Refusal) -> v1::Refusal {
         match refusal {
@@ -75,6 +99,8 @@ pub(super) fn name(kind: &Kind) -> &'static str {
         Kind::Submit(_) => "submit",
         Kind::CancelTask(_) => "cancel_task",
         Kind::Put(_) => "put",
+        Kind::Announce(_) => "announce",
+        Kind::Resolve(_) => "resolve",
         Kind::Fetch(_) => "fetch",
         Kind::Hold(_) => "hold",
         Kind::Accept(_) => "accept",

@@ -15,8 +15,8 @@ use marline_core::id::{
 use marline_core::lease::{Ping, Pong, Terms};
 use marline_core::link::{Incarnation, Packet};
 use marline_core::message::{
-    ActorPlace, CallReport, End, FromClient, FromHost, FromWorker, Instance, Leave, Refusal,
-    ShapeId, ToClient, ToHost, ToWorker, Try,
+    ActorPlace, CallReport, End, FromClient, FromHost, FromWorker, Instance, Leave, Manner,
+    Refusal, ShapeId, ToClient, ToHost, ToWorker, Try,
 };
 use marline_core::output::{Audience, Output, Shown, Source, Stream};
 use marline_core::payload::{Encoding, Payload, Value};
@@ -44,7 +44,7 @@ macro_rules! variants {
 }
 
 variants! { from_client_name, FROM_CLIENT, FromClient:
-    Submit Cancel Put Fetch Hold Accept Release CreateActor FindActor WatchActor DeleteActor KillActor Watch
+    Submit Cancel Put Announce Resolve Fetch Hold Accept Release CreateActor FindActor WatchActor DeleteActor KillActor Watch
     Sync ShowOutput
 }
 variants! { to_client_name, TO_CLIENT, ToClient:
@@ -222,7 +222,8 @@ pub(crate) fn from_client() -> Vec<FromClient> {
     vec![
         FromClient::Submit(Arc::new(task_spec())),
         FromClient::Submit(method_spec()),
-        FromClient::Cancel { task, force: true },
+        FromClient::Cancel { task, how: Manner::Force },
+        FromClient::Cancel { task, how: Manner::AskAlone },
         FromClient::Put { object, value: value() },
         FromClient::Fetch { object },
         FromClient::Hold { thing: Thing::Object(object) },
@@ -235,6 +236,9 @@ pub(crate) fn from_client() -> Vec<FromClient> {
         FromClient::WatchActor { actor },
         FromClient::DeleteActor { actor },
         FromClient::KillActor { actor },
+        FromClient::Announce { object },
+        FromClient::Resolve { object, value: Ok(value()) },
+        FromClient::Resolve { object, value: Err(Error::cancelled("it was")) },
         FromClient::Watch { session: session() },
         FromClient::ShowOutput { to: Audience::Nobody },
         FromClient::ShowOutput { to: Audience::Me },
@@ -371,7 +375,8 @@ pub(crate) fn to_worker() -> Vec<ToWorker> {
             values: values(),
         },
         ToWorker::TakeBack(attempt),
-        ToWorker::CancelAttempt { attempt, force: true },
+        ToWorker::CancelAttempt { attempt, how: Manner::Force },
+        ToWorker::CancelAttempt { attempt, how: Manner::AskAlone },
         ToWorker::Instantiate {
             spec: Arc::new(actor_spec()),
             epoch,
@@ -399,7 +404,7 @@ pub(crate) fn to_host() -> Vec<ToHost> {
             number: 12,
             values: values(),
         },
-        ToHost::CancelCall { call: task(), force: true },
+        ToHost::CancelCall { call: task(), how: Manner::AskAlone },
     ]
 }
 

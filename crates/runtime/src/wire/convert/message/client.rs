@@ -1,6 +1,6 @@
 //! What clients and the controller say to each other.
 
-use super::misplaced;
+use super::{cancel_task, manner, misplaced};
 use crate::wire::convert::field::{or_default, present, required};
 use crate::wire::convert::ids::{actor_id, actor_id_bytes, task_id, task_id_bytes};
 use crate::wire::frame::Direction;
@@ -14,12 +14,15 @@ impl From<FromClient> for Kind {
     fn from(message: FromClient) -> Kind {
         match message {
             FromClient::Submit(spec) => Kind::Submit(spec.into()),
-            FromClient::Cancel { task, force } => {
-                Kind::CancelTask(v1::CancelTask { task: task_id_bytes(task), force })
-            }
+            FromClient::Cancel { task, how } => Kind::CancelTask(cancel_task(task, how)),
             FromClient::Put { object, value } => {
                 Kind::Put(v1::Put { object: Some(object.into()), value: Some(value.into()) })
             }
+            FromClient::Announce { object } => Kind::Announce(object.into()),
+            FromClient::Resolve { object, value } => Kind::Resolve(v1::ObjectReady {
+                object: Some(object.into()),
+                value: Some(value.into()),
+            }),
             FromClient::Fetch { object } => Kind::Fetch(object.into()),
             FromClient::Hold { thing } => Kind::Hold(thing.into()),
             FromClient::Accept { call } => Kind::Accept(call.into()),
@@ -47,11 +50,16 @@ impl TryFrom<Kind> for FromClient {
             Kind::Submit(spec) => FromClient::Submit(spec.try_into()?),
             Kind::CancelTask(wire) => FromClient::Cancel {
                 task: task_id(&wire.task, "CancelTask.task")?,
-                force: wire.force,
+                how: manner(wire.force, wire.alone),
             },
             Kind::Put(wire) => FromClient::Put {
                 object: required(wire.object, "Put.object")?,
                 value: required(wire.value, "Put.value")?,
+            },
+            Kind::Announce(object) => FromClient::Announce { object: object.try_into()? },
+            Kind::Resolve(wire) => FromClient::Resolve {
+                object: required(wire.object, "ObjectReady.object")?,
+                value: required(wire.value, "ObjectReady.value")?,
             },
             Kind::Fetch(object) => FromClient::Fetch { object: object.try_into()? },
             Kind::Hold(thing) => FromClient::Hold { thing: thing.try_into()? },

@@ -1,8 +1,8 @@
 //! What callers and the workers that host their actors say to each other.
 
-use super::{misplaced, refusal};
+use super::{cancel_task, manner, misplaced, refusal};
 use crate::wire::convert::field::{all, each, required};
-use crate::wire::convert::ids::{task_id, task_id_bytes};
+use crate::wire::convert::ids::task_id;
 use crate::wire::frame::Direction;
 use crate::wire::v1::{self, message::Kind};
 use marline_core::Error;
@@ -19,9 +19,7 @@ impl From<ToHost> for Kind {
                 number,
                 values: all(values),
             }),
-            ToHost::CancelCall { call, force } => {
-                Kind::CancelCall(v1::CancelTask { task: task_id_bytes(call), force })
-            }
+            ToHost::CancelCall { call, how } => Kind::CancelCall(cancel_task(call, how)),
         }
     }
 }
@@ -39,7 +37,7 @@ impl TryFrom<Kind> for ToHost {
             },
             Kind::CancelCall(wire) => ToHost::CancelCall {
                 call: task_id(&wire.task, "CancelTask.task")?,
-                force: wire.force,
+                how: manner(wire.force, wire.alone),
             },
             _elsewhere => return Err(misplaced(Direction::CallerToHost)),
         })

@@ -1,7 +1,7 @@
 //! What workers and the controller say to each other.
 
 use super::output::{printed, said};
-use super::{misplaced, refusal};
+use super::{manner, misplaced, of_manner, refusal};
 use crate::wire::convert::field::{all, each, millis, nanos, optional, required};
 use crate::wire::convert::ids::{task_id, task_id_bytes};
 use crate::wire::frame::Direction;
@@ -32,8 +32,10 @@ impl From<ToWorker> for Kind {
                 })
             }
             ToWorker::TakeBack(attempt) => Kind::TakeBack(attempt.into()),
-            ToWorker::CancelAttempt { attempt, force } => {
-                Kind::CancelAttempt(v1::CancelAttempt { attempt: Some(attempt.into()), force })
+            ToWorker::CancelAttempt { attempt, how } => {
+                let (force, alone) = of_manner(how);
+                let attempt = Some(attempt.into());
+                Kind::CancelAttempt(v1::CancelAttempt { attempt, force, alone })
             }
             ToWorker::Instantiate { spec, epoch, values, grant, checkpoints } => {
                 Kind::InstantiateActor(v1::InstantiateActor {
@@ -81,7 +83,7 @@ impl TryFrom<Kind> for ToWorker {
             Kind::TakeBack(attempt) => ToWorker::TakeBack(attempt.try_into()?),
             Kind::CancelAttempt(wire) => ToWorker::CancelAttempt {
                 attempt: required(wire.attempt, "CancelAttempt.attempt")?,
-                force: wire.force,
+                how: manner(wire.force, wire.alone),
             },
             Kind::InstantiateActor(wire) => ToWorker::Instantiate {
                 spec: required(wire.spec, "InstantiateActor.spec")?,

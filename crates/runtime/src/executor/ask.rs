@@ -1,0 +1,61 @@
+//! What a worker asks of an executor besides work. One that is a process hears it over a socket of its own, by a
+//! thread that no user code holds up.
+
+use marline_core::id::TaskId;
+
+/// How many bytes each takes.
+pub(crate) const BYTES: usize = 1 + 16 + 8;
+
+/// See the [module](self).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ask {
+    /// What runs under this id is to stop, and what it has submitted with it.
+    Stop(TaskId),
+    /// The same; what it has submitted goes on.
+    StopAlone(TaskId),
+    /// What runs under this id may not wait for others: as many as this do already.
+    NotWait { task: TaskId, limit: usize },
+}
+
+impl Ask {
+    /// As it travels: what it is, the task, and a number.
+    pub fn encode(self) -> [u8; BYTES] {
+        let (kind, task, number) = match self {
+            Ask::Stop(task) => (0, task, 0),
+            Ask::StopAlone(task) => (1, task, 0),
+            Ask::NotWait { task, limit } => (2, task, limit as u64),
+        };
+        let mut bytes = [kind; BYTES];
+        bytes[1..17].copy_from_slice(&task.as_u128().to_be_bytes());
+        bytes[17..].copy_from_slice(&number.to_be_bytes());
+        bytes
+    }
+
+    /// What came, if it is anything that is asked.
+    pub fn decode(bytes: [u8; BYTES]) -> Option<Ask> {
+        let task = bytes[1..17].try_into().expect("sixteen bytes are sixteen");
+        let task = TaskId::from_u128(u128::from_be_bytes(task));
+        let number = u64::from_be_bytes(bytes[17..].try_into().expect("eight bytes are eight"));
+        match bytes[0] {
+            0 => Some(Ask::Stop(task)),
+            1 => Some(Ask::StopAlone(task)),
+            2 => Some(Ask::NotWait { task, limit: number as usize }),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_asked_arrives_as_it_is() {
+        let task = TaskId::from_u128(0x0102_0304_0506_0708_090a_0b0c_0d0e_0f10);
+        let not_wait = Ask::NotWait { task, limit: 1_000 };
+        for ask in [Ask::Stop(task), Ask::StopAlone(task), not_wait] {
+            assert_eq!(Ask::decode(ask.encode()), Some(ask));
+        }
+        assert_eq!(Ask::decode([9; BYTES]), None);
+    }
+}

@@ -1,0 +1,112 @@
+"""A value that is gone is not an actor that died."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import marline
+import pytest
+from conftest import PATIENCE, Separate, until
+
+
+@marline.remote(num_cpus=0)
+class Shelf:
+    def put(self, refs: list[marline.ObjectRef]) -> None:
+        self.refs = refs
+
+    def take(self) -> list[marline.ObjectRef]:
+        return self.refs
+
+    def hang(self) -> None:
+        threading.Event().wait()
+
+
+@marline.remote(num_cpus=0)
+def length(value: Any) -> int:
+    return len(value)
+
+
+@marline.remote(num_cpus=0)
+def hang() -> None:
+    threading.Event().wait()
+
+
+@marline.remote(num_cpus=0)
+def leaves_one() -> list[marline.ObjectRef]:
+    return [hang.remote()]
+
+
+def nobody_s() -> marline.ObjectRef:
+    """A reference to what was never put."""
+    return marline.ObjectRef._load(os.urandom(16), 0)
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_value_that_nobody_has_is_lost() -> None:
+    lost = nobody_s()
+    with pytest.raises(marline.ObjectLostError, match=f"{lost.task_id()}.* is lost.*make it again"):
+        marline.get(lost, timeout=PATIENCE)
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_task_that_needs_a_lost_value_says_so() -> None:
+    lost = nobody_s()
+    with pytest.raises(marline.ObjectLostError, match=f"{lost.task_id()}.* is lost"):
+        marline.get(length.remote(lost), timeout=PATIENCE)
+    later = length.remote(length.remote(lost))
+    with pytest.raises(marline.ObjectLostError, match="depends on"):
+        marline.get(later, timeout=PATIENCE)
+
+
+@pytest.mark.usefixtures("cluster")
+def test_what_only_a_killed_process_waited_for_is_lost(tmp_path: Path) -> None:
+    @marline.remote(num_cpus=0, max_retries=0)
+    def waits(shelf: Any, other: Any) -> None:
+        marline.get(shelf.put.remote([other.hang.remote()]))
+        (tmp_path / "writes").write_text(str(os.getpid()))
+        (tmp_path / "writes").rename(tmp_path / "pid")
+        threading.Event().wait()
+
+    shelf, other = Shelf.remote(), Shelf.remote()
+    ref = waits.remote(shelf, other)
+    until("it waits", (tmp_path / "pid").exists)
+    (lost,) = marline.get(shelf.take.remote(), timeout=PATIENCE)
+    assert not lost.done()
+    os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+    with pytest.raises(marline.ObjectLostError, match="is lost: the process that waited for it"):
+        marline.get(lost, timeout=PATIENCE)
+    with pytest.raises(marline.WorkerLostError):
+        marline.get(ref, timeout=PATIENCE)
+
+
+@pytest.mark.usefixtures("cluster")
+def test_an_actor_that_is_gone_has_died() -> None:
+    shelf = Shelf.remote()
+    running = shelf.hang.remote()
+    marline.kill(shelf)
+    for ref in (running, shelf.take.remote()):
+        with pytest.raises(marline.ActorDiedError):
+            marline.get(ref, timeout=PATIENCE)
+    with pytest.raises(marline.ActorDiedError, match="depends on"):
+        marline.get(length.remote(running), timeout=PATIENCE)
+
+
+def test_values_are_lost_with_their_cluster(tmp_path: Path) -> None:
+    separate = Separate(tmp_path)
+    try:
+        separate.worker("--cpus", "1")
+        with marline.init(separate.address, token=separate.token):
+            (lost,) = marline.get(leaves_one.remote(), timeout=PATIENCE)
+            mine = hang.remote()
+            assert not lost.done()
+            separate.processes[0].kill()
+            with pytest.raises(marline.ObjectLostError, match=f"{lost.task_id()}.* is lost to this process"):
+                marline.get(lost, timeout=PATIENCE)
+            with pytest.raises(marline.WorkerLostError):
+                marline.get(mine, timeout=PATIENCE)
+    finally:
+        separate.end()

@@ -86,8 +86,12 @@ class TooLargeError(MarlineError, ValueError):
     """Larger than a limit."""
 
 
-class OutOfMemoryError(MarlineError):
-    """A limit is reached."""
+class ExhaustedError(MarlineError):
+    """A limit is reached, which the message names, or there is not enough of something."""
+
+
+class OutOfMemoryError(ExhaustedError):
+    """There was not enough memory."""
 
 
 class UnsupportedError(MarlineError, NotImplementedError):
@@ -121,7 +125,7 @@ _KINDS: dict[str, type[MarlineError]] = {
     "Fenced": FencedError,
     "Failed": TaskError,
     "TooLarge": TooLargeError,
-    "Exhausted": OutOfMemoryError,
+    "Exhausted": ExhaustedError,
     "Unsupported": UnsupportedError,
     "Invalid": InvalidError,
     "Incompatible": IncompatibleError,
@@ -138,14 +142,19 @@ def make(
     remote_traceback: str | None,
     pickled: tuple[bytes, int] | None,
     cause: BaseException | None,
-    is_value_gone: bool | None = None,
+    is_value_gone: bool = False,
+    is_out_of_memory: bool = False,
 ) -> BaseException:
     """The exception that stands for an error; called by the native module."""
     if isinstance(cause, TaskError):
         return cause  # A task fails as what it depends on did.
     if kind == "Failed":
         return _of_user_code(message, class_name or "", remote_traceback or "", pickled)
-    cls = ObjectLostError if kind == "Gone" and is_value_gone else _KINDS.get(kind, InternalError)
+    cls = _KINDS.get(kind, InternalError)
+    if is_value_gone and cls is ActorDiedError:
+        cls = ObjectLostError
+    elif is_out_of_memory and cls is ExhaustedError:
+        cls = OutOfMemoryError
     error = cls(message)
     error.may_have_run = may_have_run
     error.__cause__ = cause

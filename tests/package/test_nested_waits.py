@@ -45,7 +45,7 @@ def test_tasks_nest_deeper_than_there_are_cpus() -> None:
 @pytest.mark.usefixtures("limited", "cluster")
 def test_as_many_as_the_limit_nest_and_one_more_is_told() -> None:
     assert marline.get(nest.remote(LIMIT), timeout=PATIENCE) == LIMIT
-    with pytest.raises(marline.OutOfMemoryError, match=f"{LIMIT} tasks .*max_blocked_executors"):
+    with pytest.raises(marline.ExhaustedError, match=f"{LIMIT} tasks .*max_blocked_executors"):
         marline.get(nest.remote(LIMIT + 1), timeout=PATIENCE)
     # There is room again.
     assert marline.get(nest.remote(LIMIT), timeout=PATIENCE) == LIMIT
@@ -55,9 +55,9 @@ def test_as_many_as_the_limit_nest_and_one_more_is_told() -> None:
 def test_one_that_is_refused_can_go_on(tmp_path: Path) -> None:
     @marline.remote
     def tries(refs: list[marline.ObjectRef]) -> Any:
-        with pytest.raises(marline.OutOfMemoryError):
+        with pytest.raises(marline.ExhaustedError):
             marline.get(refs)
-        with pytest.raises(marline.OutOfMemoryError):
+        with pytest.raises(marline.ExhaustedError):
             marline.wait(refs)
         return [len(some) for some in marline.wait(refs, timeout=0)]  # It looks, and does not wait.
 

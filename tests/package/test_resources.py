@@ -158,7 +158,7 @@ def test_calls_beyond_max_pending_calls_are_refused(start: Start, tmp_path: Path
     calls = [slow.wait.remote() for _ in range(50)]
     refused = []
     until("some are refused", lambda: bool(refused or refused.extend(marline.wait(calls, timeout=1)[0])))
-    with pytest.raises(marline.MarlineError, match="max_pending_calls"):
+    with pytest.raises(marline.ExhaustedError, match="max_pending_calls"):
         marline.get(refused[0])
     (tmp_path / "go").touch()
     ended = [call for call in calls if _ends_well(call)]
@@ -168,7 +168,7 @@ def test_calls_beyond_max_pending_calls_are_refused(start: Start, tmp_path: Path
 def _ends_well(call: marline.ObjectRef[None]) -> bool:
     try:
         marline.get(call)
-    except marline.MarlineError as error:
+    except marline.ExhaustedError as error:
         assert "max_pending_calls" in str(error)
         return False
     return True

@@ -117,6 +117,8 @@ struct Details {
     passed_on: bool,
     /// What is gone, if that is what it says.
     gone: Option<Thing>,
+    /// Whether it is memory that ran out.
+    memory: bool,
 }
 
 macro_rules! constructors {
@@ -157,6 +159,7 @@ impl Error {
                 cause: None,
                 passed_on: false,
                 gone: None,
+                memory: false,
             }),
         }
     }
@@ -164,6 +167,11 @@ impl Error {
     /// A value or an actor is gone for good.
     pub fn gone(thing: Thing, message: impl Into<String>) -> Error {
         Error::new(ErrorKind::Gone, message).with_gone(thing)
+    }
+
+    /// There is not enough memory.
+    pub fn out_of_memory(message: impl Into<String>) -> Error {
+        Error::exhausted(message).marked_out_of_memory(true)
     }
 
     /// A part of the cluster went away.
@@ -209,7 +217,8 @@ impl Error {
         let message = format!("a task that this one depends on failed: {}", self.message());
         let mut error = Error::new(self.kind(), message).caused_by(self.clone());
         let details = Arc::make_mut(&mut error.details);
-        (details.passed_on, details.gone) = (true, self.details.gone);
+        details.passed_on = true;
+        (details.gone, details.memory) = (self.details.gone, self.details.memory);
         error
     }
 
@@ -263,6 +272,17 @@ impl Error {
     /// The words, without those of the cause.
     pub fn message(&self) -> &str {
         &self.details.message
+    }
+
+    /// Whether it is memory that ran out, of all that can.
+    pub fn is_out_of_memory(&self) -> bool {
+        self.details.memory
+    }
+
+    /// The same, which says that, or does not.
+    pub fn marked_out_of_memory(mut self, memory: bool) -> Error {
+        Arc::make_mut(&mut self.details).memory = memory;
+        self
     }
 
     /// The value or actor that is gone, where that is known.
@@ -371,6 +391,8 @@ mod tests {
         assert_eq!(error.what_is_gone(), Some(object));
         assert_eq!(error.passed_on().what_is_gone(), Some(object));
         assert_eq!(Error::timeout("too late").what_is_gone(), None);
+        assert!(Error::out_of_memory("none is left").passed_on().is_out_of_memory());
+        assert!(!Error::exhausted("too many").is_out_of_memory());
     }
 
     #[test]

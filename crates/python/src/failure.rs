@@ -28,7 +28,8 @@ fn make<'py>(py: Python<'py>, error: &Error) -> PyResult<Bound<'py, PyAny>> {
             failure.map(|failure| failure.traceback.as_str()),
             pickled.map(|payload| (PyBytes::new(py, &payload.inline), payload.code_version)),
             cause,
-            error.what_is_gone().map(|thing| matches!(thing, Thing::Object(_))),
+            matches!(error.what_is_gone(), Some(Thing::Object(_))),
+            error.is_out_of_memory(),
         ),
     )
 }

@@ -58,7 +58,7 @@ impl Worker {
             amount(victim.bytes),
         );
         let executor = self.executors.get_mut(&victim.executor).expect("it was looked at");
-        executor.cause = Some(Error::exhausted(words).ran(Ran::Maybe));
+        executor.cause = Some(Error::out_of_memory(words).ran(Ran::Maybe));
         self.kill(victim.executor, effects);
     }
 

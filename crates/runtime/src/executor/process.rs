@@ -402,7 +402,7 @@ impl Minder {
         let last = self.shared.source().and_then(|source| self.launch.logs.last_words(source));
         let last = last.map_or(String::new(), |last| format!("; its last words: {last}"));
         match starved {
-            true => Error::exhausted(words + &last).ran(Ran::Maybe),
+            true => Error::out_of_memory(words + &last).ran(Ran::Maybe),
             false => Error::unavailable(Ran::Maybe, words + &last),
         }
     }
@@ -412,7 +412,9 @@ impl Minder {
 fn is_for_now(error: &std::io::Error) -> bool {
     use rustix::io::Errno;
     let passing = [Errno::AGAIN, Errno::NOMEM, Errno::MFILE, Errno::NFILE];
-    error
-        .raw_os_error()
-        .is_some_and(|code| passing.iter().any(|errno| errno.raw_os_error() == code))
+    let server_died = error.kind() == ErrorKind::ConnectionReset;
+    server_died
+        || error
+            .raw_os_error()
+            .is_some_and(|code| passing.iter().any(|errno| errno.raw_os_error() == code))
 }

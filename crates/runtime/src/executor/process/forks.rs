@@ -25,6 +25,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -57,6 +58,7 @@ pub(crate) struct Forks {
 struct Server {
     socket: OwnedFd,
     asked: Mutex<Asked>,
+    has_forked: AtomicBool,
 }
 
 /// Who waits for an answer.
@@ -97,15 +99,15 @@ impl Forks {
         let id = {
             let mut asked = server.asked.lock().expect("nothing panics under it");
             if asked.over {
-                return Err(gone());
+                return Err(server.gone());
             }
             asked.next += 1;
             let id = asked.next;
             asked.births.insert(id, tell);
             id
         };
-        server.say(&format!("fork {id} {variable}"), &descriptors)?;
-        let pid = told.await.map_err(|_| gone())??;
+        server.say(&format!("fork {id} {variable}"), &descriptors).map_err(|_| server.gone())?;
+        let pid = told.await.map_err(|_| server.gone())??;
         Ok(Fork { pid, server })
     }
 
@@ -130,11 +132,17 @@ impl Forks {
     }
 }
 
-fn gone() -> io::Error {
-    io::Error::new(io::ErrorKind::BrokenPipe, "the fork server is gone")
-}
-
 impl Server {
+    /// Why it does not answer. If it has ever forked, it was killed, and the next one will do. It may have
+    /// forked before it died, so what it was asked for is not asked of that one.
+    fn gone(&self) -> io::Error {
+        let kind = match self.has_forked.load(Ordering::Relaxed) {
+            true => io::ErrorKind::ConnectionReset,
+            false => io::ErrorKind::BrokenPipe,
+        };
+        io::Error::new(kind, "the process that forks executors is gone")
+    }
+
     fn start(how: &ForkServer) -> io::Result<Arc<Server>> {
         let flags = SocketFlags::CLOEXEC;
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
@@ -143,7 +151,8 @@ impl Server {
         command.args(&how.args).stdin(Stdio::from(theirs)).process_group(0);
         let child = command.spawn()?;
         drop(command);
-        let server = Arc::new(Server { socket: ours, asked: Mutex::default() });
+        let server = Server { socket: ours, asked: Mutex::default(), has_forked: false.into() };
+        let server = Arc::new(server);
         let setup = &how.setup[..how.setup.len().min(MAX_SETUP_BYTES)];
         let _ = server.say(&format!("setup {setup}"), &[]); // If it has died, that is seen next.
         let ears = server.clone();
@@ -195,6 +204,7 @@ impl Server {
         let mut asked = self.asked.lock().expect("nothing panics under it");
         match kind {
             "born" | "failed" => {
+                self.has_forked.fetch_or(kind == "born", Ordering::Relaxed);
                 let waiter = asked.births.remove(&(first as u64));
                 drop(asked);
                 let pid = Pid::from_raw(second as i32).filter(|_| kind == "born");

@@ -89,6 +89,7 @@ fn encode(error: &Error, causes: usize) -> v1::Error {
         cause: cause.map(|cause| Box::new(encode(cause, causes - 1))),
         passed_on: error.is_passed_on(),
         gone: error.what_is_gone().map(v1::Thing::from),
+        out_of_memory: error.is_out_of_memory(),
     }
 }
 
@@ -102,7 +103,7 @@ impl TryFrom<v1::Error> for Error {
 fn decode(wire: v1::Error, causes: usize) -> Result<Error, Error> {
     let ran = if wire.may_have_run { Ran::Maybe } else { Ran::No };
     let mut error = Error::new(kind(wire.kind)?, wire.message).ran(ran);
-    error = error.marked_passed_on(wire.passed_on);
+    error = error.marked_passed_on(wire.passed_on).marked_out_of_memory(wire.out_of_memory);
     if let Some(thing) = optional(wire.gone, "Error.gone")? {
         error = error.with_gone(thing);
     }
@@ -184,6 +185,8 @@ mod tests {
             let error = Error::gone(thing, "it is gone").passed_on();
             assert_eq!(from_status(to_status(error.clone())), error);
         }
+        let error = Error::out_of_memory("none is left");
+        assert_eq!(from_status(to_status(error.clone())), error);
     }
 
     #[test]

@@ -1,0 +1,208 @@
+//! Actors and their callers.
+
+use super::*;
+
+#[test]
+fn calls_reach_an_actor_one_at_a_time_and_in_order() {
+    let mut rig = Rig::new();
+    let executor = rig.host(ActorOptions { max_concurrency: 2, ..ActorOptions::default() });
+    rig.call(method(13), 0);
+    rig.trust_caller();
+    rig.call(method(12), 1);
+    rig.call(method(11), 2);
+    assert_eq!(rig.take(), [calls(executor, method(13)), calls(executor, method(12))]);
+    rig.call_ends(executor, 12, value());
+    assert_eq!(rig.take(), [answered(12, value()), calls(executor, method(11))]);
+
+    // Calls that went direct are reported to the controller in batches.
+    rig.call_ends(executor, 11, value());
+    assert_eq!(rig.take(), [answered(11, value())]);
+    rig.pass(SECOND);
+    let [Effect::ToController(FromWorker::CallsEnded(reports))] = &rig.take()[..] else {
+        panic!("calls are reported")
+    };
+    let calls: Vec<TaskId> = reports.iter().map(|report| report.task).collect();
+    assert_eq!(calls, [task_id(12), task_id(11)]);
+}
+
+#[test]
+fn an_executor_has_the_next_calls_before_it_needs_them_and_no_more() {
+    let mut rig = Rig::new();
+    let executor = rig.host(ActorOptions::default());
+    rig.call(method(0), 0);
+    rig.trust_caller();
+    for number in 1..=18 {
+        rig.call(method(number.into()), number);
+    }
+    let given: Vec<Effect> = (0..=16).map(|number| calls(executor, method(number))).collect();
+    assert_eq!(rig.take(), given, "one runs, 16 are ahead, two wait");
+    rig.call_ends(executor, 0, value());
+    assert_eq!(rig.take(), [answered(0, value()), calls(executor, method(17))]);
+}
+
+#[test]
+fn the_timeout_of_a_call_ahead_counts_from_when_its_turn_came() {
+    let mut rig = Rig::new();
+    let executor = rig.host(ActorOptions::default());
+    rig.call(method(1), 0);
+    rig.trust_caller();
+    let hurried = TaskSpec { options: hurried(2, SECOND).options, ..method(2) };
+    rig.call(hurried, 1);
+    rig.take();
+    rig.pass(SECOND * 2);
+    rig.call_ends(executor, 1, value());
+    rig.take();
+    rig.pass(SECOND / 2);
+    let late = |effect: &Effect| matches!(effect, Effect::Interrupt { .. });
+    assert!(!rig.take().iter().any(late));
+    rig.pass(SECOND / 2);
+    assert!(rig.take().iter().any(late));
+}
+
+#[test]
+fn a_call_ahead_that_is_cancelled_is_answered_at_once_and_its_turn_passes() {
+    let mut rig = Rig::new();
+    let executor = rig.host(ActorOptions::default());
+    rig.call(method(1), 0);
+    rig.trust_caller();
+    rig.call(method(2), 1);
+    rig.call(method(3), 2);
+    rig.take();
+    rig.caller_says(ToHost::CancelCall { call: task_id(2), how: Manner::Force });
+    let effects = rig.take();
+    let [stop, Effect::ToCaller { message: FromHost::CallEnded { outcome: Err(error), .. }, .. }] =
+        &effects[..]
+    else {
+        panic!("it is answered: {effects:?}")
+    };
+    assert_eq!(
+        *stop,
+        Effect::Interrupt { executor, task: task_id(2), alone: false },
+        "nothing else is killed"
+    );
+    assert_eq!(error.kind(), ErrorKind::Cancelled);
+    rig.call_ends(executor, 1, value());
+    assert_eq!(rig.take(), [answered(1, value())]);
+    rig.call_ends(executor, 2, value());
+    assert_eq!(rig.take(), [], "it has been answered");
+    rig.call_ends(executor, 3, value());
+    assert_eq!(rig.take(), [answered(3, value())]);
+}
+
+#[test]
+fn a_caller_is_parked_until_it_is_known_to_live_and_fenced_if_it_does_not() {
+    let mut rig = Rig::new();
+    let executor = rig.host(ActorOptions::default());
+    rig.call(method(1), 0);
+    rig.call(method(2), 1);
+    assert_eq!(rig.take(), [tell(FromWorker::Watch { session: CALLER })], "asked once");
+    rig.controller_says(ToWorker::Watched { session: CALLER, alive: false });
+    assert_eq!(rig.take(), [Effect::FenceCaller(CALLER)]);
+    assert_eq!(rig.worker.counters().fenced, 2);
+
+    rig.call(method(3), 0);
+    rig.trust_caller();
+    assert_eq!(rig.take(), [calls(executor, method(3))]);
+}
+
+#[test]
+fn the_calls_of_a_caller_go_with_its_session() {
+    let mut rig = Rig::new();
+    let executor = rig.host(ActorOptions::default());
+    rig.call(method(1), 0);
+    rig.trust_caller();
+    rig.call(method(2), 1);
+    rig.take();
+
+    rig.controller_says(ToWorker::SessionEnded { session: CALLER });
+    let interrupt = |call| Effect::Interrupt { executor, task: task_id(call), alone: false };
+    assert_eq!(rig.take(), [Effect::FenceCaller(CALLER), interrupt(1), interrupt(2)]);
+    rig.call_ends(executor, 1, value());
+    rig.call_ends(executor, 2, value());
+    assert_eq!(rig.take(), [], "nobody wants the answers");
+}
+
+#[test]
+fn an_answer_that_names_things_leaves_when_they_are_held_for_its_caller() {
+    let mut rig = Rig::new();
+    let executor = rig.host(ActorOptions::default());
+    rig.call(method(1), 0);
+    rig.trust_caller();
+    rig.take();
+    let contains = vec![Thing::Object(ObjectId::of(task_id(90), 0))];
+    let named = Value { contains: contains.clone(), ..value() };
+    rig.call_ends(executor, 1, named.clone());
+    let (call, to, kept) = (tried(1), CALLER, Vec::new());
+    let entrust = FromWorker::Entrust { call, to, contains, instance: ACTOR, kept };
+    assert_eq!(rig.take(), [tell(entrust)]);
+    rig.controller_says(ToWorker::Entrusted { call });
+    assert_eq!(rig.take(), [answered(1, named)]);
+}
+
+#[test]
+fn when_an_actor_dies_its_running_call_is_lost_and_those_that_wait_are_refused() {
+    let mut rig = Rig::new();
+    let executor = rig.host(ActorOptions::default());
+    rig.call(method(1), 0);
+    rig.trust_caller();
+    rig.call(method(2), 1);
+    rig.take();
+    rig.dies(executor);
+    let lost = answer(FromHost::CallLost { attempt: tried(1), error: crashed() });
+    let reason = Refusal::NotHere;
+    let waited = answer(FromHost::CallRefused { attempt: tried(2), reason });
+    let died = tell(FromWorker::ActorDied { instance: ACTOR, error: crashed() });
+    assert_eq!(rig.take(), [lost, waited, died]);
+
+    rig.call(method(3), 2);
+    assert_eq!(rig.take(), [answer(FromHost::CallRefused { attempt: tried(3), reason })]);
+}
+
+#[test]
+fn an_actor_that_nobody_calls_ends_after_its_idle_time() {
+    let mut rig = Rig::new();
+    let idle_ttl = Some(10 * SECOND);
+    let executor = rig.host(ActorOptions { idle_ttl, ..ActorOptions::default() });
+    rig.pass(8 * SECOND);
+    rig.call(method(1), 0);
+    rig.trust_caller();
+    rig.call_ends(executor, 1, value());
+    rig.take();
+    rig.pass(2 * SECOND);
+    assert!(!rig.take().contains(&Effect::Kill { executor }), "it was called two seconds ago");
+    rig.pass(8 * SECOND);
+    assert_eq!(rig.take(), [Effect::Kill { executor }]);
+    rig.dies(executor);
+    assert_eq!(
+        rig.take(),
+        [tell(FromWorker::ActorDestroyed { instance: ACTOR, why: Leave::Idle })]
+    );
+}
+
+#[test]
+fn a_call_that_runs_when_its_actor_is_deleted_is_told_so() {
+    let mut rig = Rig::new();
+    let executor = rig.host(ActorOptions::default());
+    rig.call(method(1), 0);
+    rig.trust_caller();
+    rig.call(method(2), 1);
+    rig.take();
+    rig.controller_says(ToWorker::Destroy(ACTOR));
+    assert_eq!(rig.take(), [Effect::Kill { executor }]);
+    rig.dies(executor);
+    let effects = rig.take();
+    let [Effect::ToCaller { message: ran, .. }, Effect::ToCaller { message: ahead, .. }, _] =
+        &effects[..]
+    else {
+        panic!("both are answered: {effects:?}")
+    };
+    // What its executor said after it was told to die is not heard: the second may have begun.
+    for message in [ran, ahead] {
+        let FromHost::CallEnded { outcome: Err(error), .. } = message else {
+            panic!("{message:?}")
+        };
+        assert_eq!((error.kind(), error.may_have_run()), (ErrorKind::Gone, true));
+        let expected = format!("actor {} was deleted while this call ran", ACTOR.actor);
+        assert_eq!(error.message(), expected);
+    }
+}

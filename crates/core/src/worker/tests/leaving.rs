@@ -1,0 +1,121 @@
+//! Workers that leave.
+
+use super::*;
+
+#[test]
+fn a_draining_worker_finishes_what_runs_and_leaves() {
+    let mut rig = Rig::new();
+    let runs = rig.start(task(1));
+    rig.assign(task(2), None);
+    let hosts = rig.host(ActorOptions::default());
+    rig.controller_says(ToWorker::Drain { grace: 20 * SECOND });
+    let backlog = refused(2, Refusal::Draining);
+    let kill = |executor| Effect::Kill { executor };
+    assert_eq!(rig.take(), [tell(FromWorker::Draining), backlog, kill(hosts)]);
+    rig.assign(task(3), Some(one_cpu()));
+    assert_eq!(rig.take(), [refused(3, Refusal::Draining)]);
+
+    rig.dies(hosts);
+    assert_eq!(
+        rig.take(),
+        [tell(FromWorker::ActorDestroyed { instance: ACTOR, why: Leave::Told })]
+    );
+    rig.ends(runs, 1, Ok(vec![value()]));
+    let over = ended(1, End::Finished(vec![value()]), Duration::ZERO);
+    assert_eq!(rig.take(), [kill(runs), over, tell(FromWorker::Leaving), Effect::Drained]);
+}
+
+#[test]
+fn what_still_runs_when_the_grace_is_over_goes_back_at_no_cost() {
+    let mut rig = Rig::new();
+    let executor = rig.start(task(1));
+    rig.happens(Event::DrainAsked { grace: 20 * SECOND });
+    assert_eq!(rig.take(), [tell(FromWorker::Draining)]);
+    rig.pass(20 * SECOND);
+    let back = refused(1, Refusal::Draining);
+    let leaves = [tell(FromWorker::Leaving), Effect::Drained];
+    assert_eq!(
+        rig.take(),
+        [Effect::Kill { executor }],
+        "it goes back only when nothing of it runs"
+    );
+    rig.dies(executor);
+    assert_eq!(rig.take(), [vec![back], leaves.into()].concat());
+}
+
+#[test]
+fn a_worker_whose_session_ends_while_it_drains_does_not_come_back() {
+    let mut rig = Rig::new();
+    let executor = rig.start(task(1));
+    rig.happens(Event::DrainAsked { grace: 20 * SECOND });
+    rig.take();
+    rig.happens(Event::Fenced { session: SESSION });
+    assert_eq!(rig.take(), [Effect::Kill { executor }, Effect::Drained, Effect::Stopped(SESSION)]);
+}
+
+#[test]
+fn a_worker_whose_controller_winds_up_finishes_and_joins_the_next() {
+    let mut rig = Rig::new();
+    let executor = rig.start(task(1));
+    rig.controller_says(ToWorker::WindUp { grace: 20 * SECOND });
+    assert_eq!(rig.take(), [tell(FromWorker::Draining)]);
+    rig.ends(executor, 1, Ok(vec![value()]));
+    let over = ended(1, End::Finished(vec![value()]), Duration::ZERO);
+    assert_eq!(rig.take(), [Effect::Kill { executor }, over, tell(FromWorker::Leaving)]);
+    rig.happens(Event::ExecutorDied { executor, error: crashed() });
+    rig.happens(Event::Fenced { session: SESSION });
+    assert_eq!(rig.take(), [Effect::Stopped(SESSION)]);
+    assert!(!rig.worker.is_draining());
+}
+
+#[test]
+fn a_worker_whose_controller_winds_up_before_it_has_finished_joins_the_next() {
+    let mut rig = Rig::new();
+    let executor = rig.start(task(1));
+    rig.controller_says(ToWorker::WindUp { grace: 20 * SECOND });
+    rig.take();
+    rig.happens(Event::Fenced { session: SESSION });
+    assert_eq!(rig.take(), [Effect::Kill { executor }, Effect::Stopped(SESSION)]);
+}
+
+#[test]
+fn a_worker_that_is_to_go_while_its_controller_winds_up_goes() {
+    let grace = 20 * SECOND;
+    let asked = [Event::DrainAsked { grace }, say(ToWorker::Drain { grace })];
+    for asked in asked {
+        for after in [false, true] {
+            let mut rig = Rig::new();
+            let executor = rig.start(task(1));
+            rig.controller_says(ToWorker::WindUp { grace });
+            if after {
+                rig.ends(executor, 1, Ok(vec![value()]));
+            }
+            rig.take();
+            rig.happens(asked.clone());
+            if !after {
+                rig.ends(executor, 1, Ok(vec![value()]));
+            }
+            assert_eq!(rig.take().last(), Some(&Effect::Drained), "{after}");
+            rig.controller_says(ToWorker::WindUp { grace });
+            assert_eq!(rig.take(), []);
+        }
+    }
+}
+
+#[test]
+fn a_call_that_runs_when_the_grace_of_its_worker_is_over_is_lost_by_the_move() {
+    let mut rig = Rig::new();
+    let executor = rig.host(ActorOptions::default());
+    rig.call(method(1), 0);
+    rig.trust_caller();
+    rig.controller_says(ToWorker::Drain { grace: SECOND });
+    rig.pass(SECOND);
+    rig.take();
+    rig.dies(executor);
+    let effects = rig.take();
+    let Effect::ToCaller { message: FromHost::CallLost { error, .. }, .. } = &effects[0] else {
+        panic!("it is answered: {effects:?}")
+    };
+    assert_eq!((error.kind(), error.may_have_run()), (ErrorKind::Unavailable, true));
+    assert!(error.message().contains("its worker leaves"), "{error}");
+}

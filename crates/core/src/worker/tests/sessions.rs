@@ -1,0 +1,47 @@
+//! The session of a worker, and what it can be asked.
+
+use super::*;
+
+#[test]
+fn a_lease_that_is_over_kills_every_executor_and_forgets_everything() {
+    let mut rig = Rig::new();
+    let runs = rig.start(task(1));
+    rig.assign(task(2), None);
+    let hosts = rig.host(ActorOptions::default());
+    rig.call(method(3), 0);
+    rig.trust_caller();
+    rig.take();
+
+    // Thirty seconds, less a tenth, from when the session was asked for.
+    rig.pass(27 * SECOND);
+    let kills = [runs, hosts].map(|executor| Effect::Kill { executor });
+    let rest = [Effect::FenceCaller(CALLER), Effect::Stopped(SESSION)];
+    assert_eq!(rig.take(), kills.into_iter().chain(rest).collect::<Vec<_>>());
+    assert_eq!((rig.worker.session(), rig.worker.load()), (None, (0, 0)));
+
+    rig.ends(runs, 1, Ok(vec![value()])); // Its last words, and an order that was under way.
+    rig.assign(task(4), Some(one_cpu()));
+    assert_eq!(rig.take(), []);
+}
+
+#[test]
+fn what_is_here_can_be_asked() {
+    let mut rig = Rig::new();
+    let executor = rig.start(task(1));
+    rig.host(ActorOptions::default());
+    rig.assign(task(2), None);
+    rig.call(method(3), 0);
+    rig.trust_caller();
+    let filter = crate::controller::TaskFilter::default();
+    let listed = |rig: &Rig, limit| {
+        let tasks = rig.worker.list_tasks(limit, &filter).into_iter();
+        tasks.map(|task| (task.spec.id.as_u128(), task.since.is_some())).collect::<Vec<_>>()
+    };
+    assert_eq!(listed(&rig, 10), [(3, true), (2, false), (1, true)]);
+    assert_eq!(listed(&rig, 1), [(3, true)]);
+    let actors = rig.worker.list_actors(10);
+    assert_eq!((actors.len(), actors[0].pending_calls, actors[0].ready), (1, 1, true));
+    assert_eq!(rig.worker.free(&Resources::cpus(4)), Resources::cpus(3));
+    rig.happens(Event::Blocked { executor });
+    assert_eq!(rig.worker.free(&Resources::cpus(4)), Resources::cpus(4), "it lends its CPU");
+}

@@ -1,0 +1,177 @@
+//! Tasks at a worker.
+
+use super::*;
+
+#[test]
+fn the_backlog_takes_over_the_grant() {
+    let mut rig = Rig::new();
+    let executor = rig.start(task(1));
+    rig.assign(task(2), None);
+    rig.assign(task(3), None);
+    assert_eq!(rig.take(), [], "both wait");
+
+    rig.ends(executor, 1, Err(raised()));
+    let (attempt, end, kept) = (tried(1), End::Failed(raised()), Vec::new());
+    let (ran_for, next) = (Duration::ZERO, Some(tried(2)));
+    let over = tell(FromWorker::Ended { attempt, end, kept, ran_for, next });
+    assert_eq!(rig.take(), [over, started(task_id(2)), run(executor, task(2))]);
+
+    // What has not started can be taken back; what has, cannot.
+    rig.controller_says(ToWorker::TakeBack(tried(2)));
+    rig.controller_says(ToWorker::TakeBack(tried(3)));
+    assert_eq!(rig.take(), [refused(3, Refusal::TakenBack)]);
+}
+
+#[test]
+fn the_backlog_goes_back_when_nobody_can_leave_it_a_grant() {
+    let mut rig = Rig::new();
+    let executor = rig.start(task(1));
+    rig.assign(task(2), None);
+    rig.happens(Event::Blocked { executor });
+    let blocked = tell(FromWorker::Blocked { attempt: tried(1) });
+    assert_eq!(rig.take(), [blocked, refused(2, Refusal::TakenBack)]);
+
+    rig.assign(task(3), None); // It was under way; the one it was to follow waits itself.
+    assert_eq!(rig.take(), [refused(3, Refusal::TakenBack)]);
+    rig.happens(Event::Resumed { executor });
+    rig.assign(task(4), None);
+    assert_eq!(rig.take(), [tell(FromWorker::Resumed { attempt: tried(1) })]);
+}
+
+#[test]
+fn too_many_may_not_wait_for_others_at_a_time() {
+    let mut rig = Rig::with(Config { max_blocked_executors: 1, ..Config::default() });
+    let (first, second) = (rig.start(task(1)), rig.start(task(2)));
+    rig.happens(Event::Blocked { executor: first });
+    assert_eq!(rig.take(), [tell(FromWorker::Blocked { attempt: tried(1) })]);
+    rig.happens(Event::Blocked { executor: second });
+    let refuse = Effect::RefuseBlock { executor: second, task: task_id(2), limit: 1 };
+    assert_eq!(rig.take(), [refuse]);
+    rig.happens(Event::Resumed { executor: second }); // Its wait has failed; it was never counted.
+    assert_eq!(rig.take(), []);
+
+    // There is room again when one goes on, and when one ends that waits.
+    rig.happens(Event::Resumed { executor: first });
+    rig.happens(Event::Blocked { executor: second });
+    let resumed = tell(FromWorker::Resumed { attempt: tried(1) });
+    assert_eq!(rig.take(), [resumed, tell(FromWorker::Blocked { attempt: tried(2) })]);
+    rig.ends(second, 2, Ok(vec![value()]));
+    rig.take();
+    rig.happens(Event::Blocked { executor: first });
+    assert_eq!(rig.take(), [tell(FromWorker::Blocked { attempt: tried(1) })]);
+}
+
+#[test]
+fn what_is_cancelled_alone_is_asked_so() {
+    let mut rig = Rig::new();
+    let executor = rig.start(task(1));
+    rig.controller_says(ToWorker::CancelAttempt { attempt: tried(1), how: Manner::AskAlone });
+    assert_eq!(rig.take(), [Effect::Interrupt { executor, task: task_id(1), alone: true }]);
+    let mut rig = Rig::new();
+    let executor = rig.host(ActorOptions::default());
+    rig.call(method(1), 0);
+    rig.trust_caller();
+    rig.take();
+    rig.caller_says(ToHost::CancelCall { call: task_id(1), how: Manner::AskAlone });
+    assert_eq!(rig.take(), [Effect::Interrupt { executor, task: task_id(1), alone: true }]);
+}
+
+#[test]
+fn a_cancel_that_is_ignored_ends_in_a_kill_after_the_grace() {
+    let mut rig = Rig::new();
+    let executor = rig.start(task(1));
+    rig.controller_says(ToWorker::CancelAttempt { attempt: tried(1), how: Manner::Ask });
+    assert_eq!(rig.take(), [Effect::Interrupt { executor, task: task_id(1), alone: false }]);
+    rig.pass(4 * SECOND);
+    assert_eq!(rig.take(), []);
+    rig.pass(SECOND);
+    assert_eq!(rig.take(), [Effect::Kill { executor }]);
+
+    rig.ends(executor, 1, Ok(vec![value()])); // Who was told to die is not heard.
+    assert_eq!(rig.take(), []);
+    rig.dies(executor);
+    assert_eq!(rig.take(), [ended(1, End::Cancelled, 5 * SECOND)]);
+}
+
+#[test]
+fn a_cancel_in_the_backlog_or_before_the_start_needs_no_kill() {
+    let mut rig = Rig::new();
+    rig.assign(task(1), Some(one_cpu()));
+    rig.assign(task(2), None);
+    let [Effect::Spawn { executor, .. }] = rig.take()[..] else { panic!("an executor starts") };
+    for number in [2, 1] {
+        rig.controller_says(ToWorker::CancelAttempt { attempt: tried(number), how: Manner::Force });
+        assert_eq!(rig.take(), [ended(number, End::Cancelled, Duration::ZERO)]);
+    }
+    rig.happens(Event::ExecutorReady { executor });
+    rig.assign(task(3), Some(one_cpu()));
+    assert_eq!(rig.take(), [started(task_id(3)), run(executor, task(3))], "it has another use");
+}
+
+#[test]
+fn an_attempt_past_its_timeout_is_interrupted_and_fails() {
+    let mut rig = Rig::new();
+    let executor = rig.start(hurried(1, 2 * SECOND));
+    rig.pass(2 * SECOND);
+    assert_eq!(rig.take(), [Effect::Interrupt { executor, task: task_id(1), alone: false }]);
+    rig.ends(executor, 1, Err(raised()));
+    let [Effect::ToController(FromWorker::Ended { end: End::Failed(error), .. })] = &rig.take()[..]
+    else {
+        panic!("it failed")
+    };
+    assert_eq!((error.kind(), error.may_have_run()), (ErrorKind::Timeout, true));
+    assert!(error.message().contains("its timeout of 2s"), "{error}");
+}
+
+#[test]
+fn the_grace_of_a_cancel_is_not_cut_short_by_the_timeout() {
+    let mut rig = Rig::new();
+    let executor = rig.start(hurried(1, 10 * SECOND));
+    rig.pass(9 * SECOND);
+    rig.controller_says(ToWorker::CancelAttempt { attempt: tried(1), how: Manner::Ask });
+    assert_eq!(rig.take(), [Effect::Interrupt { executor, task: task_id(1), alone: false }]);
+    rig.pass(SECOND);
+    assert_eq!(rig.take(), [], "its timeout is over, its grace is not");
+    rig.pass(3 * SECOND);
+    assert_eq!(rig.take(), []);
+    rig.pass(SECOND);
+    assert_eq!(rig.take(), [Effect::Kill { executor }]);
+    rig.dies(executor);
+    assert_eq!(rig.take(), [ended(1, End::Cancelled, 14 * SECOND)]);
+}
+
+#[test]
+fn the_timers_of_an_earlier_attempt_do_not_touch_a_later_one() {
+    let mut rig = Rig::new();
+    let spec = hurried(1, 2 * SECOND);
+    let executor = rig.start(spec.clone());
+    let interrupt = [Effect::Interrupt { executor, task: task_id(1), alone: false }];
+    let start_again = |rig: &mut Rig, attempt| {
+        let (spec, values) = (Arc::new(spec.clone()), Vec::new());
+        let (shape, grant) = (ShapeId(0), Some(one_cpu()));
+        rig.controller_says(ToWorker::Assign { spec, attempt, values, shape, grant });
+        let [_, Effect::Run { executor: runs, attempt: runs_as, .. }] = rig.take()[..] else {
+            panic!("it starts")
+        };
+        assert_eq!((runs, runs_as), (executor, attempt));
+    };
+    rig.pass(SECOND);
+    rig.ends(executor, 1, Err(raised()));
+    rig.take();
+
+    start_again(&mut rig, Attempt(2)); // At 1.
+    rig.pass(SECOND);
+    assert_eq!(rig.take(), [], "the first would be late now");
+    rig.pass(SECOND);
+    assert_eq!(rig.take(), interrupt);
+    rig.ends(executor, 1, Err(raised()));
+    rig.take();
+
+    start_again(&mut rig, Attempt(3)); // At 3.
+    rig.pass(2 * SECOND);
+    assert_eq!(rig.take(), interrupt);
+    rig.pass(3 * SECOND);
+    assert_eq!(rig.take(), [], "the second would be killed now");
+    rig.pass(2 * SECOND);
+    assert_eq!(rig.take(), [Effect::Kill { executor }]);
+}

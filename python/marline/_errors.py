@@ -10,6 +10,8 @@ from typing import Any
 # The longest text of an exception that travels; what is longer loses its middle.
 MAX_TEXT = 20_000
 
+_FOLDER = os.path.dirname(__file__)
+
 
 class MarlineError(Exception):
     """Every error of Marline.
@@ -235,9 +237,22 @@ def _as_task_error(original: BaseException, text: str) -> Any:
 def describe(error: BaseException) -> tuple[str, str, str, tuple[bytes, int] | None]:
     """What an exception of user code is to others; called by the native module."""
     class_name, message = _words(error)
+    _leave_out_our_frames(error)
     if isinstance(error, ModuleNotFoundError):
         message += _where_from(error)
     return class_name, message, _traceback(error), _pickled(error)
+
+
+def _leave_out_our_frames(error: BaseException) -> None:
+    """How user code was called is no news to its author."""
+    frame = error.__traceback__
+    while frame is not None and frame.tb_next is not None and _is_ours(frame.tb_frame.f_code.co_filename):
+        frame = frame.tb_next
+    error.__traceback__ = frame
+
+
+def _is_ours(file: str) -> bool:
+    return os.path.dirname(file) == _FOLDER and os.path.basename(file) in ("_executor.py", "_propagate.py")
 
 
 def _words(error: BaseException) -> tuple[str, str]:

@@ -191,3 +191,26 @@ def test_errors_that_arrived_can_be_pickled_with_their_chains() -> None:
     assert isinstance(again, ExceptionGroup) and isinstance(again, marline.TaskError)
     assert isinstance(again.__cause__, KeyError)
     assert repr(again.exceptions[0]) == "ValueError('one')"
+
+
+def test_a_traceback_begins_with_the_users_code(cluster: str) -> None:
+    @marline.remote
+    def fail() -> None:
+        raise LookupError("nothing there")
+
+    @marline.remote
+    class Failing:
+        async def fail(self) -> None:
+            raise LookupError("nothing there")
+
+        def lack(self, needed: int) -> None: ...
+
+    failing = Failing.remote()
+    for work in (fail.remote(), failing.fail.remote()):
+        with pytest.raises(LookupError) as caught:
+            marline.get(work)
+        lines = str(caught.value).splitlines()
+        begins = lines.index("Traceback (most recent call last):")
+        assert __file__ in lines[begins + 1]
+    with pytest.raises(TypeError, match=r"missing 1 required positional argument: 'needed'"):
+        marline.get(failing.lack.remote())

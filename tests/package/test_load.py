@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
+import random
 import resource
 import subprocess
 import sys
 import textwrap
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import marline
@@ -138,3 +142,40 @@ def test_forks_of_what_had_drawn_numbers_draw_others(tmp_path: Path) -> None:
         PYTHONPATH=path,
     )
     assert printed == ["8", "8", "8"]
+
+
+def test_threads_that_wait_side_by_side_each_get_their_own(cluster: str) -> None:
+    @marline.remote
+    def double(number: int) -> int:
+        return number * 2
+
+    @marline.remote
+    class Echo:
+        def much(self, count: int) -> bytes:
+            return bytes(count)
+
+        def back(self, number: int) -> int:
+            return number
+
+    echo = Echo.remote()
+
+    def wait_all_over(seed: int) -> None:
+        choice = random.Random(seed)
+        for number in range(100):
+            ref = choice.choice([echo.back, double]).remote(number)
+            with contextlib.suppress(TimeoutError):
+                marline.get(ref, timeout=choice.random() * 0.001)
+            assert marline.get(ref) in (number, 2 * number)
+            count = choice.randrange(200_000)
+            assert len(marline.get(echo.much.remote(count))) == count
+            refs = [echo.back.remote(other) for other in range(20)]
+            ready, _ = marline.wait(refs, num_returns=5)
+            assert len(ready) == 5
+            assert asyncio.run(_await_all(refs)) == list(range(20))
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(wait_all_over, range(8)))
+
+
+async def _await_all(refs: list[marline.ObjectRef]) -> list[int]:
+    return [await ref for ref in refs]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from marline import _session
+from marline._option_values import checked_returns
 from marline._scope import current
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -86,9 +87,10 @@ def get_runtime_context() -> RuntimeContext:
 
 def method(*, num_returns: int = 1) -> Callable[[F], F]:
     """Options of a method of an actor: how many values it returns."""
+    returns = checked_returns(num_returns)
 
     def mark(function: F) -> F:
-        function.__marline_num_returns__ = num_returns  # type: ignore[attr-defined]
+        function.__marline_num_returns__ = returns  # type: ignore[attr-defined]
         return function
 
     return mark

@@ -176,6 +176,8 @@ def map(
     [1, 2]
     >>> marline.shutdown()
     """
+    if not callable(fn):
+        raise TypeError(f"map() takes a function, not {type(fn).__name__}")
     if chunksize is not None and chunksize < 1:
         raise ValueError(f"chunksize is {chunksize}: it is at least 1")
     if max_in_flight is not None and max_in_flight < 1:

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from marline import _native
+from marline._errors import name_of_class
+from marline._option_values import checked
 from marline._runtime_env import NOTHING, RuntimeEnv, parse
 
 _TASK = {
@@ -86,7 +88,8 @@ class Options:
     def _with(self, options: Mapping[str, Any], known: set[str], what: str) -> Options:
         for option in options:
             if option not in known:
-                raise TypeError(f"{what} has no option {option!r}: there are {', '.join(sorted(known))}")
+                raise TypeError(f"{what} has no option {option!r}{_instead(option, known)}")
+        options = checked(options)
         if "runtime_env" in options:
             options = {**options, "runtime_env": parse(options["runtime_env"])}
         return dataclasses.replace(self, **options)
@@ -96,13 +99,11 @@ class Options:
         if isinstance(self.retry_exceptions, bool):
             retry = self.retry_exceptions
         else:
-            retry = [_class_name(cls) for cls in self.retry_exceptions]
+            retry = [name_of_class(cls) for cls in self.retry_exceptions]
         amounts = self._amounts(1.0)
         return _native.TaskOptions(amounts, self.max_retries, retry, self.timeout, self.preemptible)
 
     def for_actor(self, is_async: bool, saves: bool) -> _native.ActorOptions:
-        if self.lifetime not in (None, "detached", "non_detached"):
-            raise ValueError(f"lifetime is {self.lifetime!r}: it is 'detached' or 'non_detached'")
         terms = {
             "max_restarts": self.max_restarts,
             "max_task_retries": self.max_task_retries,
@@ -131,5 +132,10 @@ class Options:
         }
 
 
-def _class_name(cls: type[BaseException]) -> str:
-    return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+def _instead(option: str, known: set[str]) -> str:
+    """What may have been meant by an option that there is not."""
+    import difflib  # Only for those who need it.
+
+    like = difflib.get_close_matches(option, known, n=1, cutoff=0.75)
+    meant = f" (is {like[0]!r} meant?)" if like else ""
+    return f"{meant}: there are {', '.join(sorted(known))}"

@@ -106,6 +106,9 @@ def remote(*args: Any, **options: Any) -> Any:
 def _make(target: Any, options: dict[str, Any]) -> Any:
     from marline._actor import ActorClass
 
+    if isinstance(target, RemoteFunction | ActorClass):
+        name = getattr(target, "__name__", "it")
+        raise TypeError(f"{name} is remote already: {name}.options() is the same with other options")
     if inspect.isclass(target):
         return ActorClass(target, Options().with_actor_options(options))
     if not callable(target):

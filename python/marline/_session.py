@@ -9,13 +9,20 @@ import shutil
 import sys
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, overload
 
 from marline import _native, _output, _runtime_env
-from marline._errors import ClusterUnavailableError, InvalidError, UnsupportedError, WorkerLostError
+from marline._errors import (
+    ClusterUnavailableError,
+    DeniedError,
+    InvalidError,
+    UnsupportedError,
+    WorkerLostError,
+)
 from marline._native import ObjectRef
+from marline._option_values import checked
 
 _lock = threading.Lock()
 _session: _native.Session | None = None
@@ -37,7 +44,8 @@ class Running:
         return self
 
     def __exit__(self, *_: object) -> None:
-        shutdown()
+        if home is None:  # In a task, the session is its executor's: others may need it still.
+            shutdown()
 
     def __repr__(self) -> str:
         return f"<marline at {self.address}>"
@@ -45,7 +53,7 @@ class Running:
 
 def is_initialized() -> bool:
     """Whether this process has a session."""
-    return _session is not None
+    return _session is not None or home is not None  # A task is part of a cluster from its first line on.
 
 
 def current() -> _native.Session:
@@ -96,6 +104,7 @@ def init(
     if unknown:
         raise TypeError(f"init() got an unexpected keyword argument {unknown[0]!r}")
     env = _runtime_env.parse(runtime_env)
+    amounts = checked({"num_cpus": num_cpus, "num_gpus": num_gpus, "memory": memory, "resources": resources})
     with _lock:
         if home is not None:
             return Running(home[0])  # A task that says so is part of a cluster already.
@@ -105,7 +114,7 @@ def init(
             raise RuntimeError("marline.init() was called already: call marline.shutdown() first")
         address = address or os.environ.get("MARLINE_ADDRESS") or "local"
         if address == "local":
-            session, address = _embed(num_cpus, num_gpus, memory, resources, log_to_driver)
+            session, address = _embed(amounts, log_to_driver)
         else:
             session = _join(address, token)
     try:
@@ -130,25 +139,15 @@ def _join(address: str, token: str | None) -> _native.Session:
     return _session
 
 
-def _embed(
-    num_cpus: float | None,
-    num_gpus: float | None,
-    memory: int | None,
-    resources: dict[str, float] | None,
-    shows_output: bool,
-) -> tuple[_native.Session, str]:
+def _embed(amounts: dict[str, Any], shows_output: bool) -> tuple[_native.Session, str]:
     """Starts a cluster in this process; says where it is."""
     global _session, _folder, _at
     method = os.environ.get("MARLINE_START_METHOD", "fork")
     if method not in ("fork", "spawn"):
         raise InvalidError(f"MARLINE_START_METHOD is {method!r}: executors come by 'fork' or 'spawn'")
     _folder = tempfile.mkdtemp(prefix="marline-")
-    amounts = {
-        "num_cpus": float(_native.available_cpus() if num_cpus is None else num_cpus),
-        "num_gpus": float(num_gpus or 0),
-        "memory": memory or 0,
-        "resources": resources or {},
-    }
+    if amounts["num_cpus"] is None:
+        amounts = {**amounts, "num_cpus": float(_native.available_cpus())}
     here = f"unix:{_folder}/socket"
     setup = json.dumps(
         {
@@ -169,7 +168,11 @@ def _found(address: str, token: str | None) -> tuple[str, str | None]:
     """Where a cluster is, and its token."""
     file = os.environ.get("MARLINE_TOKEN_FILE")
     if token is None and file:
-        token = Path(file).read_text().strip()
+        try:
+            token = Path(file).read_text().strip()
+        except OSError as error:
+            words = f"the token cannot be read from the file that MARLINE_TOKEN_FILE names: {error}"
+            raise DeniedError(words) from None
     if address == "auto":
         found = _native.Session.here(None)
         assert found is not None
@@ -242,11 +245,9 @@ def get(refs: ObjectRef | Sequence[ObjectRef], *, timeout: float | None = None) 
         return _native.Session.get([refs], timeout)[0]
     try:
         return _native.Session.get(refs, timeout)
-    except TypeError as error:
-        wrong = next((ref for ref in refs if not isinstance(ref, ObjectRef)), None)
-        if wrong is None:
-            raise
-        raise TypeError(f"get() takes references, not {type(wrong).__name__}") from error
+    except TypeError:
+        _references("get", refs)
+        raise
 
 
 def wait(
@@ -257,7 +258,9 @@ def wait(
     fetch_local: bool = True,
 ) -> tuple[list[ObjectRef], list[ObjectRef]]:
     """Waits until ``num_returns`` have come or the time is over: those that have, and the others."""
-    refs = list(refs)
+    refs = _references("wait", refs)
+    if not refs and num_returns == 1:
+        return [], []  # So ends a loop over what `wait` gives back.
     if not 1 <= num_returns <= len(refs):
         raise ValueError(f"num_returns is {num_returns}, there are {len(refs)} references")
     if len(set(refs)) != len(refs):
@@ -272,4 +275,24 @@ def cancel(ref: ObjectRef, *, force: bool = False, recursive: bool = True) -> No
     """Asks a task to stop, and what it has submitted; by force, it is killed at once."""
     if not recursive:
         raise UnsupportedError("what a task submitted is cancelled with it: recursive=False is not possible")
+    if not isinstance(ref, ObjectRef):
+        raise TypeError(f"cancel() takes one reference, not {type(ref).__name__}{_stops(ref)}")
     _native.Session.cancel(ref, force)
+
+
+def _references(what: str, refs: Any) -> list[ObjectRef]:
+    """What was given, if that is references."""
+    if isinstance(refs, ObjectRef):
+        raise TypeError(f"{what}() takes a list of references: [ref]")
+    if not isinstance(refs, Iterable):
+        raise TypeError(f"{what}() takes references, not {type(refs).__name__}") from None
+    found = list(refs)
+    for ref in found:
+        if not isinstance(ref, ObjectRef):
+            raise TypeError(f"{what}() takes references, not {type(ref).__name__}") from None
+    return found
+
+
+def _stops(thing: Any) -> str:
+    """What ends it, if something does."""
+    return ": an actor is ended with kill()" if hasattr(thing, "_actor") else ""

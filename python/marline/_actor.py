@@ -141,12 +141,30 @@ class ActorMethod:
 
 
 def get_actor(name: str, namespace: str = "default", *, plain: bool = False) -> ActorHandle:
-    """The actor that has this name; ``plain`` if it is written in another language."""
+    """The actor that has this name; ``plain`` if it is written in another language.
+
+    >>> import marline, collections
+    >>> with marline.init(num_cpus=2):
+    ...     counter = marline.remote(name="the counter")(collections.Counter).remote("hello")
+    ...     marline.get(marline.get_actor("the counter").most_common.remote(1))
+    [('l', 2)]
+    """
     return ActorHandle(_session.current().find_actor(namespace, name, plain), name, None)
 
 
 def kill(actor: ActorHandle, *, no_restart: bool = True) -> None:
-    """Ends an actor; with ``no_restart=False`` only its process: it is restarted if it may be."""
+    """Ends an actor; with ``no_restart=False`` only its process: it is restarted if it may be.
+
+    >>> import marline, collections
+    >>> with marline.init(num_cpus=2):
+    ...     counter = marline.remote(collections.Counter).remote("hello")
+    ...     marline.kill(counter)
+    ...     try:
+    ...         marline.get(counter.total.remote())
+    ...     except marline.ActorDiedError:
+    ...         print("gone")
+    gone
+    """
     if not isinstance(actor, ActorHandle):
         raise TypeError(f"kill() takes the handle of an actor, not {type(actor).__name__}{_ends(actor)}")
     actor._actor.end(restart=not no_restart)
@@ -161,6 +179,15 @@ def exit_actor() -> NoReturn:
     """Ends the actor whose method calls this, for good: the call returns ``None``, others fail.
 
     What ``atexit`` has is run.
+
+    >>> import marline
+    >>> @marline.remote
+    ... class Clerk:
+    ...     def leave(self):
+    ...         marline.exit_actor()
+    >>> with marline.init(num_cpus=2):
+    ...     print(marline.get(Clerk.remote().leave.remote()))
+    None
     """
     scope = current.get()
     running = scope.running() if scope is not None else None

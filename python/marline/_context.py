@@ -248,6 +248,11 @@ def default_context() -> Context:
 
     That is the one of the innermost ``use_context``; in a task or actor, the one that runs it; otherwise
     that of this process's session, which starts when it is first used.
+
+    >>> import marline
+    >>> with marline.init(num_cpus=2):
+    ...     marline.default_context().run(abs, -1).result()
+    1
     """
     global _fallback
     chosen = _chosen.get()

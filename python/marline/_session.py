@@ -52,7 +52,15 @@ class Running:
 
 
 def is_initialized() -> bool:
-    """Whether this process has a session."""
+    """Whether this process has a session.
+
+    >>> import marline
+    >>> with marline.init(num_cpus=2):
+    ...     marline.is_initialized()
+    True
+    >>> marline.is_initialized()
+    False
+    """
     return _session is not None or home is not None  # A task is part of a cluster from its first line on.
 
 
@@ -98,6 +106,11 @@ def init(
     the quota of its cgroup. A cluster elsewhere asks for its ``token`` (or ``MARLINE_TOKEN_FILE``). All work
     of this process runs in ``runtime_env``, as far as it does not say otherwise. What it prints is shown
     here, unless ``log_to_driver`` is false.
+
+    >>> import marline
+    >>> with marline.init(num_cpus=2, resources={"disk": 1}):
+    ...     sorted(marline.cluster_resources().items())
+    [('CPU', 2.0), ('disk', 1.0)]
     """
     global _printer
     unknown = [name for name in others if not name.startswith("_")]
@@ -183,7 +196,14 @@ def _found(address: str, token: str | None) -> tuple[str, str | None]:
 
 
 def shutdown() -> None:
-    """Ends the session, and the cluster if it lives in this process."""
+    """Ends the session, and the cluster if it lives in this process. Again, it changes nothing.
+
+    >>> import marline
+    >>> running = marline.init(num_cpus=2)
+    >>> marline.shutdown()
+    >>> marline.is_initialized()
+    False
+    """
     global _session, _folder, _printer
     with _lock:
         session, _session = _session, None
@@ -225,7 +245,14 @@ def status() -> _native.Status:
 
 
 def put(value: Any) -> ObjectRef:
-    """Puts a value where tasks can use it by reference."""
+    """Puts a value where tasks can use it by reference: it travels once, however many do.
+
+    >>> import marline
+    >>> with marline.init(num_cpus=2):
+    ...     numbers = marline.put([1, 2, 3])
+    ...     marline.get([marline.remote(sum).remote(numbers), marline.remote(max).remote(numbers)])
+    [6, 3]
+    """
     if isinstance(value, ObjectRef):
         raise TypeError("put() of a reference: pass the reference itself")
     return current().put(value)
@@ -240,7 +267,15 @@ def get(refs: Sequence[ObjectRef], *, timeout: float | None = None) -> list[Any]
 
 
 def get(refs: ObjectRef | Sequence[ObjectRef], *, timeout: float | None = None) -> Any:
-    """The value of a reference, or the values of several."""
+    """The value of a reference, or the values of several, when they have come; or the exception of one.
+
+    >>> import marline
+    >>> with marline.init(num_cpus=2):
+    ...     marline.get(marline.remote(abs).remote(-1))
+    ...     marline.get([marline.remote(abs).remote(n) for n in (-2, -3)], timeout=60)
+    1
+    [2, 3]
+    """
     if type(refs) is ObjectRef:
         return _native.Session.get([refs], timeout)[0]
     try:
@@ -257,7 +292,18 @@ def wait(
     timeout: float | None = None,
     fetch_local: bool = True,
 ) -> tuple[list[ObjectRef], list[ObjectRef]]:
-    """Waits until ``num_returns`` have come or the time is over: those that have, and the others."""
+    """Waits until ``num_returns`` have come or the time is over: those that have, and the others.
+
+    >>> import marline
+    >>> with marline.init(num_cpus=2):
+    ...     refs = [marline.remote(abs).remote(n) for n in (-1, -2, -3)]
+    ...     while refs:
+    ...         ready, refs = marline.wait(refs)
+    ...         print(len(ready), len(refs))
+    1 2
+    1 1
+    1 0
+    """
     refs = _references("wait", refs)
     if not refs and num_returns == 1:
         return [], []  # So ends a loop over what `wait` gives back.
@@ -272,7 +318,18 @@ def wait(
 
 
 def cancel(ref: ObjectRef, *, force: bool = False, recursive: bool = True) -> None:
-    """Asks a task to stop, and what it has submitted; by force, it is killed at once."""
+    """Asks a task to stop, and what it has submitted; by force, it is killed at once.
+
+    >>> import marline, time
+    >>> with marline.init(num_cpus=2):
+    ...     nap = marline.remote(time.sleep).remote(600)
+    ...     marline.cancel(nap)
+    ...     try:
+    ...         marline.get(nap)
+    ...     except marline.TaskCancelledError:
+    ...         print("cancelled")
+    cancelled
+    """
     if not recursive:
         raise UnsupportedError("what a task submitted is cancelled with it: recursive=False is not possible")
     if not isinstance(ref, ObjectRef):

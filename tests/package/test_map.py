@@ -176,6 +176,8 @@ def test_options_are_those_of_tasks(tmp_path: Path) -> None:
         marline.map(square, [1], cpus=1)
     with pytest.raises(TypeError, match="num_returns"):
         marline.map(square, [1], num_returns=2)
+    with pytest.raises(TypeError, match=r"map\(\) takes a function, not int"):
+        marline.map(5, [1])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="chunksize"):
         marline.map(square, [1], chunksize=0)
     with pytest.raises(ValueError, match="max_in_flight"):

@@ -47,7 +47,7 @@ def test_errors_logs_and_warnings_go_to_standard_error(screen: Screen, cluster: 
         return os.getpid()
 
     prefix = f"(complain pid={marline.get(complain.remote())})"
-    screen.until("out")
+    screen.until(f"{prefix} out\n")
     screen.until("warned")
     assert screen.out == f"{prefix} out\n"
     assert screen.err.splitlines()[:2] == [f"{prefix} error", f"{prefix} WARNING:root:logged"]

@@ -7,7 +7,8 @@ from typing import Any, NoReturn
 
 from marline import _namespace, _native, _session
 from marline._executor import ActorExit, is_async_class
-from marline._options import Options, check_seconds
+from marline._option_values import checked_limit, checked_returns
+from marline._options import Options
 from marline._pickle import Code, dumps_code
 from marline._runtime_env import Shipped
 from marline._scope import current
@@ -35,6 +36,10 @@ class ActorClass:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise TypeError(f"{self._cls.__name__} is an actor: create one with {self._cls.__name__}.remote()")
+
+    def __mro_entries__(self, _: tuple[Any, ...]) -> tuple[type, ...]:
+        name = self._cls.__name__
+        raise TypeError(f"{name} is an actor: inherit from a plain class, and make both of them remote")
 
     def options(self, **options: Any) -> ActorClass:
         """The same class with other options."""
@@ -92,6 +97,12 @@ class ActorHandle:
         self.__dict__[name] = method
         return method
 
+    def __copy__(self) -> ActorHandle:
+        return self
+
+    def __deepcopy__(self, _: Any) -> ActorHandle:
+        return self  # Nothing of it changes.
+
     def __reduce__(self) -> tuple[Any, ...]:
         return ActorHandle, (self._actor, self._class_name, self._methods)
 
@@ -122,8 +133,8 @@ class ActorMethod:
 
     def options(self, *, num_returns: int | None = None, timeout: float | None = None) -> ActorMethod:
         """The same method with other options."""
-        check_seconds("timeout", timeout)
-        returns = self._returns if num_returns is None else num_returns
+        timeout = checked_limit(timeout)
+        returns = self._returns if num_returns is None else checked_returns(num_returns)
         return ActorMethod(self._actor, self._name, returns, self._timeout if timeout is None else timeout)
 
     def __call__(self, *_: Any, **__: Any) -> Any:
@@ -132,21 +143,55 @@ class ActorMethod:
 
 def get_actor(name: str, namespace: str | None = None, *, plain: bool = False) -> ActorHandle:
     """The actor that has this name, in the driver's namespace unless another one is said; ``plain`` if it is
-    written in another language."""
+    written in another language.
+
+    >>> import marline, collections
+    >>> with marline.init(num_cpus=2):
+    ...     counter = marline.remote(name="the counter")(collections.Counter).remote("hello")
+    ...     marline.get(marline.get_actor("the counter").most_common.remote(1))
+    [('l', 2)]
+    """
     session = _session.current()
     namespace = _namespace.checked(namespace) or _namespace.current()
     return ActorHandle(session.find_actor(namespace, name, plain), name, None)
 
 
 def kill(actor: ActorHandle, *, no_restart: bool = True) -> None:
-    """Ends an actor; with ``no_restart=False`` only its process: it is restarted if it may be."""
+    """Ends an actor; with ``no_restart=False`` only its process: it is restarted if it may be.
+
+    >>> import marline, collections
+    >>> with marline.init(num_cpus=2):
+    ...     counter = marline.remote(collections.Counter).remote("hello")
+    ...     marline.kill(counter)
+    ...     try:
+    ...         marline.get(counter.total.remote())
+    ...     except marline.ActorDiedError:
+    ...         print("gone")
+    gone
+    """
+    if not isinstance(actor, ActorHandle):
+        raise TypeError(f"kill() takes the handle of an actor, not {type(actor).__name__}{_ends(actor)}")
     actor._actor.end(restart=not no_restart)
+
+
+def _ends(thing: Any) -> str:
+    """What ends it, if something does."""
+    return ": a task is ended with cancel()" if isinstance(thing, _native.ObjectRef) else ""
 
 
 def exit_actor() -> NoReturn:
     """Ends the actor whose method calls this, for good: the call returns ``None``, others fail.
 
     What ``atexit`` has is run.
+
+    >>> import marline
+    >>> @marline.remote
+    ... class Clerk:
+    ...     def leave(self):
+    ...         marline.exit_actor()
+    >>> with marline.init(num_cpus=2):
+    ...     print(marline.get(Clerk.remote().leave.remote()))
+    None
     """
     scope = current.get()
     running = scope.running() if scope is not None else None

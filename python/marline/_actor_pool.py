@@ -18,7 +18,8 @@ class ActorPool:
     """Gives work to actors as they become free.
 
     What is submitted waits for an actor, and begins while some ``get_next`` waits. An actor whose work
-    failed is free again.
+    failed is free again. So is one that has died: what it is given then fails with ``ActorDiedError``, unless
+    it may be restarted (``max_restarts``, ``max_task_retries``).
 
     >>> import marline
     >>> @marline.remote

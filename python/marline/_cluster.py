@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from marline import _namespace, _session
+from marline._option_values import checked_returns
 from marline._scope import current
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -25,18 +26,38 @@ def cluster_resources() -> dict[str, float]:
 
 
 def available_resources() -> dict[str, float]:
-    """What is free now."""
+    """What is free now.
+
+    >>> import marline
+    >>> with marline.init(num_cpus=2):
+    ...     marline.available_resources()
+    {'CPU': 2.0}
+    """
     free: dict[str, float] = _session.status().resources()[1]
     return free
 
 
 def nodes() -> list[dict[str, Any]]:
-    """The workers."""
+    """The workers. Of each: ``NodeID``, ``Alive``, ``NodeManagerHostname``, ``NodeManagerAddress``, ``Pid``,
+    ``Resources`` and ``Available``.
+
+    >>> import marline
+    >>> with marline.init(num_cpus=2):
+    ...     [(node["Alive"], node["Resources"]) for node in marline.nodes()]
+    [(True, {'CPU': 2.0})]
+    """
     return _session.status().workers()
 
 
 def list_named_actors(all_namespaces: bool = False) -> list[Any]:
-    """The names of actors that live: of this driver's namespace, or of all of them."""
+    """The names of actors that live: of this driver's namespace, or of all of them.
+
+    >>> import marline, collections
+    >>> with marline.init(num_cpus=2):
+    ...     counter = marline.remote(name="the counter")(collections.Counter).remote()
+    ...     print(marline.list_named_actors(), marline.list_named_actors(all_namespaces=True))
+    ['the counter'] [{'namespace': 'default', 'name': 'the counter'}]
+    """
     named = _session.status().named_actors()
     if all_namespaces:
         return [{"namespace": namespace, "name": name} for namespace, name in named]
@@ -79,7 +100,16 @@ class RuntimeContext:
 
 
 def get_runtime_context() -> RuntimeContext:
-    """What is known of the task or call that runs here."""
+    """What is known of the task or call that runs here.
+
+    >>> import marline
+    >>> @marline.remote
+    ... def attempt():
+    ...     return marline.get_runtime_context().attempt
+    >>> with marline.init(num_cpus=2):
+    ...     marline.get(attempt.remote())
+    1
+    """
     scope = current.get()
     running = scope.running() if scope is not None else None
     if scope is None or running is None:
@@ -89,10 +119,23 @@ def get_runtime_context() -> RuntimeContext:
 
 
 def method(*, num_returns: int = 1) -> Callable[[F], F]:
-    """Options of a method of an actor: how many values it returns."""
+    """Options of a method of an actor: how many values it returns.
+
+    >>> import marline
+    >>> @marline.remote
+    ... class Clerk:
+    ...     @marline.method(num_returns=2)
+    ...     def pair(self):
+    ...         return "a", "b"
+    >>> with marline.init(num_cpus=2):
+    ...     first, second = Clerk.remote().pair.remote()
+    ...     marline.get(second)
+    'b'
+    """
+    returns = checked_returns(num_returns)
 
     def mark(function: F) -> F:
-        function.__marline_num_returns__ = num_returns  # type: ignore[attr-defined]
+        function.__marline_num_returns__ = returns  # type: ignore[attr-defined]
         return function
 
     return mark

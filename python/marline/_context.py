@@ -122,6 +122,8 @@ class Context:
 
         ``name`` is what the task is called where tasks are shown.
         """
+        if not callable(fn):
+            raise TypeError(f"run() takes a function, not {type(fn).__name__}")
         return self._opened().run(fn, args, kwargs, name)
 
     def get(self, value: Any, *, timeout: float | None = None) -> Any:
@@ -150,6 +152,9 @@ class Context:
         Fewer if the time is over.
         """
         futures = list(futures)
+        for future in futures:
+            if not isinstance(future, ContextFuture):
+                raise TypeError(f"wait() takes futures, not {type(future).__name__}")
         if not 1 <= num_returns <= len(futures):
             raise ValueError(f"num_returns is {num_returns}, there are {len(futures)} futures")
         if len(_different(futures)) != len(futures):
@@ -179,6 +184,8 @@ class Context:
         ends with it. A ``name`` that is taken is a ``ValueError``; with ``get_if_exists`` the actor that has
         it is used. One whose class fails fails its calls, as the class did.
         """
+        if not isinstance(cls, type):
+            raise TypeError(f"create_actor() takes a class, not {type(cls).__name__}")
         if lifetime not in (None, "detached", "non_detached"):
             raise ValueError(f"lifetime is {lifetime!r}: it is 'detached' or 'non_detached'")
         terms = Terms(name, get_if_exists, lifetime, preemptible, num_cpus)
@@ -241,6 +248,11 @@ def default_context() -> Context:
 
     That is the one of the innermost ``use_context``; in a task or actor, the one that runs it; otherwise
     that of this process's session, which starts when it is first used.
+
+    >>> import marline
+    >>> with marline.init(num_cpus=2):
+    ...     marline.default_context().run(abs, -1).result()
+    1
     """
     global _fallback
     chosen = _chosen.get()

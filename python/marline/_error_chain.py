@@ -77,9 +77,34 @@ def loads(pickled: bytes) -> tuple[BaseException, str | None]:
 
 
 def _checked(chain: Chain) -> tuple[bytes, int]:
-    pickled = dumps_by_value(chain)
+    pickled = dumps_by_value(chain, _reducers(chain.errors))
     loads(pickled[0])  # Whoever gets it must be able to read it.
     return pickled
+
+
+def _reducers(errors: list[BaseException]) -> dict[type, Any]:
+    """How exceptions are pickled that have no way of their own."""
+    return {type(error): _reduced for error in errors if _has_no_way_of_its_own(type(error))}
+
+
+def _has_no_way_of_its_own(cls: type[BaseException]) -> bool:
+    plain = cls.__reduce__ is BaseException.__reduce__ and cls.__reduce_ex__ is object.__reduce_ex__
+    return plain and not issubclass(cls, BaseExceptionGroup)
+
+
+def _reduced(error: BaseException) -> tuple[Any, ...]:
+    return made_anew, (type(error), error.args), error.__dict__ or None
+
+
+def made_anew(cls: type[BaseException], args: tuple[Any, ...]) -> BaseException:
+    """An exception as it was. Pickle calls its class with ``args``, which many a class does not take."""
+    try:
+        made = cls(*args)
+        if made.args == args:
+            return made
+    except Exception:
+        pass
+    return cls.__new__(cls, *args)
 
 
 class _Gathering:
@@ -150,7 +175,7 @@ class _Portable:
                     group.add_note(note)
                 return group
         try:
-            pickle.loads(dumps_by_value(error)[0])
+            pickle.loads(dumps_by_value(error, _reducers([error]))[0])
         except Exception:
             return self.stand_in(error)
         return error

@@ -9,6 +9,8 @@ from typing import Any
 
 # The longest text of an exception that travels; what is longer loses its middle.
 MAX_TEXT = 20_000
+# So many classes that an exception is one of are told.
+MAX_BASES = 64
 
 _FOLDER = os.path.dirname(__file__)
 
@@ -255,10 +257,22 @@ def _is_ours(file: str) -> bool:
     return os.path.dirname(file) == _FOLDER and os.path.basename(file) in ("_executor.py", "_propagate.py")
 
 
+def bases(error: BaseException) -> list[str]:
+    """The classes that an exception is one of; called by the native module. What retries those retries it."""
+    return [name_of_class(cls) for cls in type(error).__mro__[1:-1][:MAX_BASES]]
+
+
+def name_of_class(cls: type) -> str:
+    """What a class of exceptions is called elsewhere."""
+    # A class of a function's own that came by value has forgotten whose it was.
+    name = cls.__qualname__.rpartition("<locals>.")[2]
+    return name if cls.__module__ == "builtins" else f"{cls.__module__}.{name}"
+
+
 def _words(error: BaseException) -> tuple[str, str]:
     """The class of an exception, and its text."""
     cls = type(error)
-    class_name = f"{cls.__module__}.{cls.__qualname__}" if cls.__module__ != "builtins" else cls.__qualname__
+    class_name = name_of_class(cls)
     if isinstance(error, TaskError) and cls is not TaskError:
         return class_name, error._marline_parts[0]  # The rest of its text is in the text of its traceback.
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import contextlib
 import contextvars
 import ctypes
 import inspect
@@ -121,6 +120,16 @@ def run(
         raise
     finally:
         current.reset(token)
+        flush()
+
+
+def flush() -> None:
+    """What was printed is the task's own, also a line without an end: it does not wait for the next task."""
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except Exception:
+        return  # Whatever user code has put there.
 
 
 def _run(
@@ -145,9 +154,7 @@ def _call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
 
 def end_fork() -> None:
     """Ends this process, which is a fork of an executor; what it printed is kept."""
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):
-            stream.flush()
+    flush()
     os._exit(0)
 
 
@@ -258,6 +265,7 @@ async def _await(
     except BaseException as error:
         end.fail(error)
     else:
+        flush()
         end.finish(result)
 
 

@@ -116,6 +116,8 @@ class Executor(concurrent.futures.Executor):
         self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
     ) -> concurrent.futures.Future[T]:
         """Submits a call. Arguments that cannot be pickled are an exception of its future."""
+        if not callable(fn):
+            raise TypeError(f"submit() takes a function, not {type(fn).__name__}")
         return self._enqueue(self._codes.remote(fn, self._options), args, kwargs)
 
     def _enqueue(

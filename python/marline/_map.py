@@ -6,6 +6,7 @@ flight and gives out what they return. ``marline.Executor`` uses the same chunks
 
 from __future__ import annotations
 
+import builtins
 import collections
 import dataclasses
 import functools
@@ -61,7 +62,7 @@ def run_chunk(function: Callable[..., Any], fails: bool, spread: bool, items: li
     failure = None
     try:
         # Appending in a loop, not a comprehension: what came before a failure is kept.
-        for item in items:
+        for item in _values(items, spread):
             results.append(function(*item) if spread else function(item))
     except _errors.TaskCancelledError:
         raise
@@ -70,6 +71,18 @@ def run_chunk(function: Callable[..., Any], fails: bool, spread: bool, items: li
             raise
         failure = _errors.describe(error)
     return Ran(results, time.perf_counter() - begin, failure)
+
+
+def _values(items: list[Any], spread: bool) -> Iterable[Any]:
+    """The items; a reference is its value, as it is for any task, and fails in its place."""
+    flat = itertools.chain.from_iterable(items) if spread else items
+    if ObjectRef not in set(builtins.map(type, flat)):
+        return items
+
+    def value(one: Any) -> Any:
+        return _session.get(one) if type(one) is ObjectRef else one
+
+    return ([value(one) for one in item] if spread else value(item) for item in items)
 
 
 def chunk_function(function: Callable[..., Any], spread: bool, options: Options) -> RemoteFunction:
@@ -176,6 +189,8 @@ def map(
     [1, 2]
     >>> marline.shutdown()
     """
+    if not callable(fn):
+        raise TypeError(f"map() takes a function, not {type(fn).__name__}")
     if chunksize is not None and chunksize < 1:
         raise ValueError(f"chunksize is {chunksize}: it is at least 1")
     if max_in_flight is not None and max_in_flight < 1:

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from marline import _namespace, _native
+from marline._errors import name_of_class
+from marline._option_values import checked
 from marline._runtime_env import NOTHING, RuntimeEnv, parse
 
 _TASK = {
@@ -41,9 +43,6 @@ _ACTOR = {
     "checkpoint_interval",
     "runtime_env",
 }
-
-# Those that are a number of seconds, or nothing.
-_TIMES = {"timeout", "idle_ttl", "checkpoint_interval"}
 
 # How many coroutines of one actor run at a time, unless said otherwise.
 MAX_AWAITS = 1000
@@ -89,9 +88,8 @@ class Options:
     def _with(self, options: Mapping[str, Any], known: set[str], what: str) -> Options:
         for option in options:
             if option not in known:
-                raise TypeError(f"{what} has no option {option!r}: there are {', '.join(sorted(known))}")
-        for option in _TIMES & options.keys():
-            check_seconds(option, options[option])
+                raise TypeError(f"{what} has no option {option!r}{_instead(option, known)}")
+        options = checked(options)
         if "runtime_env" in options:
             options = {**options, "runtime_env": parse(options["runtime_env"])}
         return dataclasses.replace(self, **options)
@@ -101,13 +99,11 @@ class Options:
         if isinstance(self.retry_exceptions, bool):
             retry = self.retry_exceptions
         else:
-            retry = [_class_name(cls) for cls in self.retry_exceptions]
+            retry = [name_of_class(cls) for cls in self.retry_exceptions]
         amounts = self._amounts(1.0)
         return _native.TaskOptions(amounts, self.max_retries, retry, self.timeout, self.preemptible)
 
     def for_actor(self, is_async: bool, saves: bool) -> _native.ActorOptions:
-        if self.lifetime not in (None, "detached", "non_detached"):
-            raise ValueError(f"lifetime is {self.lifetime!r}: it is 'detached' or 'non_detached'")
         terms = {
             "max_restarts": self.max_restarts,
             "max_task_retries": self.max_task_retries,
@@ -137,13 +133,10 @@ class Options:
         }
 
 
-def check_seconds(option: str, said: float | None) -> None:
-    """Refuses what is no time; nothing, and a time without end, are no limit."""
-    if said is not None and not said >= 0:
-        raise ValueError(
-            f"{option} is {said}: it is a number of seconds, 0 or more; without one there is no limit"
-        )
+def _instead(option: str, known: set[str]) -> str:
+    """What may have been meant by an option that there is not."""
+    import difflib  # Only for those who need it.
 
-
-def _class_name(cls: type[BaseException]) -> str:
-    return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+    like = difflib.get_close_matches(option, known, n=1, cutoff=0.75)
+    meant = f" (is {like[0]!r} meant?)" if like else ""
+    return f"{meant}: there are {', '.join(sorted(known))}"

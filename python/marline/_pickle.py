@@ -13,6 +13,8 @@ import io
 import platform
 import sys
 import types
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import cloudpickle
@@ -47,17 +49,17 @@ class _Bytecode:
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     # It does not note it itself: it would be part of a cycle, and keep what it pickled alive for a while.
-    def __init__(self, file: io.BytesIO, bytecode: _Bytecode) -> None:
-        special = {types.CodeType: bytecode.reduce, contextvars.ContextVar: _propagate.reduce}
+    def __init__(self, file: io.BytesIO, bytecode: _Bytecode, reducers: Mapping[type, Any]) -> None:
+        special = {types.CodeType: bytecode.reduce, contextvars.ContextVar: _propagate.reduce, **reducers}
         self.dispatch_table = collections.ChainMap(special, cloudpickle.Pickler.dispatch_table)
         super().__init__(file, protocol=5)
 
 
-def dumps_by_value(value: Any) -> tuple[bytes, int]:
-    """Pickles with the code of what cannot be imported elsewhere. Says which minor version of Python can
-    read it, or 0 for any."""
+def dumps_by_value(value: Any, reducers: Mapping[type, Any] = MappingProxyType({})) -> tuple[bytes, int]:
+    """Pickles with the code of what cannot be imported elsewhere; some classes in a way of their own. Says
+    which minor version of Python can read it, or 0 for any."""
     file, bytecode = io.BytesIO(), _Bytecode()
-    _Pickler(file, bytecode).dump(value)
+    _Pickler(file, bytecode, reducers).dump(value)
     return file.getvalue(), sys.version_info.minor if bytecode.is_met else 0
 
 

@@ -95,7 +95,16 @@ def remote(**options: Any) -> Decorator: ...
 
 
 def remote(*args: Any, **options: Any) -> Any:
-    """Makes a function or class remote: ``@marline.remote`` or ``@marline.remote(num_cpus=2)``."""
+    """Makes a function or class remote: ``@marline.remote`` or ``@marline.remote(num_cpus=2)``.
+
+    >>> import marline
+    >>> @marline.remote(num_cpus=0.5)
+    ... def square(x):
+    ...     return x * x
+    >>> with marline.init(num_cpus=2):
+    ...     marline.get(square.options(name="nine").remote(3))
+    9
+    """
     if len(args) == 1 and not options and callable(args[0]):
         return _make(args[0], {})
     if args:
@@ -106,6 +115,9 @@ def remote(*args: Any, **options: Any) -> Any:
 def _make(target: Any, options: dict[str, Any]) -> Any:
     from marline._actor import ActorClass
 
+    if isinstance(target, RemoteFunction | ActorClass):
+        name = getattr(target, "__name__", "it")
+        raise TypeError(f"{name} is remote already: {name}.options() is the same with other options")
     if inspect.isclass(target):
         return ActorClass(target, Options().with_actor_options(options))
     if not callable(target):

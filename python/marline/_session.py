@@ -9,13 +9,20 @@ import shutil
 import sys
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, overload
 
 from marline import _namespace, _native, _output, _runtime_env
-from marline._errors import ClusterUnavailableError, InvalidError, UnsupportedError, WorkerLostError
+from marline._errors import (
+    ClusterUnavailableError,
+    DeniedError,
+    InvalidError,
+    UnsupportedError,
+    WorkerLostError,
+)
 from marline._native import ObjectRef
+from marline._option_values import checked
 
 _lock = threading.Lock()
 _session: _native.Session | None = None
@@ -37,15 +44,24 @@ class Running:
         return self
 
     def __exit__(self, *_: object) -> None:
-        shutdown()
+        if home is None:  # In a task, the session is its executor's: others may need it still.
+            shutdown()
 
     def __repr__(self) -> str:
         return f"<marline at {self.address}>"
 
 
 def is_initialized() -> bool:
-    """Whether this process has a session."""
-    return _session is not None
+    """Whether this process has a session.
+
+    >>> import marline
+    >>> with marline.init(num_cpus=2):
+    ...     marline.is_initialized()
+    True
+    >>> marline.is_initialized()
+    False
+    """
+    return _session is not None or home is not None  # A task is part of a cluster from its first line on.
 
 
 def current() -> _native.Session:
@@ -91,12 +107,18 @@ def init(
     the quota of its cgroup. A cluster elsewhere asks for its ``token`` (or ``MARLINE_TOKEN_FILE``). All work
     of this process runs in ``runtime_env``, as far as it does not say otherwise, and names of actors count in
     ``namespace`` (``"default"``). What it prints is shown here, unless ``log_to_driver`` is false.
+
+    >>> import marline
+    >>> with marline.init(num_cpus=2, resources={"disk": 1}):
+    ...     sorted(marline.cluster_resources().items())
+    [('CPU', 2.0), ('disk', 1.0)]
     """
     global _printer
     unknown = [name for name in others if not name.startswith("_")]
     if unknown:
         raise TypeError(f"init() got an unexpected keyword argument {unknown[0]!r}")
     env, namespace = _runtime_env.parse(runtime_env), _namespace.checked(namespace)
+    amounts = checked({"num_cpus": num_cpus, "num_gpus": num_gpus, "memory": memory, "resources": resources})
     with _lock:
         if home is not None:
             return Running(home[0])  # A task that says so is part of a cluster already.
@@ -106,7 +128,7 @@ def init(
             raise RuntimeError("marline.init() was called already: call marline.shutdown() first")
         address = address or os.environ.get("MARLINE_ADDRESS") or "local"
         if address == "local":
-            session, address = _embed(num_cpus, num_gpus, memory, resources, log_to_driver)
+            session, address = _embed(amounts, log_to_driver)
         else:
             session = _join(address, token)
     try:
@@ -132,25 +154,15 @@ def _join(address: str, token: str | None) -> _native.Session:
     return _session
 
 
-def _embed(
-    num_cpus: float | None,
-    num_gpus: float | None,
-    memory: int | None,
-    resources: dict[str, float] | None,
-    shows_output: bool,
-) -> tuple[_native.Session, str]:
+def _embed(amounts: dict[str, Any], shows_output: bool) -> tuple[_native.Session, str]:
     """Starts a cluster in this process; says where it is."""
     global _session, _folder, _at
     method = os.environ.get("MARLINE_START_METHOD", "fork")
     if method not in ("fork", "spawn"):
         raise InvalidError(f"MARLINE_START_METHOD is {method!r}: executors come by 'fork' or 'spawn'")
     _folder = tempfile.mkdtemp(prefix="marline-")
-    amounts = {
-        "num_cpus": float(_native.available_cpus() if num_cpus is None else num_cpus),
-        "num_gpus": float(num_gpus or 0),
-        "memory": memory or 0,
-        "resources": resources or {},
-    }
+    if amounts["num_cpus"] is None:
+        amounts = {**amounts, "num_cpus": float(_native.available_cpus())}
     here = f"unix:{_folder}/socket"
     setup = json.dumps(
         {
@@ -171,7 +183,11 @@ def _found(address: str, token: str | None) -> tuple[str, str | None]:
     """Where a cluster is, and its token."""
     file = os.environ.get("MARLINE_TOKEN_FILE")
     if token is None and file:
-        token = Path(file).read_text().strip()
+        try:
+            token = Path(file).read_text().strip()
+        except OSError as error:
+            words = f"the token cannot be read from the file that MARLINE_TOKEN_FILE names: {error}"
+            raise DeniedError(words) from None
     if address == "auto":
         found = _native.Session.here(None)
         assert found is not None
@@ -182,7 +198,14 @@ def _found(address: str, token: str | None) -> tuple[str, str | None]:
 
 
 def shutdown() -> None:
-    """Ends the session, and the cluster if it lives in this process."""
+    """Ends the session, and the cluster if it lives in this process. Again, it changes nothing.
+
+    >>> import marline
+    >>> running = marline.init(num_cpus=2)
+    >>> marline.shutdown()
+    >>> marline.is_initialized()
+    False
+    """
     global _session, _folder, _printer
     with _lock:
         session, _session = _session, None
@@ -230,7 +253,14 @@ def status() -> _native.Status:
 
 
 def put(value: Any) -> ObjectRef:
-    """Puts a value where tasks can use it by reference."""
+    """Puts a value where tasks can use it by reference: it travels once, however many do.
+
+    >>> import marline
+    >>> with marline.init(num_cpus=2):
+    ...     numbers = marline.put([1, 2, 3])
+    ...     marline.get([marline.remote(sum).remote(numbers), marline.remote(max).remote(numbers)])
+    [6, 3]
+    """
     if isinstance(value, ObjectRef):
         raise TypeError("put() of a reference: pass the reference itself")
     return current().put(value)
@@ -245,16 +275,22 @@ def get(refs: Sequence[ObjectRef], *, timeout: float | None = None) -> list[Any]
 
 
 def get(refs: ObjectRef | Sequence[ObjectRef], *, timeout: float | None = None) -> Any:
-    """The value of a reference, or the values of several."""
+    """The value of a reference, or the values of several, when they have come; or the exception of one.
+
+    >>> import marline
+    >>> with marline.init(num_cpus=2):
+    ...     marline.get(marline.remote(abs).remote(-1))
+    ...     marline.get([marline.remote(abs).remote(n) for n in (-2, -3)], timeout=60)
+    1
+    [2, 3]
+    """
     if type(refs) is ObjectRef:
         return _native.Session.get([refs], timeout)[0]
     try:
         return _native.Session.get(refs, timeout)
-    except TypeError as error:
-        wrong = next((ref for ref in refs if not isinstance(ref, ObjectRef)), None)
-        if wrong is None:
-            raise
-        raise TypeError(f"get() takes references, not {type(wrong).__name__}") from error
+    except TypeError:
+        _references("get", refs)
+        raise
 
 
 def wait(
@@ -264,8 +300,21 @@ def wait(
     timeout: float | None = None,
     fetch_local: bool = True,
 ) -> tuple[list[ObjectRef], list[ObjectRef]]:
-    """Waits until ``num_returns`` have come or the time is over: those that have, and the others."""
-    refs = list(refs)
+    """Waits until ``num_returns`` have come or the time is over: those that have, and the others.
+
+    >>> import marline
+    >>> with marline.init(num_cpus=2):
+    ...     refs = [marline.remote(abs).remote(n) for n in (-1, -2, -3)]
+    ...     while refs:
+    ...         ready, refs = marline.wait(refs)
+    ...         print(len(ready), len(refs))
+    1 2
+    1 1
+    1 0
+    """
+    refs = _references("wait", refs)
+    if not refs and num_returns == 1:
+        return [], []  # So ends a loop over what `wait` gives back.
     if not 1 <= num_returns <= len(refs):
         raise ValueError(f"num_returns is {num_returns}, there are {len(refs)} references")
     if len(set(refs)) != len(refs):
@@ -278,10 +327,41 @@ def wait(
 
 def cancel(ref: ObjectRef, *, force: bool = False, recursive: bool = True) -> None:
     """Asks a task to stop, and what it has submitted unless ``recursive`` is false; by force, it is killed at
-    once."""
+    once.
+
+    >>> import marline, time
+    >>> with marline.init(num_cpus=2):
+    ...     nap = marline.remote(time.sleep).remote(600)
+    ...     marline.cancel(nap)
+    ...     try:
+    ...         marline.get(nap)
+    ...     except marline.TaskCancelledError:
+    ...         print("cancelled")
+    cancelled
+    """
+    if not isinstance(ref, ObjectRef):
+        raise TypeError(f"cancel() takes one reference, not {type(ref).__name__}{_stops(ref)}")
     if force and not recursive:
         raise UnsupportedError(
             "force=True ends the process that waits for what the task submitted, and that with it: "
             "recursive=False needs force=False"
         )
     _native.Session.cancel(ref, force, not recursive)
+
+
+def _references(what: str, refs: Any) -> list[ObjectRef]:
+    """What was given, if that is references."""
+    if isinstance(refs, ObjectRef):
+        raise TypeError(f"{what}() takes a list of references: [ref]")
+    if not isinstance(refs, Iterable):
+        raise TypeError(f"{what}() takes references, not {type(refs).__name__}") from None
+    found = list(refs)
+    for ref in found:
+        if not isinstance(ref, ObjectRef):
+            raise TypeError(f"{what}() takes references, not {type(ref).__name__}") from None
+    return found
+
+
+def _stops(thing: Any) -> str:
+    """What ends it, if something does."""
+    return ": an actor is ended with kill()" if hasattr(thing, "_actor") else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -32,6 +33,9 @@ class Worker:
 
     def fail(self, n: int) -> int:
         raise ValueError("as asked", n)
+
+    def die(self, code: int) -> None:
+        os._exit(code)
 
     def pair(self, n: int) -> tuple[int, int]:
         return n, n + 1
@@ -157,3 +161,21 @@ def test_what_is_no_reference_is_refused_and_the_actor_stays_free() -> None:
         pool.submit(lambda actor, n: n, 1)
     assert pool.has_free()
     assert list(pool.map(double, [3])) == [6]
+
+
+def test_the_work_of_an_actor_that_died_fails_and_the_rest_comes() -> None:
+    pool = pool_of(2)
+    pool.submit(lambda actor, code: actor.die.remote(code), 1)
+    for n in range(4):
+        pool.submit(double, n)
+    with pytest.raises(marline.WorkerLostError, match="exited with status 1"):
+        pool.get_next(PATIENCE)
+    came: list[object] = []
+    while pool.has_next():
+        try:
+            came.append(pool.get_next(PATIENCE))
+        except marline.ActorDiedError:
+            came.append(None)  # It was given to the one that had died.
+    assert len(came) == 4
+    assert [n for n in came if n is not None] == [2 * n for n, one in enumerate(came) if one is not None]
+    assert came[0] == 0, "the other one goes on"

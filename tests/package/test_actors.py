@@ -310,3 +310,117 @@ def test_a_call_that_needs_what_failed_fails_as_it_did() -> None:
     with pytest.raises(KeyError, match="lost"):
         marline.get(call)
     assert marline.get(after) == "after"
+
+
+def test_a_kill_is_for_actors_and_may_be_repeated() -> None:
+    counter = Counter.options(name="short").remote()
+    marline.get(counter.pid.remote())
+    for wrong in (counter.add.remote(), None, "short"):
+        with pytest.raises(TypeError, match=r"kill\(\) takes the handle of an actor"):
+            marline.kill(wrong)  # type: ignore[arg-type]
+    marline.kill(counter)
+    marline.kill(counter)
+    marline.kill(counter, no_restart=False)
+    with pytest.raises(marline.ActorDiedError, match="was deleted"):
+        marline.get(counter.add.remote())
+    with pytest.raises(marline.NotFoundError, match="short"):
+        marline.get_actor("short")
+    assert "short" not in marline.list_named_actors()
+    assert marline.get(Counter.options(name="short").remote().add.remote()) == 1, "the name is free"
+    unborn = Counter.remote()
+    marline.kill(unborn)
+    with pytest.raises(marline.ActorDiedError):
+        marline.get(unborn.add.remote())
+
+
+def test_an_actor_is_found_in_its_namespace_only() -> None:
+    counter = Counter.options(name="far", namespace="elsewhere").remote(5)
+    with pytest.raises(marline.NotFoundError, match="far"):
+        marline.get_actor("far")
+    assert marline.get(marline.get_actor("far", namespace="elsewhere").add.remote()) == 6
+    assert marline.list_named_actors() == []
+    del counter
+
+
+def test_a_call_that_waits_or_runs_is_cancelled_and_the_actor_goes_on(tmp_path: Path) -> None:
+    @marline.remote
+    class Sleeper:
+        def __init__(self) -> None:
+            self.calls = 0
+
+        def sleep(self, began: Path) -> None:
+            began.touch()
+            time.sleep(PATIENCE)
+
+        def count(self) -> int:
+            self.calls += 1
+            return self.calls
+
+    for concurrency in (1, 2):
+        sleeper = Sleeper.options(max_concurrency=concurrency).remote()
+        began = tmp_path / str(concurrency)
+        runs = sleeper.sleep.remote(began)
+        until("it runs", began.exists)
+        if concurrency == 1:
+            waits = sleeper.count.remote()
+            marline.cancel(waits)
+            with pytest.raises(marline.TaskCancelledError):
+                marline.get(waits, timeout=PATIENCE)
+        marline.cancel(runs)
+        with pytest.raises(marline.TaskCancelledError):
+            marline.get(runs, timeout=PATIENCE)
+        assert marline.get(sleeper.count.remote(), timeout=PATIENCE) == 1, "what was cancelled never ran"
+
+
+def test_methods_of_all_kinds_are_called() -> None:
+    class Base:
+        def inherited(self) -> str:
+            return "inherited"
+
+    @marline.remote
+    class Several(Base):
+        async def coroutine(self) -> str:
+            return "coroutine"
+
+        def plain(self, **named: int) -> str:
+            return f"plain {sorted(named)}"
+
+        @staticmethod
+        def static() -> str:
+            return "static"
+
+        @classmethod
+        def of_class(cls) -> str:
+            return cls.__name__
+
+        def remote(self) -> str:
+            return "remote"
+
+    several = Several.remote()
+    calls = [
+        several.inherited.remote(),
+        several.coroutine.remote(),
+        several.plain.remote(method=1, args=2, name=3, timeout=4),
+        several.static.remote(),
+        several.of_class.remote(),
+        several.remote.remote(),
+    ]
+    named = "plain ['args', 'method', 'name', 'timeout']"
+    assert marline.get(calls) == ["inherited", "coroutine", named, "static", "Several", "remote"]
+
+
+def test_an_actor_class_says_how_it_is_used() -> None:
+    with pytest.raises(TypeError, match=r"create one with Counter\.remote\(\)"):
+        Counter()
+    with pytest.raises(TypeError, match=r"add\.remote\(\)"):
+        Counter.remote().add()
+    with pytest.raises(TypeError, match="inherit from a plain class"):
+
+        class More(Counter):  # type: ignore[misc, valid-type]
+            pass
+
+    for returns in (-1, "2", None):
+        with pytest.raises((TypeError, ValueError), match="num_returns"):
+            marline.method(num_returns=returns)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="'tiemout'"):
+        Counter.remote().add.options(tiemout=1)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
 import marline
 import pytest
+from conftest import lives
 
 pytestmark = pytest.mark.usefixtures("cluster")
 
@@ -12,7 +15,9 @@ def test_resources_are_told() -> None:
     assert marline.cluster_resources() == {"CPU": 2.0}
     assert marline.available_resources() == {"CPU": 2.0}
     (node,) = marline.nodes()
-    assert node["Alive"] and node["Resources"] == {"CPU": 2.0}
+    assert node["Alive"] and node["Resources"] == node["Available"] == {"CPU": 2.0}
+    assert node["NodeManagerHostname"] == os.uname().nodename and lives(node["Pid"])
+    assert node["NodeID"] and node["NodeManagerAddress"].startswith(("unix:", "127.0.0.1:"))
 
 
 def test_named_actors_are_listed() -> None:

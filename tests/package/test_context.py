@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -537,3 +537,22 @@ def test_contexts_of_one_process_live_side_by_side() -> None:
 def test_unknown_kinds_are_refused() -> None:
     with pytest.raises(ValueError, match="'thread'"):
         marline.Context("thread")
+
+
+def test_what_cannot_be_is_refused_with_words(ctx: marline.Context) -> None:
+    wrong: list[tuple[Callable[[], Any], str]] = [
+        (lambda: ctx.run(5), r"run\(\) takes a function, not int"),  # type: ignore[arg-type]
+        (lambda: ctx.create_actor(5), r"create_actor\(\) takes a class, not int"),  # type: ignore[arg-type]
+        (lambda: ctx.wait([5]), r"wait\(\) takes futures, not int"),  # type: ignore[list-item]
+        (lambda: ctx.create_actor(Counter, lifetime="for ever"), "'detached' or 'non_detached'"),
+        (lambda: list(ctx.run(abs, -1)), "only the future of a generator function"),
+        (lambda: ctx.put(ctx.run(abs, -1)), "pass the future itself"),
+    ]
+    for work, words in wrong:
+        with pytest.raises((TypeError, ValueError, AttributeError), match=words):
+            work()
+    counter = ctx.create_actor(Counter)
+    with pytest.raises(AttributeError, match="has no method 'nothing'"):
+        _ = counter.nothing
+    with pytest.raises(TypeError, match=r"\.remote\(\)"):
+        counter.add()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import inspect
 import re
 import subprocess
 import sys
@@ -68,3 +69,11 @@ def test_examples_of_docstrings_run(module: str) -> None:
     name = "marline" if module == "__init__" else f"marline.{module}"
     failed, _ = doctest.testmod(importlib.import_module(name))
     assert failed == 0
+
+
+FUNCTIONS = [name for name in marline.__all__ if inspect.isfunction(getattr(marline, name))]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_every_function_has_an_example(name: str) -> None:
+    assert ">>> " in (getattr(marline, name).__doc__ or "")

@@ -278,3 +278,32 @@ def test_packages_of_the_driver_are_there_after_the_controller_restarted(
         (folder / "note").write_text("it changed")
         loses_everything(restartable)
         assert marline.get(used.remote(), timeout=PATIENCE) == ("it changed", 42)
+
+
+def test_the_address_may_be_in_the_environment(
+    separate: Separate, scripts: list[Script], tmp_path: Path
+) -> None:
+    file = tmp_path / "token"
+    file.write_text(separate.token)
+    environment = {"MARLINE_ADDRESS": separate.address, "MARLINE_TOKEN_FILE": str(file)}
+    look = "say(marline.get(nap.remote(0)) > 0, [node['NodeManagerAddress'][:5] for node in marline.nodes()])"
+    for init in ("marline.init()", "", "marline.init('local', num_cpus=1)"):
+        scripts.append(Script(f"{init}\n{look}", **environment))
+    told = [script.line() for script in scripts]
+    assert told == ["True ['127.0']", "True ['127.0']", "True ['unix:']"]
+
+
+def test_a_token_file_that_is_not_there_is_named(
+    separate: Separate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MARLINE_TOKEN_FILE", str(tmp_path / "none"))
+    with pytest.raises(marline.DeniedError, match=r"MARLINE_TOKEN_FILE names: .*none"):
+        marline.init(separate.address)
+    assert not marline.is_initialized()
+
+
+@pytest.mark.parametrize("address", ["nonsense", "host:port", ":", "127.0.0.1:99999", "ray://host:1"])
+def test_what_is_no_address_is_said_at_once(address: str) -> None:
+    with pytest.raises(ValueError, match="is no address: expected HOST:PORT or unix:/path"):
+        marline.init(address)
+    assert not marline.is_initialized()

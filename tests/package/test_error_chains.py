@@ -214,3 +214,32 @@ def test_a_traceback_begins_with_the_users_code(cluster: str) -> None:
         assert __file__ in lines[begins + 1]
     with pytest.raises(TypeError, match=r"missing 1 required positional argument: 'needed'"):
         marline.get(failing.lack.remote())
+
+
+def test_an_exception_whose_class_takes_other_arguments_arrives_as_itself() -> None:
+    class Refused(Exception):
+        def __init__(self, code: int, reason: str) -> None:
+            super().__init__(f"{code}: {reason}")
+            self.code = code
+
+    class Named(Exception):
+        def __init__(self, *, code: int) -> None:
+            super().__init__(f"code {code}")
+            self.code = code
+
+    class Wrapped(Exception):
+        def __init__(self, code: object) -> None:
+            super().__init__(f"<{code}>")
+            self.code = code
+
+    @marline.remote
+    def fails(which: int) -> None:
+        raise [Refused(1, "why"), Named(code=2), Wrapped(3)][which]
+
+    for which, (cls, text) in enumerate([(Refused, "1: why"), (Named, "code 2"), (Wrapped, "<3>")]):
+        with pytest.raises(cls) as caught:
+            marline.get(fails.remote(which))
+        assert isinstance(caught.value, marline.TaskError)
+        assert (caught.value.code, caught.value.args) == (which + 1, (text,))  # type: ignore[attr-defined]
+        again = pickle.loads(pickle.dumps(caught.value))
+        assert again.code == which + 1

@@ -220,3 +220,17 @@ def test_options_are_those_of_tasks() -> None:
         executor.submit(os._exit, 3).result(PATIENCE)
     with pytest.raises(TypeError, match="no option 'cpus'"):
         marline.Executor(cpus=1)
+
+
+def test_what_it_cannot_do_is_said_at_once() -> None:
+    with marline.Executor() as executor:
+        with pytest.raises(TypeError, match=r"submit\(\) takes a function, not int"):
+            executor.submit(5)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="chunksize"):
+            executor.map(abs, [1], chunksize=0)
+        assert list(executor.map(abs)) == []
+    for wrong in ({"initializer": print}, {"mp_context": None}, {"num_returns": 2}):
+        with pytest.raises(TypeError, match=next(iter(wrong))):
+            marline.Executor(**wrong)
+    with pytest.raises(ValueError, match="max_workers is 0"):
+        marline.Executor(0)

@@ -78,24 +78,76 @@ def test_a_killed_driver_leaves_nothing(driver: Start, how: signal.Signals) -> N
     until("nothing is left", lambda: script.left() == [])
 
 
-def test_ctrl_c_ends_a_wait(driver: Start) -> None:
+# What people wait in.
+WAITS = {
+    "get": "marline.get(nap.remote(600))",
+    "wait": "marline.wait([nap.remote(600)])",
+    "future": "nap.remote(600).future().result()",
+    "await": "asyncio.run(awaited(nap.remote(600)))",
+    "map": "list(marline.map(time.sleep, [600]))",
+    "map, any order": "list(marline.map(time.sleep, [600], ordered=False))",
+    "pool": "list(marline.ActorPool([Sleeper.remote()]).map(lambda one, n: one.nap.remote(n), [600]))",
+    "executor": "executor.submit(time.sleep, 600).result()",
+    "executor's end": "executor.submit(time.sleep, 600); executor.shutdown()",
+    "executor's map": "list(executor.map(time.sleep, [600]))",
+    "context": "context.run(time.sleep, 600).result()",
+    "context's get": "context.get([context.run(time.sleep, 600)])",
+    "context's wait": "context.wait([context.run(time.sleep, 600)])",
+    "argument": "nap.remote(Sleeper.remote().nap.remote(600))",
+}
+
+
+@pytest.mark.parametrize("name", WAITS)
+def test_ctrl_c_ends_a_wait(driver: Start, name: str) -> None:
+    source = """
+        import asyncio
+
+        @marline.remote
+        class Sleeper:
+            def nap(self, seconds):
+                time.sleep(seconds)
+
+        async def awaited(ref):
+            return await ref
+
+        marline.init(num_cpus=2)
+        marline.get(nap.remote(0))
+        executor, context = marline.Executor(), marline.default_context()
+        try:
+            say("waiting")
+            WAIT
+        except KeyboardInterrupt:
+            say("interrupted")
+        say(marline.get(nap.remote(0)) > 0)
+        """
+    script = driver(source.replace("WAIT", WAITS[name]))
+    assert script.line() == "waiting"
+    # It may not have begun to wait: the interrupt counts all the same.
+    script.process.send_signal(signal.SIGINT)
+    assert script.line() == "interrupted"
+    assert script.line() == "True"
+    code, _, err = script.end()
+    assert (code, script.left()) == (0, []), err
+
+
+def test_ctrl_c_ends_the_wait_for_a_cluster_that_is_not_there(driver: Start) -> None:
     script = driver(
         """
-        marline.init(num_cpus=1)
-        marline.get(nap.remote(0))
-        for wait in (lambda: marline.get(nap.remote(600)), lambda: marline.wait([nap.remote(600)])):
-            try:
-                say("waiting")
-                wait()
-            except KeyboardInterrupt:
-                say("interrupted")
+        import socket
+        deaf = socket.create_server(("127.0.0.1", 0))  # It never answers.
+        say("waiting")
+        try:
+            marline.init("127.0.0.1:%d" % deaf.getsockname()[1], token="any")
+        except KeyboardInterrupt:
+            say("interrupted", marline.is_initialized())
+        with marline.init("local", num_cpus=1):
+            say(marline.get(nap.remote(0)) > 0)
         """
     )
-    for _ in range(2):
-        assert script.line() == "waiting"
-        # It may not have begun to wait: the interrupt counts all the same.
-        script.process.send_signal(signal.SIGINT)
-        assert script.line() == "interrupted"
+    assert script.line() == "waiting"
+    script.process.send_signal(signal.SIGINT)
+    assert script.line() == "interrupted False"
+    assert script.line() == "True"
     code, _, err = script.end()
     assert (code, script.left()) == (0, []), err
 
@@ -167,9 +219,11 @@ def test_importing_starts_nothing(driver: Start) -> None:
         """
         import threading
         say(threading.active_count(), len(os.listdir("/proc/self/task")), marline.is_initialized())
+        say({"numpy", "multiprocessing", "opentelemetry", "IPython"} & set(sys.modules))
         """
     )
     assert script.line() == "1 1 False"
+    assert script.line() == "set()"
 
 
 def test_init_twice_says_what_to_do(driver: Start) -> None:
@@ -188,3 +242,41 @@ def test_init_twice_says_what_to_do(driver: Start) -> None:
     )
     assert "marline.shutdown() first" in script.line()
     assert script.line() == "True"
+
+
+def test_a_block_that_fails_ends_its_session(driver: Start) -> None:
+    script = driver(
+        """
+        try:
+            with marline.init(num_cpus=1):
+                ref = nap.remote(600)
+                raise ValueError("as asked")
+        except ValueError as error:
+            say(error, marline.is_initialized())
+        """
+    )
+    code, out, err = script.end()
+    assert (code, out, script.left()) == (0, "as asked False\n", []), err
+
+
+def test_before_init_and_after_shutdown_nothing_is_started_by_looking(driver: Start) -> None:
+    script = driver(
+        """
+        def tried(work):
+            try:
+                return work()
+            except marline.MarlineError as error:
+                return type(error).__name__
+
+        marline.shutdown()
+        say(marline.get([]), marline.wait([]), marline.get_runtime_context().task_id)
+        say(marline.is_initialized())
+        value, slow, counter = marline.put(1), nap.remote(600), Counter.remote()
+        marline.shutdown()
+        say(marline.get(value), tried(lambda: marline.get(slow)), tried(lambda: counter.add.remote()))
+        say(tried(lambda: marline.kill(counter)), marline.cancel(slow), marline.is_initialized())
+        """
+    )
+    code, out, err = script.end()
+    lines = ["[] ([], []) None", "False", "1 WorkerLostError WorkerLostError", "WorkerLostError None False"]
+    assert (code, out.splitlines()) == (0, lines), err

@@ -176,6 +176,8 @@ def test_options_are_those_of_tasks(tmp_path: Path) -> None:
         marline.map(square, [1], cpus=1)
     with pytest.raises(TypeError, match="num_returns"):
         marline.map(square, [1], num_returns=2)
+    with pytest.raises(TypeError, match=r"map\(\) takes a function, not int"):
+        marline.map(5, [1])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="chunksize"):
         marline.map(square, [1], chunksize=0)
     with pytest.raises(ValueError, match="max_in_flight"):
@@ -193,3 +195,19 @@ def test_progress_is_for_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
         text = stream.getvalue()
         assert all(word in text for word in words)
         assert bool(text) == bool(words)
+
+
+def test_references_among_the_items_are_their_values() -> None:
+    @marline.remote
+    def fails() -> int:
+        raise LookupError("lost")
+
+    items = [marline.put(2), 3, marline.remote(abs).remote(-4)]
+    assert list(marline.map(square, items, chunksize=3)) == [4, 9, 16]
+    assert list(marline.map(pow, items, [2, marline.put(2), 2])) == [4, 9, 16]
+    with marline.Executor() as executor:
+        assert list(executor.map(pow, items, [2, 2, 2])) == [4, 9, 16]
+    results = marline.map(square, [1, fails.remote(), 2], chunksize=3)
+    assert next(results) == 1
+    with pytest.raises(LookupError, match="lost"):
+        next(results)

@@ -47,7 +47,7 @@ def test_errors_logs_and_warnings_go_to_standard_error(screen: Screen, cluster: 
         return os.getpid()
 
     prefix = f"(complain pid={marline.get(complain.remote())})"
-    screen.until("out")
+    screen.until(f"{prefix} out\n")
     screen.until("warned")
     assert screen.out == f"{prefix} out\n"
     assert screen.err.splitlines()[:2] == [f"{prefix} error", f"{prefix} WARNING:root:logged"]
@@ -384,3 +384,20 @@ def test_few_lines_are_remembered() -> None:
     repeats.hold(0.0, _output.Line("f", False, "0"), "(f pid=2)")
     assert repeats.over(0.0) == [(False, "(f pid=2) 0")]
     assert len(repeats._recent) == _output.MAX_RECENT
+
+
+def test_a_line_without_an_end_is_shown_with_the_task_that_printed_it(screen: Screen, cluster: str) -> None:
+    @marline.remote
+    def begin() -> int:
+        print("begun", end="")
+        return os.getpid()
+
+    @marline.remote
+    class Clerk:
+        async def begin(self) -> int:
+            print("begun too", end="")
+            return os.getpid()
+
+    screen.until(f"(begin pid={marline.get(begin.remote())}) begun\n")
+    clerk = Clerk.remote()
+    screen.until(f"(Clerk pid={marline.get(clerk.begin.remote())}) begun too\n")

@@ -146,3 +146,63 @@ def test_what_happens_to_one_cluster_does_not_concern_another(tmp_path: Path) ->
             driver.kill()
             driver.communicate()
     until("nothing is left", lambda: left(tmp_path) == [])
+
+
+MAIN = """
+import dataclasses
+import marline
+from {package} import FACTOR
+
+@dataclasses.dataclass
+class Point:
+    x: int
+
+class Odd(Exception):
+    pass
+
+@marline.remote
+def double(point):
+    if point.x < 0:
+        raise Odd(point)
+    return Point(point.x * FACTOR)
+
+@marline.remote
+class Pen:
+    def __init__(self, point):
+        self.point = point
+    def move(self, by):
+        self.point = Point(self.point.x + by)
+        return self.point
+
+if __name__ == "__main__":
+    with marline.init(num_cpus=2):
+        assert marline.get(double.remote(Point(2))) == Point(4)
+        assert marline.get(Pen.remote(Point(1)).move.remote(2)) == Point(3)
+        assert list(marline.map(lambda point: point.x, [Point(5)])) == [5]
+        try:
+            marline.get(double.remote(Point(-1)))
+        except Odd as error:
+            assert error.args == (Point(-1),)
+            print("all arrived as themselves")
+"""
+
+
+@pytest.mark.parametrize("how", ["file", "module", "input"])
+def test_what_the_main_module_defines_travels_however_it_is_run(how: str, tmp_path: Path) -> None:
+    package = tmp_path / "pack"
+    package.mkdir()
+    (package / "__init__.py").write_text("FACTOR = 2\n")
+    source = MAIN.format(package="pack")
+    (package / "run.py").write_text(source)
+    words = {"file": [str(package / "run.py")], "module": ["-m", "pack.run"], "input": ["-"]}[how]
+    path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
+    ran = subprocess.run(
+        [sys.executable, *words],
+        input=source,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert (ran.returncode, ran.stdout) == (0, "all arrived as themselves\n"), ran.stderr

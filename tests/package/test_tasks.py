@@ -396,3 +396,124 @@ def test_after_shutdown_nothing_is_started_by_looking() -> None:
         marline.get(ref)
     marline.cancel(ref)
     assert not marline.is_initialized()
+
+
+def test_wait_and_get_refuse_what_cannot_be() -> None:
+    ref = add.remote(1)
+    assert marline.get([ref, ref]) == [1, 1]
+    assert marline.get([]) == []
+    assert marline.wait([]) == ([], [])
+    for wrong in (None, 1, [[ref]], {"a": ref}):
+        with pytest.raises(TypeError, match=r"get\(\) takes references, not (NoneType|int|list|str)"):
+            marline.get(wrong)  # type: ignore[call-overload]
+    with pytest.raises(TypeError, match=r"wait\(\) takes a list of references: \[ref\]"):
+        marline.wait(ref)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"wait\(\) takes references, not int"):
+        marline.wait([1])  # type: ignore[list-item]
+    for number in (0, -1, 2, 1.5, 10**30):
+        with pytest.raises(ValueError, match="num_returns is"):
+            marline.wait([ref], num_returns=number)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="twice"):
+        marline.wait([ref, ref])
+    with pytest.raises(TypeError, match="pass the reference itself"):
+        marline.put(ref)
+    with pytest.raises(TypeError, match=r"cancel\(\) takes one reference, not list"):
+        marline.cancel([ref])  # type: ignore[arg-type]
+
+
+def test_wait_gives_no_more_than_was_asked_for() -> None:
+    refs = [add.remote(n) for n in range(5)]
+    marline.get(refs)
+    assert marline.wait(refs, num_returns=2) == (refs[:2], refs[2:])
+
+
+def test_a_task_may_return_nothing_or_too_little() -> None:
+    three = marline.remote(num_returns=3)
+    assert marline.remote(num_returns=0)(os.getpid).remote() is None
+    for returned, words in [
+        ((1, 2), "returned 2 values, 3 were asked for"),
+        (7, "one of class int was returned"),
+    ]:
+        with pytest.raises((marline.InvalidError, TypeError), match=words):
+            marline.get(three(lambda value=returned: value).remote()[0])
+    assert marline.get(three(lambda: (n for n in range(3))).remote()) == [0, 1, 2]
+
+
+def test_what_is_remote_is_not_made_remote_again() -> None:
+    @marline.remote
+    class Sitter: ...
+
+    for remote in (add, Sitter):
+        with pytest.raises(TypeError, match=r"is remote already: .*\.options\(\)"):
+            marline.remote(remote)  # type: ignore[call-overload]
+    for wrong in (lambda: marline.remote(3), lambda: marline.remote(num_cpus=1)(3)):  # type: ignore[call-overload]
+        with pytest.raises(TypeError, match=r"@marline\.remote"):
+            wrong()
+
+
+def test_cancelling_twice_or_too_late_changes_nothing() -> None:
+    came, put = add.remote(1), marline.put(2)
+    marline.get(came)
+    for ref in (came, put):
+        marline.cancel(ref)
+    assert marline.get([came, put]) == [1, 2]
+    slow = nap.remote(PATIENCE)
+    marline.cancel(slow)
+    marline.cancel(slow, force=True)
+    with pytest.raises(marline.TaskCancelledError):
+        marline.get(slow)
+
+
+def test_everything_works_in_a_task_on_a_thread_and_in_a_coroutine() -> None:
+    @marline.remote
+    class Counter:
+        def add(self, n: int) -> int:
+            return n
+
+    def everything() -> list[object]:
+        assert marline.is_initialized()
+        ready, _ = marline.wait([add.remote(1)])
+        with marline.scope(), marline.Executor() as executor:
+            called = executor.submit(abs, -3).result()
+        pool = marline.ActorPool([Counter.remote()])
+        return [
+            marline.get(ready[0]),
+            marline.get(marline.put(2)),
+            called,
+            next(marline.map(abs, [-4])),
+            next(pool.map(lambda actor, n: actor.add.remote(n), [5])),
+            marline.default_context().run(abs, -6).result(),
+            sum(marline.cluster_resources().values()),
+            len(marline.nodes()),
+        ]
+
+    async def in_a_coroutine() -> list[object]:
+        assert await add.remote(1) == 1
+        return everything()
+
+    def on_a_thread() -> list[object]:
+        results: list[list[object]] = []
+        thread = threading.Thread(target=lambda: results.append(everything()))
+        thread.start()
+        thread.join(PATIENCE)
+        return results[0]
+
+    expected = [1, 2, 3, 4, 5, 6, 2.0, 1]
+    for work in (everything, in_a_coroutine, on_a_thread):
+        assert marline.get(marline.remote(work).remote(), timeout=PATIENCE) == expected
+    assert everything() == on_a_thread() == asyncio.run(in_a_coroutine()) == expected
+
+
+def test_functions_classes_and_methods_are_arguments_like_any_other() -> None:
+    @marline.remote
+    class Counter:
+        def add(self, n: int) -> int:
+            return n + 1
+
+    @marline.remote
+    def use(function: object, cls: object, method: object) -> list[int]:
+        refs = [function.remote(1), cls.remote().add.remote(1), method.remote(2)]  # type: ignore[attr-defined]
+        values: list[int] = marline.get(refs)
+        return values
+
+    assert marline.get(use.remote(add, Counter, Counter.remote().add)) == [1, 2, 3]

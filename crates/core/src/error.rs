@@ -95,6 +95,8 @@ pub struct Failure {
     pub traceback: String,
     /// The error itself, encoded, where it could be.
     pub payload: Option<Payload>,
+    /// The classes that its class is one of, in whatever language that is.
+    pub bases: Vec<String>,
 }
 
 /// An error of Marline: kind, whether the work may have run, words, and what lies behind it.
@@ -239,6 +241,7 @@ impl Error {
             failure.class.len()
                 + failure.traceback.len()
                 + failure.payload.as_ref().map_or(0, Payload::len)
+                + failure.bases.iter().map(String::len).sum::<usize>()
         });
         self.message().len() + failure
     }
@@ -251,6 +254,7 @@ impl Error {
             details.message = cut(&details.message, MAX_ERROR_BYTES / 4);
             if let Some(failure) = &mut details.failure {
                 failure.class = cut(&failure.class, 1024);
+                failure.bases = failure.bases.iter().take(64).map(|base| cut(base, 1024)).collect();
                 failure.traceback = cut(&failure.traceback, MAX_ERROR_BYTES / 4);
                 let fits = |payload: &Payload| payload.len() <= MAX_ERROR_BYTES / 4;
                 failure.payload = failure.payload.take().filter(fits);

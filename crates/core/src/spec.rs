@@ -1,6 +1,6 @@
 //! What users ask for: tasks, calls and actors, with their options. Made once, shared, never changed.
 
-use crate::error::{Error, Ran};
+use crate::error::{Error, Failure, Ran};
 use crate::id::{ActorId, ObjectId, TaskId, Thing};
 use crate::payload::{Outcome, Payload, Value};
 use crate::random::Random;
@@ -53,7 +53,7 @@ pub enum RetryOn {
     Never,
     /// All.
     Any,
-    /// Those whose class is named.
+    /// Those whose class, or one that it is a kind of, is named.
     Classes(Vec<String>),
 }
 
@@ -64,7 +64,11 @@ impl RetryOn {
             RetryOn::Never => false,
             RetryOn::Any => true,
             RetryOn::Classes(classes) => {
-                error.failure().is_some_and(|failure| classes.contains(&failure.class))
+                let of = |failure: &Failure| {
+                    classes.contains(&failure.class)
+                        || failure.bases.iter().any(|base| classes.contains(base))
+                };
+                error.failure().is_some_and(of)
             }
         }
     }

@@ -10,7 +10,7 @@ use crate::pickle;
 use crate::reference::{Held, Needed, ObjectRef};
 use crate::session::{Inner, current};
 use marline_runtime::core::error::Error;
-use marline_runtime::core::id::{ActorId, TaskId, Thing};
+use marline_runtime::core::id::{ActorId, Thing};
 use marline_runtime::core::payload::Value;
 use marline_runtime::core::spec::{self, Budget, Target, TaskSpec};
 use marline_runtime::new_task_id;
@@ -52,17 +52,18 @@ fn values_of(needed: &[Needed]) -> Result<Vec<Value>, Error> {
 }
 
 /// Has a call go when all that it needs has come.
-fn supply(session: &Arc<Inner>, call: TaskId, needed: Vec<Needed>) {
+fn supply(session: &Arc<Inner>, call: &Arc<TaskSpec>, needed: Vec<Needed>) {
     let left = Arc::new(AtomicUsize::new(needed.len()));
     let answers: Vec<Arc<Answer>> = needed.iter().map(|(answer, _)| answer.clone()).collect();
     let needed = Arc::new(needed);
     for answer in answers {
         let (left, needed, session) = (left.clone(), needed.clone(), session.clone());
+        let call = call.clone();
         answer.then(Box::new(move || {
             if left.fetch_sub(1, Ordering::AcqRel) == 1
                 && let Ok(client) = session.client()
             {
-                client.supply(call, values_of(&needed));
+                client.supply(&call, values_of(&needed));
             }
         }));
     }
@@ -121,10 +122,19 @@ impl Actor {
         let called = client.call_telling(spec.clone(), values, left, answer.tell_call(session));
         called.map_err(|error| to_python(py, &error))?;
         if waits {
-            supply(session, spec.id, needed);
+            supply(session, &spec, needed);
         }
         around.submitted(session, spec.id, &answer);
         results(py, &spec, |id| ObjectRef::of_call(session, id, answer.clone()))
+    }
+
+    /// Nothing of it changes: a copy is the same one.
+    fn __copy__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    fn __deepcopy__<'py>(slf: Bound<'py, Self>, _memo: &Bound<'py, PyAny>) -> Bound<'py, Self> {
+        slf
     }
 
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Reduced<'py>> {

@@ -12,6 +12,7 @@ use marline_runtime::core::error::Error;
 use marline_runtime::core::id::{Attempt, TaskId};
 use marline_runtime::core::payload::{Encoding, Payload, Value};
 use marline_runtime::{End, Instance, Invocation, Program, Reply, context, serve_as};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
@@ -323,7 +324,8 @@ impl Results {
                 let encode = |(index, one): (usize, PyResult<Bound<'_, PyAny>>)| {
                     self.encode(&one?, &format!("the result[{index}]"))
                 };
-                result.try_iter()?.enumerate().map(encode).collect::<PyResult<Vec<_>>>()?
+                let values = result.try_iter().map_err(|_| self.is_no_sequence(result))?;
+                values.enumerate().map(encode).collect::<PyResult<Vec<_>>>()?
             }
         };
         let named = values.iter().any(|value| !value.contains.is_empty());
@@ -335,6 +337,14 @@ impl Results {
             synced.map_err(|error| to_python(result.py(), &error))?;
         }
         Ok(Reply { values, ..Reply::default() })
+    }
+
+    fn is_no_sequence(self, result: &Bound<'_, PyAny>) -> PyErr {
+        let class = result.get_type().name().map_or_else(|_| "?".into(), |name| name.to_string());
+        let returns = self.returns;
+        PyTypeError::new_err(format!(
+            "{returns} values were asked for (num_returns), one of class {class} was returned: return a tuple"
+        ))
     }
 
     /// What a method raised: its error, or the end of the actor, which the call is not to blame for.

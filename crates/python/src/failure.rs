@@ -55,5 +55,6 @@ fn describe(py: Python<'_>, exception: &PyErr) -> PyResult<Error> {
         inline: Bytes::from(pickled),
         ..Payload::default()
     });
-    Ok(Error::failed(message, Failure { class, traceback, payload }))
+    let bases = py.import("marline._errors")?.call_method1("bases", (value,))?.extract()?;
+    Ok(Error::failed(message, Failure { class, traceback, payload, bases }))
 }

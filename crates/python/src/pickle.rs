@@ -1,8 +1,11 @@
 //! Python values as payloads. Plain pickle where it can, cloudpickle where it cannot: for what is defined in
 //! `__main__`, lambdas, closures.
 
+use crate::failure::to_python;
 use crate::plain;
 use bytes::Bytes;
+use marline_runtime::core::controller::Config;
+use marline_runtime::core::error::Error;
 use marline_runtime::core::id::Thing;
 use marline_runtime::core::payload::{Encoding, Payload, Value};
 use memchr::memmem;
@@ -68,10 +71,25 @@ pub fn encode(value: &Bound<'_, PyAny>, name: &str) -> PyResult<Value> {
     let pickled = pickle(value, name);
     let met = MET.replace(outer);
     let (pickled, code_version) = pickled?;
+    check_size(value.py(), name, pickled.as_bytes().len())?;
     let inline = Bytes::copy_from_slice(pickled.as_bytes());
     let encoding = Encoding::Pickle5;
     let payload = Payload { encoding, code_version, inline, ..Payload::default() };
     Ok(Value { payload, contains: met.unwrap_or_default() })
+}
+
+/// Refuses what a controller would refuse, before it goes anywhere: whoever made it is told, where it was made.
+pub fn check_size(py: Python<'_>, name: &str, bytes: usize) -> PyResult<()> {
+    let limit = Config::default().max_payload_bytes;
+    if bytes <= limit {
+        return Ok(());
+    }
+    let words = format!(
+        "{name}: {bytes} bytes pickled, the limit is {limit} ({} MiB): pass it in parts, or write a file and \
+         pass its path",
+        limit >> 20
+    );
+    Err(to_python(py, &Error::too_large(words)))
 }
 
 /// The bytes, and which minor version of Python can read them; 0: any.

@@ -208,6 +208,15 @@ impl ObjectRef {
         self.value(py, outcome)
     }
 
+    /// Nothing of it changes: a copy is the same one.
+    fn __copy__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    fn __deepcopy__<'py>(slf: Bound<'py, Self>, _memo: &Bound<'py, PyAny>) -> Bound<'py, Self> {
+        slf
+    }
+
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Reduced<'py>> {
         if pickle::is_result() {
             slf.get().settle(slf.py())?;

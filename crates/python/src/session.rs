@@ -11,7 +11,7 @@ use crate::options::{ActorOptions, Amounts};
 use crate::output::Output;
 use crate::pickle;
 use crate::reference::ObjectRef;
-use crate::wait::wait_for;
+use crate::wait::{interruptible, wait_for};
 use bytes::Bytes;
 use marline_runtime::core::error::Error;
 use marline_runtime::core::id::Thing;
@@ -184,7 +184,8 @@ impl Session {
     /// Joins a cluster elsewhere.
     #[staticmethod]
     fn join(py: Python<'_>, address: &str, token: Option<&str>) -> PyResult<Session> {
-        let client = py.detach(|| Client::connect(address, token.map(Arc::from)));
+        let (address, token) = (address.to_owned(), token.map(Arc::from));
+        let client = interruptible(py, move || Client::connect(&address, token))?;
         let client = client.map_err(|error| to_python(py, &error))?;
         Ok(Session::new(client, None))
     }
@@ -251,6 +252,7 @@ impl Session {
         environment: Option<&Bound<'_, PyBytes>>,
         packages: Vec<Bound<'_, ObjectRef>>,
     ) -> PyResult<ObjectRef> {
+        pickle::check_size(py, "the code, with what it uses", data.as_bytes().len())?;
         let bytes = |data: &Bound<'_, PyBytes>| Bytes::copy_from_slice(data.as_bytes());
         let buffers = environment.map(bytes).into_iter().collect();
         let payload = Payload { buffers, code_version, ..Payload::raw(bytes(data)) };

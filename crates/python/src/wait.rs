@@ -3,15 +3,20 @@
 use crate::answer::{Answer, when};
 use crate::failure::to_python;
 use marline_runtime::{Wait, Waited, blocking};
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// A wait without a limit, as far as anybody can tell.
 const LONGEST: Duration = Duration::from_secs(60 * 60 * 24 * 365 * 100);
 /// A signal ends a wait. One that comes just before it begins does not: it is seen after this long.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// How often somebody looks for signals who cannot be woken by them.
+const SIGNALS_EVERY: Duration = Duration::from_millis(20);
 
 /// Waits until so many have come or the time is over. Signals are handled as they come. A task gives up its CPU
 /// meanwhile; if too many do already, it fails. Says whether they have come.
@@ -86,5 +91,26 @@ fn wait_until(
     match wait.error() {
         Some(error) if come < count.min(answers.len()) => Err(to_python(py, &error)),
         Some(_) | None => Ok(true),
+    }
+}
+
+/// Does what takes its time and knows nothing of signals, on a thread of its own. A signal that raises ends the
+/// wait for it; what it comes to is dropped then.
+pub fn interruptible<R: Send + 'static>(
+    py: Python<'_>,
+    work: impl FnOnce() -> R + Send + 'static,
+) -> PyResult<R> {
+    let (tell, mut told) = mpsc::channel();
+    let work = move || drop(tell.send(work()));
+    thread::Builder::new().name("marline-wait".into()).spawn(work)?;
+    loop {
+        let told = &mut told; // Only this thread reads it, whoever has the interpreter meanwhile.
+        match py.detach(move || told.recv_timeout(SIGNALS_EVERY)) {
+            Ok(result) => return Ok(result),
+            Err(RecvTimeoutError::Timeout) => py.check_signals()?,
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(PyRuntimeError::new_err("it panicked"));
+            }
+        }
     }
 }

@@ -223,7 +223,7 @@ impl Client {
         spec: Arc<TaskSpec>,
         tell: impl FnOnce() -> Tell<Outcome>,
     ) -> Result<(), Error> {
-        self.fits("the arguments", spec.args.len())?;
+        fits("the arguments", spec.args.len())?;
         self.shared.node.enter(|state, _| {
             let mut effects = Vec::new();
             let seat = state.client(self.shared.index);
@@ -326,7 +326,7 @@ impl Client {
 
     /// Puts a value; it is held until it is [released](Client::release).
     pub fn put(&self, value: Value) -> Result<ObjectId, Error> {
-        self.fits("the value's bytes", value.payload.len())?;
+        fits("the value's bytes", value.payload.len())?;
         let object = ObjectId::of(crate::new_task_id(), 0);
         self.with(|machine, effects| machine.put(object, value, effects))?;
         Ok(object)
@@ -342,9 +342,8 @@ impl Client {
 
     /// The value of what was announced, or why there is none.
     pub fn resolve(&self, object: ObjectId, value: Result<Value, Error>) {
-        let fits =
-            |value: Value| self.fits("the value's bytes", value.payload.len()).map(|()| value);
-        let value = value.and_then(fits);
+        let fitting = |value: Value| fits("the value's bytes", value.payload.len()).map(|()| value);
+        let value = value.and_then(fitting);
         self.with(|machine, effects| machine.resolve(object, value, effects));
     }
 
@@ -386,7 +385,7 @@ impl Client {
         &self,
         spec: Arc<ActorSpec>,
     ) -> Result<Pending<Result<ActorId, Error>>, Error> {
-        self.fits("the arguments", spec.args.len())?;
+        fits("the arguments", spec.args.len())?;
         let (waiter, receiver) = oneshot();
         self.shared.node.enter(|state, _| {
             let mut effects = Vec::new();
@@ -476,7 +475,7 @@ impl Client {
         deadline: Option<Duration>,
         tell: Tell<Outcome>,
     ) -> Result<(), Error> {
-        self.fits("the arguments", spec.args.len() + carried(values.iter().flatten()))?;
+        fits("the arguments", spec.args.len() + carried(values.iter().flatten()))?;
         self.shared.node.enter(|state, now| {
             let mut effects = Vec::new();
             let seat = state.client(self.shared.index);
@@ -490,20 +489,10 @@ impl Client {
     }
 
     /// The values of the objects that a call needs, or why there will be none.
-    pub fn supply(&self, call: TaskId, values: Result<Vec<Value>, Error>) {
-        let values =
-            values.and_then(|values| self.fits("the arguments", carried(&values)).map(|()| values));
-        self.with(|machine, effects| machine.supply(call, values, effects));
-    }
-
-    /// What does not fit into a message would break the connection whenever it is sent.
-    fn fits(&self, what: &str, bytes: usize) -> Result<(), Error> {
-        if bytes <= MAX_CARRIED_BYTES || self.shared.elsewhere.is_none() {
-            return Ok(());
-        }
-        Err(Error::too_large(format!(
-            "{what} are {bytes} bytes, the limit is {MAX_CARRIED_BYTES} (MAX_CARRIED_BYTES)"
-        )))
+    pub fn supply(&self, call: &TaskSpec, values: Result<Vec<Value>, Error>) {
+        let fit = |values: &Vec<Value>| fits("the arguments", call.args.len() + carried(values));
+        let values = values.and_then(|values| fit(&values).map(|()| values));
+        self.with(|machine, effects| machine.supply(call.id, values, effects));
     }
 
     fn with<R>(
@@ -517,6 +506,17 @@ impl Client {
             result
         })
     }
+}
+
+/// What does not fit into a message would break the connection whenever it is sent: one to a controller, or one
+/// to an executor of this process's own.
+fn fits(what: &str, bytes: usize) -> Result<(), Error> {
+    if bytes <= MAX_CARRIED_BYTES {
+        return Ok(());
+    }
+    Err(Error::too_large(format!(
+        "{what} are {bytes} bytes, the limit is {MAX_CARRIED_BYTES} (MAX_CARRIED_BYTES): pass less at a time"
+    )))
 }
 
 fn carried<'a>(values: impl IntoIterator<Item = &'a Value>) -> usize {

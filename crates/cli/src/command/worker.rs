@@ -10,6 +10,7 @@ use crate::python::{Home, fork_server};
 use crate::units::{Count, Named, count};
 use marline_runtime::control::{Control, WorkerStatus};
 use marline_runtime::core::resources::{Amount, Resources};
+use marline_runtime::core::worker;
 use marline_runtime::{ExecutorOptions, NoProgram, PassOn, Program, Worker, WorkerOptions};
 use serde_json::json;
 use std::net::IpAddr;
@@ -20,6 +21,9 @@ use std::time::Duration;
 
 /// How often it is said what a process that is to end waits for.
 const SAY_EVERY: Duration = Duration::from_millis(250);
+
+/// So many Python executors are started ahead, at most: as many as there are CPUs.
+const MAX_PRESTARTED: usize = 64;
 
 /// If this process was started as an executor, is one until it ends.
 pub fn serve_if_executor() {
@@ -34,6 +38,13 @@ pub fn options(offer: &Offer, home: &Home<'_>) -> Result<WorkerOptions, Failure>
         .cpus
         .unwrap_or_else(|| Count(available_parallelism().map_or(1.0, |cpus| cpus.get() as f64)));
     let memory = offer.memory.map_or(0, |memory| memory.0);
+    let forks = fork_server(offer.python.as_deref(), home);
+    let ready = (cpus.0.ceil() as usize).clamp(1, MAX_PRESTARTED);
+    let config = worker::Config {
+        prestarted: forks.as_ref().map(|forks| (forks.runtime.as_str().into(), ready)),
+        max_idle_executors: ready.max(8),
+        ..worker::Config::default()
+    };
     Ok(WorkerOptions {
         controller: String::new(),
         token: None,
@@ -45,9 +56,9 @@ pub fn options(offer: &Offer, home: &Home<'_>) -> Result<WorkerOptions, Failure>
             commands: true,
             memory: offer.executor_memory.map(|memory| memory.0),
             pass_on: if offer.quiet { PassOn::Nothing } else { PassOn::All },
-            forks: fork_server(offer.python.as_deref(), home),
+            forks,
         },
-        config: Default::default(),
+        config,
     })
 }
 

@@ -132,7 +132,10 @@ impl CommandEnd {
         self.stderr_left_out += stderr;
         let traceback = String::from_utf8_lossy(&self.stderr).into_owned();
         let payload = Some(self.encode());
-        Err(Error::failed(words, Failure { class: "CommandFailed".into(), traceback, payload }))
+        Err(Error::failed(
+            words,
+            Failure { class: "CommandFailed".into(), traceback, payload, bases: Vec::new() },
+        ))
     }
 }
 

@@ -164,6 +164,18 @@ fn what_user_code_raises_is_final_unless_its_class_is_to_be_retried() {
 }
 
 #[test]
+fn what_is_a_kind_of_a_class_that_is_retried_is_retried() {
+    let retry_on = RetryOn::Classes(vec!["LookupError".into()]);
+    let raised = |bases: &[&str]| {
+        let bases = bases.iter().map(|base| (*base).to_owned()).collect();
+        let failure = Failure { class: "KeyError".into(), bases, ..Failure::default() };
+        Error::failed("no such key", failure)
+    };
+    assert!(retry_on.covers(&raised(&["LookupError", "Exception"])));
+    assert!(!retry_on.covers(&raised(&["Exception"])));
+}
+
+#[test]
 fn a_task_gets_the_values_it_waited_for() {
     let mut rig = Rig::new();
     let (client, worker) = (rig.client(1), rig.worker(2, 2));

@@ -122,6 +122,7 @@ impl From<Failure> for v1::Failure {
             class: failure.class,
             traceback: failure.traceback,
             payload: failure.payload.map(v1::Payload::from),
+            bases: failure.bases,
         }
     }
 }
@@ -133,6 +134,7 @@ impl TryFrom<v1::Failure> for Failure {
             class: wire.class,
             traceback: wire.traceback,
             payload: optional(wire.payload, "Failure.payload")?,
+            bases: wire.bases,
         })
     }
 }

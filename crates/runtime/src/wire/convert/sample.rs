@@ -120,6 +120,7 @@ pub(crate) fn failure() -> Failure {
         class: "ValueError".into(),
         traceback: "line 1\nline 2".into(),
         payload: Some(payload()),
+        bases: vec!["Exception".into()],
     }
 }
 

@@ -1,0 +1,190 @@
+"""What options may be. They are checked where they are given: whoever reads the error sees the line at fault,
+and the name of the option. What is left out in Ray's way (``None``, ``-1``) means the same here.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from marline._errors import InvalidError
+
+# The most of any resource, and the most calls that can be counted.
+MAX_AMOUNT = 1e9
+NO_LIMIT = 2**32 - 1
+
+# The most results of one task.
+MAX_RETURNS = 10_000
+
+# Those that have an option of their own.
+_OWN = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
+
+
+def checked(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options as they are meant; those that make no sense are a ``TypeError`` or an ``InvalidError``."""
+    return {name: _CHECKS[name](name, value) if name in _CHECKS else value for name, value in options.items()}
+
+
+def checked_returns(value: Any) -> int:
+    """How many values are returned."""
+    return _returns("num_returns", value)
+
+
+def checked_limit(value: Any) -> float | None:
+    """How long something may take."""
+    return _limit("timeout", value)
+
+
+def _wrong(name: str, value: Any, expected: str) -> Exception:
+    """The error of a value of the wrong kind."""
+    return TypeError(f"{name} is {_short(value)}: it is {expected}")
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _number(name: str, value: Any, expected: str) -> float:
+    if isinstance(value, str | bytes) or not (hasattr(value, "__float__") or hasattr(value, "__index__")):
+        raise _wrong(name, value, expected)
+    return float(value)
+
+
+def _amount(name: str, value: Any) -> float:
+    number = _number(name, value, "a number")
+    if not 0 <= number <= MAX_AMOUNT:
+        raise InvalidError(f"{name} is {_short(value)}: it is a number from 0 up to {MAX_AMOUNT:.0e}")
+    return number
+
+
+def _amount_or_none(name: str, value: Any) -> float | None:
+    return None if value is None else _amount(name, value)
+
+
+def _amount_or_nothing(name: str, value: Any) -> float:
+    return 0.0 if value is None else _amount(name, value)
+
+
+def _whole(name: str, value: Any, least: int, most: int = 2**63 - 1) -> int:
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise _wrong(name, value, "a whole number")
+    number = operator.index(value)
+    if number < least:
+        raise InvalidError(f"{name} is {_short(value)}: it is a whole number, {least} or more")
+    if number > most:
+        raise InvalidError(f"{name} is {_short(value)}: it is a whole number, {most} or less")
+    return number
+
+
+def _times(name: str, value: Any) -> int:
+    """How often; -1 is without a limit."""
+    return _whole(name, value, -1)
+
+
+def _bytes(name: str, value: Any) -> int:
+    if value is None:
+        return 0
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)  # People write 2e9.
+    return _whole(name, value, 0)
+
+
+def _resources(name: str, value: Any) -> dict[str, float]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise _wrong(name, value, 'a dict of names and numbers, such as {"disk": 2}')
+    for key in value:
+        if not isinstance(key, str) or not key:
+            raise _wrong(f"a name in {name}", key, "a str that is not empty")
+        if key in _OWN:
+            raise InvalidError(f"{name} has {key!r}, which has an option of its own: {_OWN[key]}")
+    return {key: _amount(f"{name}[{key!r}]", amount) for key, amount in value.items()}
+
+
+def _exceptions(name: str, value: Any) -> bool | list[type[BaseException]]:
+    if isinstance(value, bool):
+        return value
+    expected = "True, False or a list of exception classes"
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        raise _wrong(name, value, expected)
+    classes = list(value)
+    for cls in classes:
+        if not (isinstance(cls, type) and issubclass(cls, BaseException)):
+            raise _wrong(name, value, expected)
+    return classes
+
+
+def _bool(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise _wrong(name, value, "True or False")
+    return value
+
+
+def _text_or_none(name: str, value: Any) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise _wrong(name, value, "a str")
+    return value
+
+
+def _returns(name: str, value: Any) -> int:
+    return _whole(name, value, 0, MAX_RETURNS)
+
+
+def _at_least_one(name: str, value: Any) -> int | None:
+    return None if value is None else _whole(name, value, 1, NO_LIMIT)
+
+
+def _pending(name: str, value: Any) -> int:
+    return NO_LIMIT if value == -1 else _whole(name, value, 1, NO_LIMIT)
+
+
+def _lifetime(name: str, value: Any) -> str | None:
+    if value not in (None, "detached", "non_detached"):
+        raise InvalidError(f"{name} is {_short(value)}: it is 'detached' or 'non_detached'")
+    return value  # type: ignore[no-any-return]
+
+
+def _seconds_or_none(name: str, value: Any) -> float | None:
+    if value is None:
+        return None
+    number = _number(name, value, "a number of seconds")
+    if not number > 0:
+        raise InvalidError(f"{name} is {_short(value)}: it is a number of seconds, more than 0")
+    return number
+
+
+def _limit(name: str, value: Any) -> float | None:
+    """A time without end is no limit."""
+    if value is None:
+        return None
+    number = _number(name, value, "a number of seconds")
+    if not number >= 0:
+        words = "it is a number of seconds, 0 or more; without one there is no limit"
+        raise InvalidError(f"{name} is {_short(value)}: {words}")
+    return number
+
+
+_CHECKS: dict[str, Callable[[str, Any], Any]] = {
+    "num_cpus": _amount_or_none,
+    "num_gpus": _amount_or_nothing,
+    "memory": _bytes,
+    "resources": _resources,
+    "max_retries": _times,
+    "retry_exceptions": _exceptions,
+    "num_returns": _returns,
+    "timeout": _limit,
+    "preemptible": _bool,
+    "max_restarts": _times,
+    "max_task_retries": _times,
+    "max_concurrency": _at_least_one,
+    "max_pending_calls": _pending,
+    "name": _text_or_none,
+    "get_if_exists": _bool,
+    "lifetime": _lifetime,
+    "idle_ttl": _seconds_or_none,
+    "checkpoint_every": _at_least_one,
+    "checkpoint_interval": _seconds_or_none,
+}

@@ -1,0 +1,142 @@
+"""Executors: how many there are, what they run, what they read, what is kept of what they print."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import cloudpickle
+import marline
+import pytest
+from conftest import PATIENCE, Separate, descendants, until
+
+# Workers elsewhere cannot import this module.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+
+def pid() -> int:
+    return os.getpid()
+
+
+@marline.remote
+class Sitter:
+    def pid(self) -> int:
+        return os.getpid()
+
+
+def executors() -> set[int]:
+    """The processes that a server of forks has made."""
+    family = descendants(os.getpid())
+    servers = {one for one in family if is_server(one)}
+    return set().union(*(descendants(one) for one in servers))
+
+
+def is_server(pid: int) -> bool:
+    try:
+        return b"marline._forkserver" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def test_as_many_as_there_are_cpus_are_started_ahead(cluster: str, tmp_path: Path) -> None:
+    until("two wait for work", lambda: len(executors()) == 2)
+    ahead = executors()
+
+    @marline.remote
+    def meet() -> int:
+        (tmp_path / str(os.getpid())).touch()
+        while len(os.listdir(tmp_path)) < 2:  # Until another executor does the same.
+            time.sleep(0.002)
+        return os.getpid()
+
+    assert set(marline.get([meet.remote() for _ in range(2)], timeout=PATIENCE)) == ahead
+
+
+def test_tasks_share_executors_and_an_actor_has_its_own(cluster: str) -> None:
+    sitters = [Sitter.remote() for _ in range(2)]
+    theirs = marline.get([sitter.pid.remote() for sitter in sitters])
+    used = {marline.get(marline.remote(pid).remote()) for _ in range(20)}
+    assert len(used) <= 2
+    assert len({*theirs, *used}) == 2 + len(used)
+    assert marline.get([sitter.pid.remote() for sitter in sitters]) == theirs
+
+
+class Noting:
+    """A function that notes where it is read."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def __setstate__(self, state: dict[str, Path]) -> None:
+        self.__dict__ = state
+        with self.file.open("a") as file:
+            file.write(f"{os.getpid()}\n")
+
+    def __call__(self) -> int:
+        return os.getpid()
+
+
+def test_a_function_is_read_once_however_often_it_is_used(cluster: str, tmp_path: Path) -> None:
+    file = tmp_path / "read"
+    first, second = marline.remote(Noting(file)), marline.remote(Noting(file))
+    ran = set(marline.get([function.remote() for _ in range(50) for function in (first, second)]))
+    read = file.read_text().split()
+    assert len(read) == len(set(read)), "the second is the same code"
+    assert {int(one) for one in read} == ran
+
+
+@pytest.fixture
+def separate(tmp_path: Path) -> Iterator[Separate]:
+    before = descendants(os.getpid())
+    started = Separate(tmp_path / "run")
+    try:
+        yield started
+    finally:
+        marline.shutdown()
+        started.end()
+    until("nothing is left", lambda: not (descendants(os.getpid()) - before))
+
+
+def test_an_executor_that_may_not_have_so_much_memory_is_told_and_goes_on(separate: Separate) -> None:
+    separate.worker("--cpus", "1", "--executor-memory", "1GiB")
+    marline.init(separate.address, token=separate.token)
+
+    @marline.remote
+    def take(size: int) -> tuple[int, int]:
+        return len(bytearray(size)), os.getpid()
+
+    _, before = marline.get(take.remote(1 << 20))
+    with pytest.raises(MemoryError) as caught:
+        marline.get(take.remote(2 << 30))
+    assert isinstance(caught.value, marline.TaskError)
+    assert marline.get(take.remote(1 << 20)) == (1 << 20, before), "it is the same executor"
+
+
+def test_what_each_attempt_printed_is_kept(separate: Separate, tmp_path: Path) -> None:
+    separate.worker("--cpus", "1")
+    marline.init(separate.address, token=separate.token, log_to_driver=False)
+    file = tmp_path / "tried"
+
+    @marline.remote(retry_exceptions=True)
+    def tries() -> None:
+        attempt = marline.get_runtime_context().attempt
+        print("this is attempt", attempt)
+        if not file.exists():
+            file.touch()
+            raise ConnectionError
+
+    ref = tries.remote()
+    marline.get(ref)
+
+    def logs() -> str:
+        binary = os.environ.get("MARLINE_BINARY", "marline")
+        command = [binary, "logs", ref.task_id()]
+        return subprocess.run(
+            command, env=separate.environment, capture_output=True, text=True, check=True
+        ).stdout
+
+    until(lambda: f"both are kept: {logs()!r}", lambda: "this is attempt 2" in logs())

@@ -1,0 +1,237 @@
+"""Values: how large they may be, what keeps them, who may wait for them."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import dataclasses
+import gc
+import os
+import pickle
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import marline
+import pytest
+from conftest import PATIENCE, until
+
+pytestmark = pytest.mark.usefixtures("cluster")
+
+LIMIT = 64 << 20
+TOO_LARGE = rf"\d+ bytes pickled, the limit is {LIMIT} \(64 MiB\): pass it in parts, or write a file"
+
+
+@marline.remote
+def add(a: int, b: int = 0) -> int:
+    return a + b
+
+
+@marline.remote
+def make(size: int) -> bytes:
+    return bytes(size)
+
+
+@marline.remote
+def size_of(*values: bytes) -> int:
+    return sum(map(len, values))
+
+
+@marline.remote
+class Keeper:
+    def __init__(self, value: Any = b"") -> None:
+        self.value = value
+
+    def make(self, size: int) -> bytes:
+        return bytes(size)
+
+    def size_of(self, *values: bytes) -> int:
+        return sum(map(len, values))
+
+    def keep(self, value: Any) -> None:
+        self.value = value
+
+    def kept(self) -> Any:
+        return marline.get(self.value[0])
+
+    def call(self) -> Any:
+        return marline.get(self.value[0].pid.remote())
+
+    def pid(self) -> int:
+        return os.getpid()
+
+    def use_a_library(self) -> bool:
+        assert marline.is_initialized()
+        with marline.init():
+            marline.get(add.remote(1))
+        return marline.is_initialized()
+
+
+def test_values_as_large_as_may_be_travel() -> None:
+    size = LIMIT - 1000
+    keeper = Keeper.remote()
+    assert marline.get(size_of.remote(bytes(size))) == size
+    assert len(marline.get(make.remote(size))) == size
+    assert marline.get(keeper.size_of.remote(marline.put(bytes(size)))) == size
+
+
+# More than a value may have, and more than a message may have.
+@pytest.mark.parametrize("size", [LIMIT, 100 << 20])
+def test_values_that_are_too_large_are_refused_where_they_are_made_and_cost_nothing(size: int) -> None:
+    keeper = Keeper.remote()
+    pid = marline.get(keeper.pid.remote())
+    large = bytes(size)
+    refused: list[Callable[[], Any]] = [
+        lambda: marline.put(large),
+        lambda: size_of.remote(large),
+        lambda: keeper.size_of.remote(large),
+        lambda: Keeper.remote(large),
+        lambda: marline.remote(lambda: len(large)).remote(),
+        lambda: marline.get(make.remote(size)),
+        lambda: marline.get(keeper.make.remote(size)),
+    ]
+    for number, refuses in enumerate(refused):
+        with pytest.raises(marline.TooLargeError, match=TOO_LARGE):
+            refuses()
+            pytest.fail(f"{number} was not refused")
+    assert marline.get(keeper.pid.remote()) == pid, "it is the same"
+
+
+def test_values_that_are_too_large_together_are_refused_and_cost_nothing(tmp_path: Path) -> None:
+    keeper = Keeper.remote()
+    pid = marline.get(keeper.pid.remote())
+    half = bytes(50 << 20)
+
+    @marline.remote
+    def late() -> bytes:
+        while not (tmp_path / "go").exists():
+            time.sleep(0.002)
+        return bytes(50 << 20)
+
+    for target in (size_of, keeper.size_of):
+        with pytest.raises(marline.TooLargeError, match="the limit is"):
+            marline.get(target.remote(half, marline.put(half)))
+    waits = keeper.size_of.remote(half, late.remote())
+    (tmp_path / "go").touch()
+    with pytest.raises(marline.TooLargeError, match="the limit is"):
+        marline.get(waits)
+    assert marline.get(keeper.pid.remote()) == pid, "it is the same"
+
+
+def test_what_is_inside_a_value_lives_as_long_as_the_value_and_whoever_took_it_out() -> None:
+    outer = marline.put({"a": [marline.put("inner"), add.remote(1, 1)]})
+    gc.collect()
+    # A task later, whatever was let go of is gone.
+    marline.get(add.remote(1))
+    inner = marline.get(outer)["a"]
+    del outer
+    gc.collect()
+    marline.get(add.remote(1))
+    assert marline.get(inner) == ["inner", 2]
+
+
+def test_what_an_actor_keeps_lives_as_long_as_the_actor() -> None:
+    keeper, other = Keeper.remote(), Keeper.remote()
+    pid = marline.get(other.pid.remote())
+    value = marline.put("kept")
+    marline.get(keeper.keep.remote([value]))
+    del value
+    gc.collect()
+    marline.get(add.remote(1))
+    assert marline.get(keeper.kept.remote()) == "kept"
+    marline.get(keeper.keep.remote([other]))
+    del other
+    gc.collect()
+    assert marline.get(keeper.call.remote()) == pid
+
+
+def test_a_library_that_starts_and_ends_its_session_leaves_that_of_the_actor_alone() -> None:
+    keeper = Keeper.remote()
+    marline.get(keeper.keep.remote([marline.put("kept")]))
+    assert marline.get(keeper.use_a_library.remote())
+    assert marline.get(keeper.kept.remote()) == "kept"
+
+
+def test_a_handle_that_a_task_returns_or_that_was_put_keeps_its_actor() -> None:
+    @marline.remote
+    def make_one() -> marline.ActorHandle:
+        keeper = Keeper.remote()
+        marline.get(keeper.pid.remote())
+        return keeper
+
+    keeper = marline.get(make_one.remote())
+    pid = marline.get(keeper.pid.remote())
+    box = marline.put([keeper])
+    del keeper
+    gc.collect()
+    marline.get(add.remote(1))
+    (again,) = marline.get(box)
+    assert marline.get(again.pid.remote()) == pid
+    method = again.pid
+    del again, box
+    gc.collect()
+    assert marline.get(method.remote()) == pid, "a method is a handle, too"
+
+
+def test_copies_of_references_and_handles_are_the_same_ones() -> None:
+    @dataclasses.dataclass
+    class Settings:
+        value: marline.ObjectRef
+        keeper: marline.ActorHandle
+
+    settings = Settings(add.remote(1, 2), Keeper.remote())
+    for copied in (dataclasses.asdict(settings), vars(copy.deepcopy(settings)), vars(copy.copy(settings))):
+        assert copied["value"] == settings.value and marline.get(copied["value"]) == 3
+        assert copied["keeper"] == settings.keeper
+    assert copy.copy(settings.value) is settings.value
+
+
+def test_a_reference_is_not_pickled_by_hand() -> None:
+    for thing in (add.remote(1), Keeper.remote()):
+        with pytest.raises(TypeError, match="pass it to a task instead"):
+            pickle.dumps(thing)
+
+
+def test_many_wait_for_one_value_each_in_a_loop_of_its_own() -> None:
+    slow = marline.remote(time.sleep).remote(0.1)
+    came: list[None] = []
+
+    async def wait() -> None:
+        came.append(await slow)
+
+    async def wait_twice() -> None:
+        await asyncio.gather(wait(), wait())
+
+    threads = [threading.Thread(target=lambda: asyncio.run(wait_twice())) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    asyncio.run(wait())  # It has come by now.
+    assert len(came) == 7
+
+
+def test_whoever_stops_waiting_does_not_stop_the_task(tmp_path: Path) -> None:
+    @marline.remote
+    def late() -> str:
+        while not (tmp_path / "go").exists():
+            time.sleep(0.002)
+        return "late"
+
+    ref = late.remote()
+
+    async def wait() -> None:
+        await asyncio.wait_for(ref, 0.01)
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(wait())
+    future = ref.future()
+    with pytest.raises(TimeoutError):
+        future.result(0.01)
+    future.cancel()
+    assert not ref.done()
+    (tmp_path / "go").touch()
+    assert marline.get(ref) == "late"
+    until("it is done", ref.done)

@@ -263,6 +263,7 @@ async def _await(
         end.fail(TaskCancelledError("the call was cancelled"))
         raise
     except BaseException as error:
+        flush()
         end.fail(error)
     else:
         flush()

@@ -93,7 +93,6 @@ WAITS = {
     "context": "context.run(time.sleep, 600).result()",
     "context's get": "context.get([context.run(time.sleep, 600)])",
     "context's wait": "context.wait([context.run(time.sleep, 600)])",
-    "argument": "nap.remote(Sleeper.remote().nap.remote(600))",
 }
 
 
@@ -135,8 +134,8 @@ def test_ctrl_c_ends_the_wait_for_a_cluster_that_is_not_there(driver: Start) -> 
         """
         import socket
         deaf = socket.create_server(("127.0.0.1", 0))  # It never answers.
-        say("waiting")
         try:
+            say("waiting")
             marline.init("127.0.0.1:%d" % deaf.getsockname()[1], token="any")
         except KeyboardInterrupt:
             say("interrupted", marline.is_initialized())

@@ -185,10 +185,11 @@ impl Shared {
             }
         }
         if !rest.is_empty() {
-            if backlog.bytes.is_empty() && backlog.heard {
-                switchboard().add_room(self.line, &self.socket);
-            }
+            let begins = backlog.bytes.is_empty() && backlog.heard;
             backlog.bytes.extend(rest);
+            if begins && switchboard().add_room(self.line, &self.socket).is_err() {
+                self.kill(); // It would wait for ever for the rest of what it is told.
+            }
         }
     }
 
@@ -216,7 +217,7 @@ impl Shared {
         let mut backlog = self.backlog();
         backlog.heard = true;
         if !backlog.bytes.is_empty() {
-            switchboard().add_room(self.line, &self.socket);
+            switchboard().add_room(self.line, &self.socket)?;
         }
         Ok(())
     }

@@ -113,10 +113,9 @@ impl Switchboard {
         }
     }
 
-    /// Has it said when there is room for what an executor is told, until that is removed. If it cannot be,
-    /// the rest of it is not told, and the executor is taken for one that does not answer.
-    pub fn add_room(&self, line: u64, socket: impl AsFd) {
-        let _ = epoll::add(&self.epoll, socket, EventData::new_u64(line | ROOM), EventFlags::OUT);
+    /// Has it said when there is room for what an executor is told, until that is removed.
+    pub fn add_room(&self, line: u64, socket: impl AsFd) -> rustix::io::Result<()> {
+        epoll::add(&self.epoll, socket, EventData::new_u64(line | ROOM), EventFlags::OUT)
     }
 
     pub fn remove_room(&self, socket: impl AsFd) {

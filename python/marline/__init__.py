@@ -9,19 +9,9 @@
 [0, 1, 4, 9]
 """
 
+from typing import TYPE_CHECKING
+
 from marline._actor import ActorClass, ActorHandle, exit_actor, get_actor, kill
-from marline._actor_pool import ActorPool
-from marline._cluster import (
-    RuntimeContext,
-    available_resources,
-    cluster_resources,
-    get_runtime_context,
-    list_named_actors,
-    method,
-    nodes,
-)
-from marline._context import Context, default_context, use_context
-from marline._context_engine import ActorStatus, ContextActor, ContextFuture
 from marline._errors import (
     ActorDiedError,
     ActorUnavailableError,
@@ -46,14 +36,28 @@ from marline._errors import (
     UnsupportedError,
     WorkerLostError,
 )
-from marline._executor_pool import Executor
-from marline._map import map
-from marline._named import NamedClass, NamedFunction, actor_class, function
 from marline._native import ObjectRef
-from marline._propagate import propagate, trace_context
 from marline._remote import RemoteFunction, remote
-from marline._scope import Scope, scope
 from marline._session import cancel, get, init, is_initialized, put, shutdown, wait
+
+if TYPE_CHECKING:
+    from marline._actor_pool import ActorPool
+    from marline._cluster import (
+        RuntimeContext,
+        available_resources,
+        cluster_resources,
+        get_runtime_context,
+        list_named_actors,
+        method,
+        nodes,
+    )
+    from marline._context import Context, default_context, use_context
+    from marline._context_engine import ActorStatus, ContextActor, ContextFuture
+    from marline._executor_pool import Executor
+    from marline._map import map
+    from marline._named import NamedClass, NamedFunction, actor_class, function
+    from marline._propagate import propagate, trace_context
+    from marline._scope import Scope, scope
 
 __all__ = [
     "ActorClass",
@@ -119,8 +123,53 @@ __all__ = [
     "wait",
 ]
 
-# Where people find it is where it is said to be: in tracebacks, in `repr`, and in what is pickled.
+# What many programs do not use is imported when it is: `import marline` is to be quick.
+_LATER = {
+    "_actor_pool": ["ActorPool"],
+    "_cluster": [
+        "RuntimeContext",
+        "available_resources",
+        "cluster_resources",
+        "get_runtime_context",
+        "list_named_actors",
+        "method",
+        "nodes",
+    ],
+    "_context": ["Context", "default_context", "use_context"],
+    "_context_engine": ["ActorStatus", "ContextActor", "ContextFuture"],
+    "_executor_pool": ["Executor"],
+    "_map": ["map"],
+    "_named": ["NamedClass", "NamedFunction", "actor_class", "function"],
+    "_propagate": ["propagate", "trace_context"],
+    "_scope": ["Scope", "scope"],
+}
+_HOMES = {name: home for home, names in _LATER.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'marline' has no attribute {name!r}")
+    from importlib import import_module
+
+    module = import_module(f"marline.{home}")
+    for each in _LATER[home]:
+        globals()[each] = _public(getattr(module, each))
+    return globals()[name]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def _public(thing: object) -> object:
+    """Where people find it is where it is said to be: in tracebacks, in `repr`, and in what is pickled."""
+    if getattr(thing, "__module__", "").startswith("marline._"):
+        thing.__module__ = "marline"
+    return thing
+
+
 for _name in __all__:
-    if getattr(globals()[_name], "__module__", "").startswith("marline._"):
-        globals()[_name].__module__ = "marline"
-del _name
+    if _name in globals():
+        _public(globals()[_name])
+del _name, TYPE_CHECKING

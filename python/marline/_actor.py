@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import inspect
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from marline import _namespace, _native, _session
-from marline._executor import ActorExit, is_async_class
 from marline._option_values import checked_limit, checked_returns
 from marline._options import Options
-from marline._pickle import Code, dumps_code
-from marline._runtime_env import Shipped
+from marline._runtime_env import shipped
 from marline._scope import current
+
+if TYPE_CHECKING:
+    from marline._pickle import Code
+
+
+class ActorExit(BaseException):
+    """What ends an actor from inside."""
 
 
 class ActorClass:
@@ -59,13 +63,22 @@ class ActorClass:
         return ActorHandle(actor, self._cls.__name__, _methods(self._cls))
 
     def _in(self, session: _native.Session) -> _native.Function:
+        from marline._pickle import dumps_code
+
         if self._code is None:
             self._code = dumps_code(self._cls)
         code = self._code
         label = f"{self._cls.__module__}.{self._cls.__qualname__}"
-        shipped = Shipped(self._options.runtime_env, session)
-        put = session.put_raw(code.pickled, code.version, shipped.description, shipped.packages)
-        return _native.Function(shipped.runtime, label, code.key, put, Options().for_task(), 0)
+        env = shipped(self._options.runtime_env, session)
+        put = session.put_raw(code.pickled, code.version, env.description, env.packages)
+        return _native.Function(env.runtime, label, code.key, put, Options().for_task(), 0)
+
+
+def is_async_class(cls: type) -> bool:
+    """Whether any method of a class is a coroutine."""
+    import inspect
+
+    return any(inspect.iscoroutinefunction(method) for _, method in inspect.getmembers(cls))
 
 
 def _saves(cls: type) -> bool:
@@ -75,6 +88,8 @@ def _saves(cls: type) -> bool:
 
 def _methods(cls: type) -> dict[str, int] | None:
     """The methods, and how many values each returns."""
+    import inspect
+
     functions = inspect.getmembers(cls, inspect.isroutine)
     return {name: getattr(function, "__marline_num_returns__", 1) for name, function in functions}
 

@@ -7,7 +7,6 @@ another one; one that is the same goes to the cluster once.
 from __future__ import annotations
 
 import collections
-import dataclasses
 import functools
 import threading
 from collections.abc import Callable
@@ -31,7 +30,7 @@ class Codes:
     def remote(self, function: Callable[..., Any], options: Options) -> RemoteFunction:
         """The remote form of a function."""
         if options.name is None:
-            options = dataclasses.replace(options, name=name_of(function))
+            options = options._replace(name=name_of(function))
         code = dumps_code(function)
         # What options hold cannot always be hashed: their text tells them apart.
         key = code.key, repr(options)

@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from marline import _errors
+from marline._actor import is_async_class
 from marline._context_engine import (
     Actor,
     ActorStatus,
@@ -27,7 +28,6 @@ from marline._context_engine import (
     collected,
     handle_of,
 )
-from marline._executor import is_async_class
 
 # Makes a context the default one for a while: that of what runs in it.
 Within = Callable[[], AbstractContextManager[Any]]

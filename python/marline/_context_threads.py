@@ -15,9 +15,9 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any
 
 from marline import _errors, _native
+from marline._actor import is_async_class
 from marline._context_engine import ContextFuture, collected
 from marline._context_here import Here, HereActor, Within, finished, outcome_of, values_of
-from marline._executor import is_async_class
 
 Pending = concurrent.futures.Future[Any]
 

@@ -2,39 +2,30 @@
 
 from __future__ import annotations
 
-import asyncio
 import atexit
-import contextvars
-import ctypes
-import inspect
 import logging
 import os
 import pickle
-import pkgutil
 import signal
 import sys
 import threading
+import types
 from collections.abc import Callable
 from typing import Any
 
-from marline import _namespace, _native, _propagate, _runtime_env_here
+from marline import _namespace, _native, _propagate
+from marline._actor import is_async_class
 from marline._errors import NotFoundError, TaskCancelledError
 from marline._pickle import Need, can_read, incompatible
 from marline._scope import current
 
 _codes: dict[str, Any] = {}
 _pickled: dict[str, tuple[bytes, int, bytes | None]] = {}
-# What runs on threads other than the main one, and on the event loop, by the id of its task.
-_threads: dict[str, int] = {}
-_awaits: dict[str, asyncio.Task[Any]] = {}
-_loop: asyncio.AbstractEventLoop | None = None
+# How to stop what runs on threads other than the main one, and on an event loop, by the id of its task.
+stops: dict[str, Callable[[], object]] = {}
 _main = 0
 
 _make_record = logging.getLogRecordFactory()
-
-
-class ActorExit(BaseException):
-    """What ends an actor from inside."""
 
 
 def prepare() -> None:
@@ -76,6 +67,8 @@ def code(name: str, pickled: bytes, version: int, environment: bytes | None) -> 
         if not can_read(version):
             raise incompatible(version, name)
         if environment is not None:
+            from marline import _runtime_env_here
+
             _runtime_env_here.apply(environment)
         _codes[name] = pickle.loads(pickled)
         del _pickled[name]
@@ -85,6 +78,8 @@ def code(name: str, pickled: bytes, version: int, environment: bytes | None) -> 
 def find(name: str) -> Any:
     """The function or class of a name that came without code: ``python:package.module.function``."""
     if name not in _codes:
+        import pkgutil
+
         path = name.partition(":")[2]
         try:
             found = pkgutil.resolve_name(path)
@@ -140,16 +135,28 @@ def _run(
     # On a thread of its own, which signals do not reach.
     running = scope.running()
     task = running[1] if running else ""
-    _threads[task] = threading.get_ident()
+    thread = threading.get_ident()
+    stops[task] = lambda: _cancel_thread(thread)
     try:
         return _call(function, args, kwargs)
     finally:
-        _threads.pop(task, None)
+        stops.pop(task, None)
+
+
+def _cancel_thread(thread: int) -> None:
+    import ctypes
+
+    raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
+    raise_in(ctypes.c_ulong(thread), ctypes.py_object(TaskCancelledError))
 
 
 def _call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     result = function(*args, **kwargs)
-    return asyncio.run(result) if inspect.iscoroutine(result) else result
+    if not isinstance(result, types.CoroutineType):
+        return result
+    import asyncio
+
+    return asyncio.run(result)
 
 
 def end_fork() -> None:
@@ -175,33 +182,21 @@ def construct(
 
 
 def _construct(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, bool]:
-    global _loop
-    is_async = is_async_class(cls)
-    if is_async:
-        _loop = asyncio.new_event_loop()
-        threading.Thread(target=_loop.run_forever, name="marline-asyncio", daemon=True).start()
-        made = asyncio.run_coroutine_threadsafe(_make(cls, args, kwargs), _loop)
-        return made.result(), True
-    return cls(*args, **kwargs), False
+    if not is_async_class(cls):
+        return cls(*args, **kwargs), False
+    from marline import _executor_loop
 
-
-async def _make(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return cls(*args, **kwargs)
+    return _executor_loop.construct(cls, args, kwargs), True
 
 
 def load(actor: Any, state: Any, is_async: bool) -> None:
     """An actor begins with what an earlier life of it saved."""
     if is_async:
-        assert _loop is not None
-        asyncio.run_coroutine_threadsafe(_load(actor, state), _loop).result()
+        from marline import _executor_loop
+
+        _executor_loop.load(actor, state)
     else:
         actor.load_checkpoint(state)
-
-
-async def _load(actor: Any, state: Any) -> None:
-    result = actor.load_checkpoint(state)
-    if inspect.isawaitable(result):
-        await result
 
 
 def leave() -> None:
@@ -210,72 +205,9 @@ def leave() -> None:
     sys.stdout.flush()
 
 
-def is_async_class(cls: type) -> bool:
-    """Whether any method of a class is a coroutine."""
-    return any(inspect.iscoroutinefunction(method) for _, method in inspect.getmembers(cls))
-
-
-def begin(
-    method: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    along: dict[str, Any] | None,
-    end: _native.CallEnd,
-) -> None:
-    """Has the event loop run a method, with what came along."""
-    assert _loop is not None
-    scope = _native.Scope()
-    _loop.call_soon_threadsafe(_start, method, args, kwargs, along, end, scope)
-
-
-def _start(
-    method: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    along: dict[str, Any] | None,
-    end: _native.CallEnd,
-    scope: _native.Scope,
-) -> None:
-    context = contextvars.copy_context()
-    context.run(current.set, scope)
-    if along is not None:
-        context.run(_propagate.arrive, along)
-    running = scope.running()
-    task = asyncio.get_running_loop().create_task(_await(method, args, kwargs, end, scope), context=context)
-    if running is not None:
-        _awaits[running[1]] = task
-        task.add_done_callback(lambda _: _awaits.pop(running[1], None))
-
-
-async def _await(
-    method: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    end: _native.CallEnd,
-    scope: _native.Scope,
-) -> None:
-    try:
-        result = method(*args, **kwargs)
-        if inspect.isawaitable(result):
-            result = await result
-    except asyncio.CancelledError:
-        scope.stop()
-        end.fail(TaskCancelledError("the call was cancelled"))
-        raise
-    except BaseException as error:
-        flush()
-        end.fail(error)
-    else:
-        flush()
-        end.finish(result)
-
-
 def interrupt(task: str) -> None:
     """A task is to stop that does not run on the main thread."""
     # Once: what it does to end in good order is not disturbed when it is asked again.
-    awaited, thread = _awaits.pop(task, None), _threads.pop(task, None)
-    if awaited is not None and _loop is not None:
-        _loop.call_soon_threadsafe(awaited.cancel)
-    elif thread is not None:
-        raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
-        raise_in(ctypes.c_ulong(thread), ctypes.py_object(TaskCancelledError))
+    stop = stops.pop(task, None)
+    if stop is not None:
+        stop()

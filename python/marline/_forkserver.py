@@ -2,6 +2,9 @@
 
 Its standard input is a socket to its worker, which says what to fork and what to wait for. It ends when
 the worker does, and takes what is left of it away.
+
+The first executors are forked as soon as it can run a task; what only some tasks and actors need is imported
+after that.
 """
 
 from __future__ import annotations
@@ -10,9 +13,7 @@ import contextlib
 import gc
 import json
 import os
-import random
 import select
-import shutil
 import signal
 import socket
 import sys
@@ -37,6 +38,7 @@ class Server:
         self.folder: str | None = None
         self.spawns = False
         self.packages: PackageFolder | None = None
+        self.is_warm = False
         # Readable when the worker has ended; forks of it may have its end of the socket open still.
         self.driver: int | None = None
 
@@ -56,17 +58,19 @@ class Server:
 
     def listen(self) -> bool:
         """Waits for a message; says whether the worker lives."""
-        if self.driver is None:
-            return True
         poll = select.poll()
         poll.register(self.worker.fileno(), select.POLLIN)
-        poll.register(self.driver, select.POLLIN)
+        if self.driver is not None:
+            poll.register(self.driver, select.POLLIN)
+        if self.forks and not self.is_warm and not poll.poll(0):
+            self.is_warm = True
+            with contextlib.suppress(Exception):  # Whoever needs it will see why it cannot be imported.
+                warm()
         return all(descriptor != self.driver for descriptor, _ in poll.poll())
 
     def set_up(self, setup: dict[str, Any]) -> None:
         """Looks for modules where the driver does, and learns which cluster this is."""
-        from marline import _runtime_env_here, _session
-        from marline._package_folder import PackageFolder
+        from marline import _runtime_env, _session
 
         if "path" in setup:
             sys.path[:] = setup["path"]
@@ -77,11 +81,13 @@ class Server:
         self.spawns = os.environ.get(START_METHOD) == "spawn"
         self.folder = setup.get("remove")
         if self.folder is not None:
-            _runtime_env_here.folder = os.path.join(self.folder, "packages")
+            _runtime_env.folder = os.path.join(self.folder, "packages")
         else:
+            from marline._package_folder import PackageFolder
+
             with contextlib.suppress(OSError):  # Who needs it is told that there is none.
                 self.packages = PackageFolder()
-                _runtime_env_here.folder = self.packages.path
+                _runtime_env.folder = self.packages.path
         if "driver" in setup:
             with contextlib.suppress(OSError):
                 self.driver = os.pidfd_open(setup["driver"])
@@ -118,6 +124,8 @@ class Server:
 
     def clean_up(self) -> None:
         """The worker is gone: what it left goes, too."""
+        import shutil
+
         from marline import _native
 
         for pid in self.forks:
@@ -160,17 +168,36 @@ def serve(variable: str) -> None:
 
 def reseed() -> None:
     """Forks of one process must not draw the same numbers."""
-    random.seed()
+    if "random" in sys.modules:
+        sys.modules["random"].seed()
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed(int.from_bytes(os.urandom(4)))
     if "torch" in sys.modules:
         sys.modules["torch"].manual_seed(int.from_bytes(os.urandom(8)) >> 1)
 
 
+def share() -> None:
+    """What there is now is shared with forks: their collections do not touch it."""
+    gc.collect()
+    gc.freeze()
+
+
+def warm() -> None:
+    """Imports what only some executors need, once, for all that are forked from now on."""
+    import hashlib  # noqa: F401
+    import random  # noqa: F401
+
+    import marline._cluster
+    import marline._executor_loop
+    import marline._failure
+    import marline._runtime_env_here  # noqa: F401
+
+    share()
+
+
 def main() -> None:
     # Imported here, once, for all forks.
-    import marline._executor
-    import marline._session  # noqa: F401
+    import marline._executor  # noqa: F401
 
     worker = socket.socket(fileno=os.dup(0))
     with open(os.devnull) as nothing:
@@ -179,8 +206,7 @@ def main() -> None:
     # whole group, this process is left to clean up.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.setpgid(0, 0)
-    gc.collect()
-    gc.freeze()  # What is shared with forks is not touched by their collections.
+    share()
     server = Server(worker)
     try:
         server.serve()

@@ -18,6 +18,7 @@ from typing import Any, TextIO
 
 from marline import _errors, _session
 from marline._codes import name_of
+from marline._failure import describe
 from marline._native import ObjectRef
 from marline._options import Options
 from marline._remote import RemoteFunction
@@ -69,7 +70,7 @@ def run_chunk(function: Callable[..., Any], fails: bool, spread: bool, items: li
     except Exception as error:
         if fails:
             raise
-        failure = _errors.describe(error)
+        failure = describe(error)
     return Ran(results, time.perf_counter() - begin, failure)
 
 
@@ -88,7 +89,7 @@ def _values(items: list[Any], spread: bool) -> Iterable[Any]:
 def chunk_function(function: Callable[..., Any], spread: bool, options: Options) -> RemoteFunction:
     """What runs a function for each item of a chunk. Its code goes to the cluster once."""
     if options.name is None:
-        options = dataclasses.replace(options, name=name_of(function))
+        options = options._replace(name=name_of(function))
     runs = functools.partial(run_chunk, function, options.retry_exceptions is not False, spread)
     return RemoteFunction(runs, options)
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from marline import _namespace, _native
 from marline._errors import name_of_class
@@ -48,14 +47,13 @@ _ACTOR = {
 MAX_AWAITS = 1000
 
 
-@dataclasses.dataclass(frozen=True)
-class Options:
+class Options(NamedTuple):
     """Everything that can be said of a task or an actor."""
 
     num_cpus: float | None = None
     num_gpus: float = 0
     memory: int = 0
-    resources: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    resources: Mapping[str, float] | None = None
     max_retries: int = 3
     retry_exceptions: bool | Iterable[type[BaseException]] = False
     timeout: float | None = None
@@ -92,7 +90,7 @@ class Options:
         options = checked(options)
         if "runtime_env" in options:
             options = {**options, "runtime_env": parse(options["runtime_env"])}
-        return dataclasses.replace(self, **options)
+        return self._replace(**options)
 
     def for_task(self) -> _native.TaskOptions:
         retry: bool | list[str]
@@ -129,7 +127,7 @@ class Options:
             "num_cpus": float(cpus if self.num_cpus is None else self.num_cpus),
             "num_gpus": float(self.num_gpus),
             "memory": self.memory,
-            "resources": dict(self.resources),
+            "resources": dict(self.resources or {}),
         }
 
 

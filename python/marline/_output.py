@@ -13,7 +13,7 @@ import re
 import sys
 import threading
 import time
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from marline import _native
 
@@ -88,8 +88,7 @@ class Printer:
         return shown
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     """What is the same when it is printed again."""
 
     name: str
@@ -97,14 +96,13 @@ class Line:
     text: str
 
 
-@dataclass
 class Held:
     """A line that was shown, and how often it came again, from whom last."""
 
-    since: float
-    first: str
-    last: str
-    count: int = 0
+    def __init__(self, since: float, prefix: str) -> None:
+        self.since = since
+        self.first = self.last = prefix
+        self.count = 0
 
 
 class Repeats:
@@ -119,7 +117,7 @@ class Repeats:
             return False
         held = self._recent.get(line)
         if held is None:
-            self._recent[line] = Held(now, prefix, prefix)
+            self._recent[line] = Held(now, prefix)
             return False
         if held.count == 0 and held.first == prefix:
             return False
@@ -142,7 +140,7 @@ class Repeats:
             del self._recent[line]
             if held.count > 1 and now is not None:
                 # It goes on, so it is held back for another while.
-                self._recent[line] = Held(now, "", "")
+                self._recent[line] = Held(now, "")
             if held.count > 0:
                 times = f" [repeated {held.count}x across cluster]" if held.count > 1 else ""
                 shown.append((line.is_error, f"{held.last} {line.text}{times}"))

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 
 from marline._errors import InvalidError, RuntimeEnvError, TooLargeError
+from marline._runtime_env import Source
 
 # The largest package: values travel by value, up to this size.
 MAX_PACKAGE_BYTES = 64 << 20
@@ -33,20 +34,6 @@ NAMED_FILES = 5
 _NEVER = ("__pycache__", ".git")
 # When all files were last changed, as far as a package says: it has no say in what they contain.
 _TIME = (1980, 1, 1, 0, 0, 0)
-
-
-@dataclasses.dataclass(frozen=True)
-class Source:
-    """A folder or file of this machine that is to be packed."""
-
-    #: Which part of a runtime_env it is, for messages.
-    what: str
-    path: str
-    #: What its content is under, where it is unpacked.
-    prefix: str = ""
-    excludes: tuple[str, ...] = ()
-    #: Whether it may be a file.
-    is_module: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import collections
 import contextvars
-import hashlib
 import io
 import platform
 import sys
@@ -87,6 +86,8 @@ def dumps_code(code: Any) -> Code:
         pickled, version = dumps_by_value(code)
     except Exception as error:
         raise explain(code, error, getattr(code, "__qualname__", "the function")) from error
+    import hashlib  # Those who only read code do without.
+
     return Code(pickled, hashlib.blake2b(pickled, digest_size=8).hexdigest(), version)
 
 

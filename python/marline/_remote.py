@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
 from marline import _native, _session
 from marline._options import Options
-from marline._pickle import Code, dumps_code
-from marline._runtime_env import Shipped
+from marline._runtime_env import shipped
 
 if TYPE_CHECKING:
     from marline._actor import ActorClass
+    from marline._pickle import Code
 
 
 class RemoteFunction:
@@ -56,14 +55,16 @@ class RemoteFunction:
 
     def _in(self, session: _native.Session) -> _native.Function:
         """Takes its code to a session."""
+        from marline._pickle import dumps_code
+
         if self._code is None:
             self._code = dumps_code(self._function)
         code = self._code
         label = self._options.label or _label(self._function)
-        shipped = Shipped(self._options.runtime_env, session)
-        put = session.put_raw(code.pickled, code.version, shipped.description, shipped.packages)
+        env = shipped(self._options.runtime_env, session)
+        put = session.put_raw(code.pickled, code.version, env.description, env.packages)
         options, returns = self._options.for_task(), self._options.num_returns
-        return _native.Function(shipped.runtime, label, code.key, put, options, returns)
+        return _native.Function(env.runtime, label, code.key, put, options, returns)
 
 
 def _label(function: Any) -> str:
@@ -118,7 +119,7 @@ def _make(target: Any, options: dict[str, Any]) -> Any:
     if isinstance(target, RemoteFunction | ActorClass):
         name = getattr(target, "__name__", "it")
         raise TypeError(f"{name} is remote already: {name}.options() is the same with other options")
-    if inspect.isclass(target):
+    if isinstance(target, type):
         return ActorClass(target, Options().with_actor_options(options))
     if not callable(target):
         raise TypeError(f"@marline.remote is for functions and classes, not {type(target).__name__}")

@@ -10,12 +10,11 @@ from pathlib import Path
 from marline import _package, _runtime_env, _session
 from marline._errors import MarlineError, RuntimeEnvError, TaskCancelledError
 from marline._runtime_env import Package, RuntimeEnv
+from marline._runtime_env_shipped import read
 
 # How long a package may take to come.
 FETCH_PATIENCE = 300.0
 
-# Where packages are unpacked: a folder that the executors of a worker share, and that ends with it.
-folder: str | None = None
 _is_applied = False
 
 
@@ -25,7 +24,7 @@ def apply(description: bytes) -> None:
     if _is_applied:
         return  # An executor runs in one environment.
     try:
-        env = _runtime_env.read(description)
+        env = read(description)
         path = _paths(env)
         os.environ.update(env.env_vars)
         if env.working_dir is not None:
@@ -49,6 +48,7 @@ def _paths(env: RuntimeEnv) -> list[str]:
 
 def _unpacked(package: Package) -> Path:
     """The folder of a package; the first that needs it makes it."""
+    folder = _runtime_env.folder
     if folder is None:
         raise RuntimeEnvError("its worker cannot write to a folder for packages (TMPDIR)")
     target = Path(folder, package.hash)

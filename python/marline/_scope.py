@@ -3,14 +3,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import contextvars
 from types import TracebackType
 from typing import Any
 
 from marline import _native, _propagate
-from marline._aio import wait_for_end
 
 # The innermost one.
 current: contextvars.ContextVar[_native.Scope | None] = contextvars.ContextVar("marline", default=None)
@@ -62,6 +60,10 @@ class Scope:
     async def __aexit__(
         self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
     ) -> None:
+        import asyncio
+
+        from marline._aio import wait_for_end
+
         scope = self._leave()
         if error is not None:
             scope.end()

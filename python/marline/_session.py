@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import atexit
-import json
 import os
-import shutil
 import sys
-import tempfile
 import threading
 from collections.abc import Iterable, Sequence
-from pathlib import Path
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
-from marline import _namespace, _native, _output, _runtime_env
+from marline import _namespace, _native, _runtime_env
 from marline._errors import (
     ClusterUnavailableError,
     DeniedError,
@@ -24,11 +20,17 @@ from marline._errors import (
 from marline._native import ObjectRef
 from marline._option_values import checked
 
+if TYPE_CHECKING:
+    from marline._output import Printer
+
+# The longest folder whose name leaves room for that of a socket in it: the kernel takes 107 bytes.
+MAX_FOLDER_BYTES = 100
+
 _lock = threading.Lock()
 _session: _native.Session | None = None
 _folder: str | None = None
 # Shows what this process's work prints.
-_printer: _output.Printer | None = None
+_printer: Printer | None = None
 # Where the cluster is, and its token. In an executor: the one that it works for, joined when it is needed.
 home: tuple[str, str | None] | None = None
 _at: tuple[str, str | None] | None = None
@@ -133,8 +135,10 @@ def init(
             session = _join(address, token)
     try:
         if log_to_driver:
-            _printer = _output.Printer(session.output())
-        _runtime_env.around = _runtime_env.Shipped(env, session).env
+            from marline._output import Printer  # While the executors start.
+
+            _printer = Printer(session.output())
+        _runtime_env.around = _runtime_env.shipped(env, session).env
         _namespace.say(namespace)
     except BaseException:
         shutdown()
@@ -156,11 +160,13 @@ def _join(address: str, token: str | None) -> _native.Session:
 
 def _embed(amounts: dict[str, Any], shows_output: bool) -> tuple[_native.Session, str]:
     """Starts a cluster in this process; says where it is."""
+    import json
+
     global _session, _folder, _at
     method = os.environ.get("MARLINE_START_METHOD", "fork")
     if method not in ("fork", "spawn"):
         raise InvalidError(f"MARLINE_START_METHOD is {method!r}: executors come by 'fork' or 'spawn'")
-    _folder = tempfile.mkdtemp(prefix="marline-")
+    _folder = _made_folder()
     if amounts["num_cpus"] is None:
         amounts = {**amounts, "num_cpus": float(_native.available_cpus())}
     here = f"unix:{_folder}/socket"
@@ -179,12 +185,27 @@ def _embed(amounts: dict[str, Any], shows_output: bool) -> tuple[_native.Session
     return _session, here
 
 
+def _made_folder() -> str:
+    """A folder that nobody else looks into."""
+    folder = os.path.join(os.environ.get("TMPDIR") or "/tmp", f"marline-{os.urandom(4).hex()}")
+    if len(os.fsencode(folder)) > MAX_FOLDER_BYTES:
+        folder = os.path.join("/tmp", os.path.basename(folder))
+    try:
+        os.mkdir(folder, 0o700)
+        return folder
+    except OSError:
+        import tempfile  # It knows other places, and other names.
+
+        return tempfile.mkdtemp(prefix="marline-")
+
+
 def _found(address: str, token: str | None) -> tuple[str, str | None]:
     """Where a cluster is, and its token."""
     file = os.environ.get("MARLINE_TOKEN_FILE")
     if token is None and file:
         try:
-            token = Path(file).read_text().strip()
+            with open(file) as readable:
+                token = readable.read().strip()
         except OSError as error:
             words = f"the token cannot be read from the file that MARLINE_TOKEN_FILE names: {error}"
             raise DeniedError(words) from None
@@ -220,6 +241,8 @@ def shutdown() -> None:
     if printer is not None:
         printer.join()
     if folder is not None:
+        import shutil
+
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -14,13 +14,13 @@ from typing import Any
 
 def become_spawned(variable: str) -> None:
     """Makes this fork a Python of its own that is an executor. Standard streams are what they are to be."""
-    from marline import _runtime_env_here, _session
+    from marline import _runtime_env, _session
 
     said = {
         "variable": variable,
         "path": sys.path,
         "home": _session.home,
-        "packages": _runtime_env_here.folder,
+        "packages": _runtime_env.folder,
     }
     # Not the environment, which user code may show around: there is a token in it.
     reader, writer = os.pipe()
@@ -34,10 +34,10 @@ def main() -> None:
     with os.fdopen(int(sys.argv[1]), "rb") as pipe:
         said: dict[str, Any] = json.loads(pipe.read(MAX_BYTES))
     sys.path[:] = said["path"]
-    from marline import _forkserver, _runtime_env_here, _session
+    from marline import _forkserver, _runtime_env, _session
 
     _session.home = said["home"] and tuple(said["home"])
-    _runtime_env_here.folder = said["packages"]
+    _runtime_env.folder = said["packages"]
     _forkserver.serve(said["variable"])
 
 

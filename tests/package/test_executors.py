@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import cloudpickle
 import marline
@@ -78,6 +79,23 @@ class Noting:
 
     def __call__(self) -> int:
         return os.getpid()
+
+
+def test_what_only_some_need_is_imported_once_for_all_that_come_later(cluster: str) -> None:
+    @marline.remote
+    class Looker:
+        def has(self, name: str) -> bool:
+            return name in sys.modules
+
+    # Those that were started ahead may not have it.
+    kept: list[Any] = []
+
+    def later() -> bool:
+        kept.append(Looker.remote())
+        return bool(marline.get(kept[-1].has.remote("asyncio")))
+
+    until("an executor comes with asyncio", later)
+    assert marline.get(kept[-1].has.remote("cloudpickle"))
 
 
 def test_a_function_is_read_once_however_often_it_is_used(cluster: str, tmp_path: Path) -> None:

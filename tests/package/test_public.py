@@ -26,6 +26,33 @@ def test_everything_public_is_there_once_in_order() -> None:
     assert hidden == set(marline.__all__)
 
 
+def test_importing_it_imports_little() -> None:
+    # As it is without what an installation itself imports at the start.
+    found = subprocess.run(
+        [sys.executable, "-c", LOOK], capture_output=True, text=True, timeout=PATIENCE, check=True
+    ).stdout.splitlines()
+    assert found == ["set()", "True", "True"]
+
+
+LOOK = """
+import sys
+before = set(sys.modules)
+import marline
+came = set(sys.modules) - before
+print(came & {"asyncio", "cloudpickle", "dataclasses", "hashlib", "inspect", "logging", "traceback"})
+print(set(marline.__all__) <= set(dir(marline)))
+from marline import *
+print(map is marline.map and scope is marline.scope)
+"""
+
+
+def test_a_name_that_there_is_not_is_said() -> None:
+    with pytest.raises(AttributeError, match="module 'marline' has no attribute 'nothing'"):
+        _ = marline.nothing  # type: ignore[attr-defined]
+    with pytest.raises(ImportError, match="cannot import name 'nothing' from 'marline'"):
+        exec("from marline import nothing", {})
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_everything_public_says_where_people_find_it(name: str) -> None:
     value: Any = getattr(marline, name)

@@ -214,7 +214,7 @@ enum Helper {
     ShowGpus,
 }
 
-/// A function of `marline._executor`, looked up once.
+/// A function of the executor in Python, looked up once.
 fn helper<'py>(py: Python<'py>, helper: Helper) -> PyResult<&'py Bound<'py, PyAny>> {
     const COUNT: usize = Helper::ShowGpus as usize + 1;
     static FUNCTIONS: [PyOnceLock<Py<PyAny>>; COUNT] = [const { PyOnceLock::new() }; COUNT];
@@ -232,7 +232,12 @@ fn helper<'py>(py: Python<'py>, helper: Helper) -> PyResult<&'py Bound<'py, PyAn
         Helper::Run => "run",
         Helper::ShowGpus => "show_gpus",
     };
-    function(py, &FUNCTIONS[helper as usize], "marline._executor", name)
+    let module = match helper {
+        Helper::ActorExit => "marline._actor",
+        Helper::Begin => "marline._executor_loop",
+        _ => "marline._executor",
+    };
+    function(py, &FUNCTIONS[helper as usize], module, name)
 }
 
 /// User code finds the GPUs it was given where it looks for them.

@@ -46,7 +46,7 @@ pub fn of_user_code(py: Python<'_>, exception: PyErr) -> Error {
 fn describe(py: Python<'_>, exception: &PyErr) -> PyResult<Error> {
     let value = exception.value(py);
     value.setattr("__traceback__", exception.traceback(py))?;
-    let described = py.import("marline._errors")?.call_method1("describe", (value,))?;
+    let described = py.import("marline._failure")?.call_method1("describe", (value,))?;
     let (class, message, traceback, pickled): (String, String, String, Option<(Vec<u8>, u32)>) =
         described.extract()?;
     let payload = pickled.map(|(pickled, code_version)| Payload {
@@ -55,6 +55,6 @@ fn describe(py: Python<'_>, exception: &PyErr) -> PyResult<Error> {
         inline: Bytes::from(pickled),
         ..Payload::default()
     });
-    let bases = py.import("marline._errors")?.call_method1("bases", (value,))?.extract()?;
+    let bases = py.import("marline._failure")?.call_method1("bases", (value,))?.extract()?;
     Ok(Error::failed(message, Failure { class, traceback, payload, bases }))
 }

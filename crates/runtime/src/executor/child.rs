@@ -16,13 +16,15 @@ use super::command::Commands;
 use super::lifeline;
 use super::log::Source;
 use super::run::{Command, Runner, Running};
+use super::spin::Spin;
 use super::wire::{decode_command, encode_ready, encode_said, next_frame};
 use crate::clock::Clock;
 use bytes::BytesMut;
 use marline_core::spec::COMMAND_SCHEME;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, Stat};
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use rustix::io::Errno;
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recv, recvmsg};
 use rustix::process::{Resource, Rlimit, Signal};
 use std::fs::File;
 use std::io::{self, IoSliceMut, Read, Write};
@@ -79,7 +81,7 @@ fn is_socket(stdin: &Stat, number: u64) -> bool {
 }
 
 fn serve(program: Arc<dyn Program>, memory: u64) -> io::Result<()> {
-    let mut socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
     let [answers, control, lifeline] = receive_descriptors(&socket)?;
     if memory > 0 {
@@ -111,19 +113,29 @@ fn serve(program: Arc<dyn Program>, memory: u64) -> io::Result<()> {
     };
     let mut runner = Runner::new(program, running, Arc::new(tell));
     let (mut read, mut buffer) = (BytesMut::new(), vec![0; READ_BYTES]);
+    let mut spin = Spin::default();
     loop {
         while let Some(frame) = next_frame(&mut read).map_err(io::Error::other)? {
             let command = decode_command(frame).map_err(io::Error::other)?;
             note_source(&command);
             runner.handle(command);
         }
-        match socket.read(&mut buffer) {
+        match receive(&socket, &mut buffer, &mut spin) {
             Ok(0) => return Ok(()), // The worker is done with this executor.
             Ok(count) => read.extend_from_slice(&buffer[..count]),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {} // A signal to user code.
-            Err(error) => return Err(error),
+            Err(Errno::INTR) => {} // A signal to user code.
+            Err(error) => return Err(error.into()),
         }
     }
+}
+
+/// Waits for the next command.
+fn receive(socket: &UnixStream, buffer: &mut [u8], spin: &mut Spin) -> rustix::io::Result<usize> {
+    let come = spin.look(|| match recv(socket, &mut *buffer, RecvFlags::DONTWAIT) {
+        Err(Errno::AGAIN) => None,
+        come => Some(come.map(|(count, _)| count)),
+    });
+    come.unwrap_or_else(|| recv(socket, buffer, RecvFlags::empty()).map(|(count, _)| count))
 }
 
 /// What this executor runs, or ran last.
@@ -181,7 +193,7 @@ fn listen(control: &UnixStream, lifeline: &File, heed: &impl Fn(Ask), clock: &Cl
     let wait = Timespec::try_from(left.min(LOOK_EVERY)).expect("it is short");
     let mut fds = [PollFd::new(control, PollFlags::IN)];
     match poll(&mut fds, Some(&wait)) {
-        Ok(0) | Err(rustix::io::Errno::INTR) => return true,
+        Ok(0) | Err(Errno::INTR) => return true,
         Ok(_) => {}
         Err(_) => return false,
     }

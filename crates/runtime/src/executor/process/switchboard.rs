@@ -11,6 +11,7 @@
 
 use super::desk::{Desk, Reader, Then};
 use super::ears::Ears;
+use crate::executor::spin::Spin;
 use crate::net::mark_io_thread;
 use crate::per_process::PerProcess;
 use marline_core::map::Map;
@@ -47,6 +48,8 @@ pub(super) struct Switchboard {
     next_line: AtomicU64,
     lines: Mutex<Map<u64, Arc<Ears>>>,
     buffer: Mutex<Box<[u8]>>,
+    /// Of whoever waits and reads.
+    spin: Mutex<Spin>,
     desk: Mutex<Desk<Arc<Waiter>>>,
     /// The role is free, and the background thread has stopped looking.
     free: Condvar,
@@ -77,6 +80,7 @@ impl Switchboard {
             next_line: AtomicU64::new(KICK + 1),
             lines: Mutex::default(),
             buffer: Mutex::new(vec![0; READ_BYTES].into()),
+            spin: Mutex::default(),
             desk: Mutex::default(),
             free: Condvar::new(),
             started: Once::new(),
@@ -169,14 +173,28 @@ impl Switchboard {
         }
     }
 
-    /// Reads what executors say next, or until then.
-    fn read(&self, limit: Option<Duration>) -> rustix::io::Result<()> {
+    /// The same for a thread that waits, which looks for a while before it sleeps.
+    fn look_and_read(&self, limit: Duration) -> rustix::io::Result<()> {
+        let mut spin = self.spin.lock().expect("nothing panics under it");
+        let read = spin.look(|| match self.read(Some(Duration::ZERO)) {
+            Ok(0) => None,
+            read => Some(read),
+        });
+        drop(spin);
+        read.unwrap_or_else(|| self.read(Some(limit))).map(drop)
+    }
+
+    /// Reads what executors say next, or until then. Says how much there was.
+    fn read(&self, limit: Option<Duration>) -> rustix::io::Result<usize> {
         let limit = limit.map(|limit| Timespec::try_from(limit).expect("it is short"));
         let mut space = [const { MaybeUninit::uninit() }; MAX_EVENTS];
         let (events, _) = epoll::wait(&self.epoll, &mut space, limit.as_ref())?;
+        if events.is_empty() {
+            return Ok(0);
+        }
         let mut buffer = self.buffer.lock().expect("nothing panics under it");
         READS.set(true);
-        for event in events {
+        for event in &*events {
             let line = event.data.u64();
             if line == KICK {
                 let _ = rustix::io::read(&self.kick, &mut [0; 8]);
@@ -190,7 +208,7 @@ impl Switchboard {
             }
         }
         READS.set(false);
-        Ok(())
+        Ok(events.len())
     }
 }
 
@@ -273,7 +291,7 @@ impl Waiter {
                 return Waited::TimedOut;
             }
             let slept = match self.board {
-                Some(board) if state & READER != 0 => board.read(Some(left)),
+                Some(board) if state & READER != 0 => board.look_and_read(left),
                 _ => {
                     let left = Timespec::try_from(left).expect("it is short");
                     futex::wait(&self.state, futex::Flags::PRIVATE, state, Some(&left))

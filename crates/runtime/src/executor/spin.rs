@@ -1,0 +1,141 @@
+//! Looking for something again and again for a short while, before sleeping until it comes.
+//!
+//! Waking a thread on another core takes longer than a short task does. Who still looks need not be woken.
+//!
+//! What that costs is bounded. Who looked in vain does not look again for [`FIRST_PAUSE`], and for twice as
+//! long after each time in vain that follows, up to [`LAST_PAUSE`]: so at most one part in twenty of the time
+//! is spent in vain, and one in a thousand where it is always so. Time that was not in vain is less than
+//! sleeping and waking would have taken.
+
+use std::hint::spin_loop;
+use std::sync::LazyLock;
+use std::thread::available_parallelism;
+use std::time::{Duration, Instant};
+
+/// How long it is looked at most: about as long as it takes to fall asleep, be woken on another core, and
+/// run something short there.
+const LOOK: Duration = Duration::from_micros(50);
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
+const LAST_PAUSE: Duration = Duration::from_millis(50);
+
+/// On one core, nobody could bring what is looked for.
+static HAS_CORES: LazyLock<bool> =
+    LazyLock::new(|| available_parallelism().is_ok_and(|cores| cores.get() > 1));
+
+/// See the [module](self). One for each that waits.
+#[derive(Debug)]
+pub(super) struct Spin {
+    /// How long it is not looked after the next time in vain.
+    pause: Duration,
+    /// Until when it is not looked.
+    paused: Option<Instant>,
+}
+
+impl Default for Spin {
+    fn default() -> Spin {
+        Spin { pause: FIRST_PAUSE, paused: None }
+    }
+}
+
+impl Spin {
+    /// Looks for a while, if that is worth it. Without a result, it is to be slept.
+    pub fn look<R>(&mut self, look: impl FnMut() -> Option<R>) -> Option<R> {
+        match *HAS_CORES {
+            true => self.look_with(Instant::now, look),
+            false => None,
+        }
+    }
+
+    fn look_with<R>(
+        &mut self,
+        mut now: impl FnMut() -> Instant,
+        mut look: impl FnMut() -> Option<R>,
+    ) -> Option<R> {
+        let begin = now();
+        if self.paused.is_some_and(|until| begin < until) {
+            return None;
+        }
+        loop {
+            if let Some(found) = look() {
+                self.pause = FIRST_PAUSE;
+                return Some(found);
+            }
+            let time = now();
+            if time - begin >= LOOK {
+                self.paused = Some(time + self.pause);
+                self.pause = (2 * self.pause).min(LAST_PAUSE);
+                return None;
+            }
+            spin_loop();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A clock that goes on by one microsecond whenever it is looked at.
+    struct Ticks(Instant);
+
+    impl Ticks {
+        fn now(&mut self) -> Instant {
+            self.0 += Duration::from_micros(1);
+            self.0
+        }
+    }
+
+    /// Looks for what comes after so many looks; says how often it was looked, and whether it had come.
+    fn look(spin: &mut Spin, ticks: &mut Ticks, after: usize) -> (usize, bool) {
+        let mut looks = 0;
+        let found = spin.look_with(
+            || ticks.now(),
+            || {
+                looks += 1;
+                (looks > after).then_some(())
+            },
+        );
+        (looks, found.is_some())
+    }
+
+    const NEVER: usize = usize::MAX;
+
+    #[test]
+    fn what_comes_soon_is_found_each_time() {
+        let (mut spin, mut ticks) = (Spin::default(), Ticks(Instant::now()));
+        for _ in 0..100 {
+            assert_eq!(look(&mut spin, &mut ticks, 20), (21, true));
+        }
+    }
+
+    #[test]
+    fn time_in_vain_is_a_small_part_and_smaller_the_longer_it_is_so() {
+        let (mut spin, mut ticks) = (Spin::default(), Ticks(Instant::now()));
+        let mut pause = FIRST_PAUSE;
+        for _ in 0..10 {
+            let (looks, found) = look(&mut spin, &mut ticks, NEVER);
+            assert!(!found && looks <= LOOK.as_micros() as usize);
+            let end = ticks.0;
+            while look(&mut spin, &mut ticks, NEVER).0 == 0 {}
+            assert!(ticks.0 - end >= pause, "{:?} after {pause:?}", ticks.0 - end);
+            pause = (2 * pause).min(LAST_PAUSE);
+            // The look that ended the loop was the next one in vain.
+            pause = (2 * pause).min(LAST_PAUSE);
+            ticks.0 += LAST_PAUSE;
+        }
+        assert_eq!(spin.pause, LAST_PAUSE);
+    }
+
+    #[test]
+    fn what_was_found_is_looked_for_again_soon() {
+        let (mut spin, mut ticks) = (Spin::default(), Ticks(Instant::now()));
+        for _ in 0..5 {
+            look(&mut spin, &mut ticks, NEVER);
+            ticks.0 += LAST_PAUSE;
+        }
+        assert!(look(&mut spin, &mut ticks, 10).1);
+        assert!(!look(&mut spin, &mut ticks, NEVER).1);
+        ticks.0 += FIRST_PAUSE;
+        assert!(look(&mut spin, &mut ticks, 10).1);
+    }
+}

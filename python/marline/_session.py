@@ -106,9 +106,10 @@ def init(
 
     ``"local"`` starts one whatever ``MARLINE_ADDRESS`` says; ``"auto"`` is the one that ``marline up`` runs
     on this machine. Without ``num_cpus`` it has as many as this process may use: those it may run on, within
-    the quota of its cgroup. A cluster elsewhere asks for its ``token`` (or ``MARLINE_TOKEN_FILE``). All work
-    of this process runs in ``runtime_env``, as far as it does not say otherwise, and names of actors count in
-    ``namespace`` (``"default"``). What it prints is shown here, unless ``log_to_driver`` is false.
+    the quota of its cgroup. A cluster elsewhere has what its workers offer, and asks for its ``token`` (or
+    ``MARLINE_TOKEN_FILE``). All work of this process runs in ``runtime_env``, as far as it does not say
+    otherwise, and names of actors count in ``namespace`` (``"default"``). What it prints is shown here,
+    unless ``log_to_driver`` is false.
 
     >>> import marline
     >>> with marline.init(num_cpus=2, resources={"disk": 1}):
@@ -120,7 +121,8 @@ def init(
     if unknown:
         raise TypeError(f"init() got an unexpected keyword argument {unknown[0]!r}")
     env, namespace = _runtime_env.parse(runtime_env), _namespace.checked(namespace)
-    amounts = checked({"num_cpus": num_cpus, "num_gpus": num_gpus, "memory": memory, "resources": resources})
+    said = {"num_cpus": num_cpus, "num_gpus": num_gpus, "memory": memory, "resources": resources}
+    amounts = checked(said)
     with _lock:
         if home is not None:
             return Running(home[0])  # A task that says so is part of a cluster already.
@@ -128,6 +130,9 @@ def init(
             if ignore_reinit_error:
                 return Running("here")
             raise RuntimeError("marline.init() was called already: call marline.shutdown() first")
+        if address is not None and address != "local":
+            _refuse_amounts(address, said)
+        # A script that says what it needs here may be told to run elsewhere.
         address = address or os.environ.get("MARLINE_ADDRESS") or "local"
         if address == "local":
             session, address = _embed(amounts, log_to_driver)
@@ -144,6 +149,16 @@ def init(
         shutdown()
         raise
     return Running(address)
+
+
+def _refuse_amounts(address: str, said: dict[str, Any]) -> None:
+    """Whoever joins a cluster brings nothing to it."""
+    name = next((name for name, amount in said.items() if amount is not None), None)
+    if name is not None:
+        raise InvalidError(
+            f"{name} is for a cluster that starts here: what the one at {address!r} offers is said where its "
+            "workers are started (marline worker --help)"
+        )
 
 
 def _join(address: str, token: str | None) -> _native.Session:

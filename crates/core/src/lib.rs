@@ -18,6 +18,7 @@
 
 pub mod error;
 pub mod id;
+pub mod label;
 pub mod map;
 pub mod payload;
 pub mod random;

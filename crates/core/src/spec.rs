@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Failure, Ran};
 use crate::id::{ActorId, ObjectId, TaskId, Thing};
+use crate::label::label_of;
 use crate::payload::{Outcome, Payload, Value};
 use crate::random::Random;
 use crate::resources::Resources;
@@ -144,6 +145,11 @@ impl Target {
             Target::Method { method, .. } => method,
         }
     }
+
+    /// What people call it.
+    pub fn label(&self) -> &str {
+        label_of(self.name())
+    }
 }
 
 /// One function call to be run.
@@ -189,7 +195,7 @@ impl TaskSpec {
         if values.len() == self.returns as usize {
             return Ok(values);
         }
-        let (name, count) = (self.target.name(), values.len());
+        let (name, count) = (self.target.label(), values.len());
         let message = format!("{name:?} returned {count} values, {} were asked for", self.returns);
         Err(Error::invalid(message).ran(Ran::Maybe))
     }

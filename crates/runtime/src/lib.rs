@@ -14,7 +14,6 @@ mod clock;
 mod cluster;
 pub mod control;
 mod executor;
-mod label;
 mod net;
 mod node;
 mod per_process;
@@ -33,8 +32,8 @@ pub use executor::process::{ForkServer, Waited, Waiter};
 pub use executor::{
     Context, End, Instance, Invocation, NoProgram, PassOn, Program, Reply, Wait, blocking, context,
 };
-pub use label::label_of;
 pub use marline_core as core;
+pub use marline_core::label::label_of;
 pub use node::Printout;
 pub use process::{Controller, ExecutorOptions, Load, Worker, WorkerOptions, hostname};
 pub use signal::on_signal;

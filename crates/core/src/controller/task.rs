@@ -441,7 +441,7 @@ impl Controller {
 }
 
 pub(super) fn cancelled(task: &Task) -> Error {
-    let (id, name) = (task.spec.id, task.spec.target.name());
+    let (id, name) = (task.spec.id, task.spec.target.label());
     let how = match task.cancelled {
         Some(Cancelled::ClientEnded) => "was stopped: its client ended",
         Some(Cancelled::Asked) | None => "was cancelled",

@@ -6,6 +6,7 @@ use super::actor::Life;
 use super::task::State;
 use super::{Controller, Effect, Owner, Timer};
 use crate::id::Session;
+use crate::label::label_of;
 use crate::message::ToClient;
 use crate::schedule::Work;
 use crate::time::Time;
@@ -81,7 +82,7 @@ impl Controller {
         let mut next: Option<Time> = None;
         for (demand, work) in self.schedule.waiting_work().take(MAX_REASONS) {
             let Some(why) = self.schedule.why_infeasible(demand) else { continue };
-            let words = format!("{:?} waits: {why}", &*demand.requires);
+            let words = format!("{:?} waits: {why}", label_of(&demand.requires));
             for work in work.take(MAX_LOOKED_AT) {
                 let Some(since) = self.waits_since(work) else { continue };
                 let askers = self.askers(work).into_iter();

@@ -8,6 +8,7 @@ use super::executor::Occupant;
 use super::task::State;
 use super::{Effect, ExecutorId, Worker};
 use crate::error::{Error, Ran};
+use crate::label::label_of;
 use crate::map::Map;
 use crate::time::Time;
 use std::cmp::Reverse;
@@ -54,7 +55,7 @@ impl Worker {
              `memory`, or for fewer CPUs' worth of it at a time",
             amount(used),
             amount(limit),
-            &*victim.consumer,
+            label_of(&victim.consumer),
             amount(victim.bytes),
         );
         let executor = self.executors.get_mut(&victim.executor).expect("it was looked at");

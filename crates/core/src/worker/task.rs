@@ -185,10 +185,8 @@ impl Worker {
     fn timed_out(&self, id: TaskId) -> Error {
         let spec = &self.attempts[&id].spec;
         let timeout = spec.options.timeout.unwrap_or_default();
-        let message = format!(
-            "task {id} ({}) took longer than its timeout of {timeout:?}",
-            spec.target.name()
-        );
+        let label = spec.target.label();
+        let message = format!("task {id} ({label}) took longer than its timeout of {timeout:?}");
         Error::timeout(message).ran(Ran::Maybe)
     }
 

@@ -1,7 +1,7 @@
 //! How an executor that is a process ends: by force, and in words.
 
 use crate::executor::run::Command;
-use crate::label::label_of;
+use marline_core::label::label_of;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::fmt;
 use std::os::unix::process::ExitStatusExt;

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -110,3 +111,60 @@ def test_values_are_lost_with_their_cluster(tmp_path: Path) -> None:
                 marline.get(mine, timeout=PATIENCE)
     finally:
         separate.end()
+
+
+@pytest.mark.parametrize("kind", ["task", "call", "coroutine"])
+def test_what_a_result_names_is_there_also_if_the_result_comes_last(tmp_path: Path, kind: str) -> None:
+    """An executor says what it lets go of to the controller itself, and what it returns through its worker: here
+    the worker is held up, and the controller hears of the first long before the second."""
+
+    class Giver:
+        def give(self, running: str, go: str) -> list[marline.ObjectRef]:
+            Path(running).write_text(str(os.getpid()))
+            while not os.path.exists(go):
+                time.sleep(0.001)
+            return [marline.put("deep")]
+
+        async def give_later(self, running: str, go: str) -> list[marline.ObjectRef]:
+            return self.give(running, go)
+
+    class Plain:
+        give = Giver.give
+
+    make = {
+        "task": lambda: marline.remote(Plain().give),
+        "call": lambda: marline.remote(Plain).remote().give,
+        "coroutine": lambda: marline.remote(Giver).remote().give_later,
+    }[kind]
+    running = Separate(tmp_path)
+    try:
+        running.worker("--cpus=2")
+        worker = running.processes[1]
+        with marline.init(running.address, token=running.token):
+            give = make()
+            for number in range(3):
+                begun, go = tmp_path / f"begun{number}", tmp_path / f"go{number}"
+                ref = give.remote(str(begun), str(go))
+                until("it runs", lambda begun=begun: begun.exists() and begun.read_text() != "")
+                worker.send_signal(signal.SIGSTOP)
+                go.touch()
+                until("it has returned", lambda begun=begun: is_asleep(int(begun.read_text())))
+                worker.send_signal(signal.SIGCONT)
+                (inner,) = marline.get(ref)
+                del ref
+                assert marline.get(inner) == "deep"
+    finally:
+        running.end()
+
+
+def is_asleep(pid: int) -> bool:
+    """Whether no thread of a process has anything to do, for a while."""
+    before = switches(pid)
+    time.sleep(0.05)
+    return switches(pid) == before
+
+
+def switches(pid: int) -> list[str]:
+    """How often each thread of a process ran."""
+    threads = sorted(Path(f"/proc/{pid}/task").iterdir())
+    return [line for one in threads for line in (one / "status").read_text().splitlines() if "ctxt" in line]

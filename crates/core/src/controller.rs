@@ -47,6 +47,7 @@ use crate::id::{
 };
 use crate::lease::Terms;
 use crate::map::Map;
+use crate::message::Try;
 use crate::random::Random;
 use crate::schedule::{Schedule, Work};
 use crate::time::Time;
@@ -176,6 +177,8 @@ pub struct Controller {
     objects: Map<ObjectId, Object>,
     object_bytes: usize,
     holds: Holds,
+    /// Answers that are about to come, and which session said so.
+    enclosing: Map<Try, SessionId>,
     /// Results that only the cluster holds, oldest first, with when they go.
     kept_results: VecDeque<(Time, ObjectId)>,
     actors: Map<ActorId, Actor>,
@@ -216,6 +219,7 @@ impl Controller {
             objects: Map::default(),
             object_bytes: 0,
             holds: Holds::default(),
+            enclosing: Map::default(),
             kept_results: VecDeque::new(),
             actors: Map::default(),
             dead_actors: VecDeque::new(),

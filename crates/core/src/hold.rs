@@ -20,6 +20,14 @@ pub enum Holder {
     Instance(Instance),
     /// A value that contains a reference.
     Object(ObjectId),
+    /// The answer of a task or call that a process is about to give, from when that says so on its own until
+    /// the answer has come through its worker.
+    Enclosed {
+        /// Whose answer.
+        call: Try,
+        /// The process's own session.
+        by: SessionId,
+    },
     /// The answer of a direct call, on its way to this session.
     Message {
         /// Whose answer.

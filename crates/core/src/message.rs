@@ -68,6 +68,9 @@ pub enum FromClient {
     Fetch { object: ObjectId },
     /// I hold this too: a value that I hold, or an answer that was entrusted to me, named it.
     Hold { thing: Thing },
+    /// The answer of this, which I am about to give to my worker, names these: they are held until it has come,
+    /// whenever I let go of them.
+    Enclose { call: Try, things: Vec<Thing> },
     /// The answer of this call arrived, or never will: what was entrusted to me with it is let go.
     Accept { call: Try },
     /// I hold this no longer.

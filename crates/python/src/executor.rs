@@ -9,7 +9,8 @@ use crate::session::joined;
 use crate::signal::interrupt_main_thread;
 use crate::submitted;
 use marline_runtime::core::error::Error;
-use marline_runtime::core::id::{Attempt, TaskId};
+use marline_runtime::core::id::{Attempt, TaskId, Thing};
+use marline_runtime::core::message::Try;
 use marline_runtime::core::payload::{Encoding, Payload, Value};
 use marline_runtime::{End, Instance, Invocation, Program, Reply, context, serve_as};
 use pyo3::exceptions::PyTypeError;
@@ -129,7 +130,8 @@ impl Instance for Actor {
             Ok::<_, PyErr>(())
         };
         Python::attach(|py| {
-            let (end, results) = (Mutex::new(Some(end)), Results::of(invocation));
+            let results = Results { tried: tried(), ..Results::of(invocation) };
+            let end = Mutex::new(Some(end));
             let end = CallEnd { end, results, generation: generation() };
             let Ok(end) = Bound::new(py, end) else { return };
             if let Err(error) = begin(py, &end) {
@@ -305,11 +307,18 @@ fn is_plain(invocation: &Invocation) -> bool {
 struct Results {
     returns: u32,
     is_plain: bool,
+    /// Whose they are, where that is not to be seen from where they come.
+    tried: Option<Try>,
+}
+
+/// What runs on this thread.
+fn tried() -> Option<Try> {
+    context().map(|context| Try { task: context.task, attempt: context.attempt })
 }
 
 impl Results {
     fn of(invocation: &Invocation) -> Results {
-        Results { returns: invocation.returns, is_plain: is_plain(invocation) }
+        Results { returns: invocation.returns, is_plain: is_plain(invocation), tried: None }
     }
 
     fn encode(self, result: &Bound<'_, PyAny>, name: &str) -> PyResult<Value> {
@@ -333,12 +342,20 @@ impl Results {
                 values.enumerate().map(encode).collect::<PyResult<Vec<_>>>()?
             }
         };
-        let named = values.iter().any(|value| !value.contains.is_empty());
+        let named = values.iter().flat_map(|value| value.contains.iter().copied());
+        let named: Vec<Thing> = named.collect();
         if let Some(session) = joined(result.py())?
-            && (named || session.held.load(Ordering::Relaxed) > 0)
+            && (!named.is_empty() || session.held.load(Ordering::Relaxed) > 0)
         {
-            // What is named or kept is held by this process before the task lets go of it.
-            let synced = result.py().detach(|| session.client()?.sync());
+            // What is kept is held by this process before the task lets go of it, and what is named until the
+            // answer has come, which takes another way than what this process says.
+            let synced = result.py().detach(|| {
+                let client = session.client()?;
+                if let Some(tried) = self.tried.or_else(tried).filter(|_| !named.is_empty()) {
+                    client.enclose(tried, named)?;
+                }
+                client.sync()
+            });
             synced.map_err(|error| to_python(result.py(), &error))?;
         }
         Ok(Reply { values, ..Reply::default() })

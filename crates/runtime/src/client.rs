@@ -11,7 +11,7 @@ use marline_channel::oneshot;
 use marline_core::controller::Role;
 use marline_core::error::{Error, ErrorKind, Ran};
 use marline_core::id::{ActorId, ObjectId, TaskId, Thing};
-use marline_core::message::Manner;
+use marline_core::message::{Manner, Try};
 use marline_core::output::{Audience, Source};
 use marline_core::payload::{Outcome, Value};
 use marline_core::spec::{ActorSpec, TaskSpec};
@@ -432,6 +432,12 @@ impl Client {
             Ok(())
         })?;
         Pending::new(receiver).wait()
+    }
+
+    /// The answer of what runs in this process names these things: they are held until it has come, whenever
+    /// handles to them go. To be [told](Client::sync) before the answer is given.
+    pub fn enclose(&self, call: Try, things: Vec<Thing>) -> Result<(), Error> {
+        self.with(|machine, effects| machine.enclose(call, things, effects))
     }
 
     /// Whether its controller is in the same process: then it has heard whatever it was told.

@@ -97,6 +97,18 @@ impl Client {
         Ok(())
     }
 
+    /// The answer of what runs here names these: they are held until it has come, whenever handles to them go.
+    pub fn enclose(
+        &mut self,
+        call: Try,
+        things: Vec<Thing>,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), Error> {
+        self.must_be_joined()?;
+        effects.push(Effect::ToController(FromClient::Enclose { call, things }));
+        Ok(())
+    }
+
     /// Ends an actor for good.
     pub fn delete_actor(&mut self, actor: ActorId, effects: &mut Vec<Effect>) -> Result<(), Error> {
         self.must_be_joined()?;

@@ -163,7 +163,7 @@ impl Controller {
         effects: &mut Vec<Effect>,
     ) {
         if !self.has(worker, attempt) {
-            return;
+            return self.answer_came(attempt);
         }
         let id = attempt.task;
         let next = next.filter(|next| *next != attempt && self.may_inherit(worker, attempt, *next));
@@ -182,6 +182,7 @@ impl Controller {
         };
         self.keep(worker, instance, kept);
         self.settle_attempt(now, id, end, effects);
+        self.answer_came(attempt);
     }
 
     /// What the end of an attempt means for its task.

@@ -19,6 +19,8 @@ impl Controller {
         let open: u64 =
             self.sessions.values().map(|member| member.promised - member.submitted).sum();
         assert_eq!(open, self.promised, "promised submissions");
+        let enclosing = self.sessions.values().map(|member| member.enclosing.len()).sum::<usize>();
+        assert_eq!(enclosing, self.enclosing.len(), "answers that are about to come");
         let bytes: usize = self.objects.values().map(|object| object.bytes()).sum();
         assert_eq!(bytes, self.object_bytes, "bytes of objects");
         for (id, member) in &self.sessions {
@@ -27,6 +29,9 @@ impl Controller {
                     self.sessions[host].watching.contains(id),
                     "a watch is known from both sides"
                 );
+            }
+            for call in &member.enclosing {
+                assert_eq!(self.enclosing.get(call), Some(id), "who is about to answer {call:?}");
             }
             for object in &member.announced {
                 let by = self.objects.get(object).and_then(|object| object.announced_by);
@@ -159,6 +164,7 @@ impl Controller {
                         .is_some_and(|hosted| hosted.epoch == instance.epoch)
                 }),
                 Holder::Object(object) => self.objects.contains_key(&object),
+                Holder::Enclosed { call, by } => self.enclosing.get(&call) == Some(&by),
                 Holder::Message { to, .. } => self.sessions.contains_key(&to),
             };
             assert!(exists, "{holder:?} is gone and holds something");

@@ -26,6 +26,7 @@ impl Controller {
             }
             FromClient::Fetch { object } => self.fetch(session, object, effects),
             FromClient::Hold { thing } => self.hold(session, thing),
+            FromClient::Enclose { call, things } => self.enclose(session, call, things),
             FromClient::Accept { call } => self.accept(session, call),
             FromClient::Release { thing } => {
                 self.release(Holder::Session(session.id), thing);

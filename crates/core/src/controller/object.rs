@@ -273,6 +273,24 @@ impl Controller {
         self.hold_all(Holder::Session(session.id), [thing]);
     }
 
+    /// A process is about to give an answer that names things. It says so ahead of it, since the answer takes
+    /// another way than what the process says itself: that it lets go of them may be heard first.
+    pub(super) fn enclose(&mut self, session: Session, call: Try, things: Vec<Thing>) {
+        self.answer_came(call); // Whoever said so before is not the one that answers.
+        self.enclosing.insert(call, session.id);
+        self.sessions.get_mut(&session.id).expect("it speaks").enclosing.insert(call);
+        self.hold_all(Holder::Enclosed { call, by: session.id }, things);
+    }
+
+    /// An answer has come: what it names is held by whatever it became.
+    pub(super) fn answer_came(&mut self, call: Try) {
+        if let Some(by) = self.enclosing.remove(&call) {
+            self.sessions.get_mut(&by).expect("it lives").enclosing.remove(&call);
+            let free = self.holds.release_all(Holder::Enclosed { call, by });
+            self.free(free);
+        }
+    }
+
     /// The answer of a call arrived, or never will.
     pub(super) fn accept(&mut self, session: Session, call: Try) {
         let free = self.holds.release_all(Holder::Message { call, to: session.id });
@@ -366,6 +384,7 @@ impl Controller {
         if self.is_with(host, instance) {
             self.hold_all(Holder::Instance(instance), kept);
         }
+        self.answer_came(call);
         effects.push(Effect::ToWorker { to: host, message: ToWorker::Entrusted { call } });
     }
 

@@ -6,7 +6,7 @@ use crate::hold::Holder;
 use crate::id::{ActorId, ObjectId, Session, SessionEpoch, SessionId, TaskId};
 use crate::lease::{Granted, Pong};
 use crate::map::Set;
-use crate::message::{Manner, ToClient, ToWorker};
+use crate::message::{Manner, ToClient, ToWorker, Try};
 use crate::spec::Target;
 use crate::time::Time;
 use std::collections::BTreeSet;
@@ -34,6 +34,8 @@ pub(super) struct Member {
     pub tasks: Set<TaskId>,
     /// Objects whose value it is to say.
     pub announced: Set<ObjectId>,
+    /// Answers that it is about to give.
+    pub enclosing: Set<Try>,
     /// Actors of which it wants to know where they are.
     pub watched_actors: Set<ActorId>,
     /// How many submissions it was promised room for, and how many came.
@@ -121,6 +123,7 @@ impl Controller {
             watching: Set::default(),
             tasks: Set::default(),
             announced: Set::default(),
+            enclosing: Set::default(),
             watched_actors: Set::default(),
             promised: 0,
             submitted: 0,
@@ -224,6 +227,11 @@ impl Controller {
         announced.sort_unstable();
         for object in announced {
             self.never_resolved(now, object, effects);
+        }
+        for call in member.enclosing {
+            self.enclosing.remove(&call);
+            let free = self.holds.release_all(Holder::Enclosed { call, by: id });
+            self.free(free);
         }
         let free = self.holds.release_all(Holder::Session(id));
         self.free(free);

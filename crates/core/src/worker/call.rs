@@ -280,7 +280,8 @@ impl Worker {
             outcome => outcome.and_then(|values| call.spec.check_results(values)),
         };
         if call.answered {
-            return self.entrust_kept(&call, instance, end.kept, effects);
+            let names = outcome.iter().flatten().any(|value| !value.contains.is_empty());
+            return self.entrust_kept(&call, instance, end.kept, names, effects);
         }
         let attempt = call.tried();
         match call.from {
@@ -315,15 +316,17 @@ impl Worker {
         }
     }
 
-    /// Nobody waits for the answer of a call, but its actor kept something.
+    /// Nobody waits for the answer of a call, but its actor kept something, or it names things, which are held
+    /// until it is known to have come.
     pub(super) fn entrust_kept(
         &mut self,
         call: &Call,
         instance: Instance,
         kept: Vec<Thing>,
+        names: bool,
         effects: &mut Vec<Effect>,
     ) {
-        if kept.is_empty() {
+        if kept.is_empty() && !names {
             return;
         }
         let to = self.session.expect("it runs calls");

@@ -53,6 +53,7 @@ fn from_client(message: &FromClient) -> usize {
         | FromClient::Announce { .. }
         | FromClient::Fetch { .. }
         | FromClient::Hold { .. }
+        | FromClient::Enclose { .. }
         | FromClient::Accept { .. }
         | FromClient::Release { .. }
         | FromClient::FindActor { .. }

@@ -98,3 +98,80 @@ fn what_is_too_large_when_it_comes_is_an_error_that_names_the_limit() {
     assert_eq!(error.kind(), ErrorKind::TooLarge);
     rig.nothing_left();
 }
+
+/// A task runs; its process has put a value, and is about to answer with a reference to it.
+fn about_to_answer(rig: &mut Rig) -> (Session, Session, Session, Try, ObjectId) {
+    let (client, worker, executor) = (rig.client(1), rig.worker(2, 1), rig.client(3));
+    rig.submit(client, once(1));
+    let attempt = rig.assigns(worker, 1);
+    let object = ObjectId::of(task_id(90), 0);
+    rig.client_says(executor, FromClient::Put { object, value: value("deep") });
+    let things = vec![Thing::Object(object)];
+    rig.client_says(executor, FromClient::Enclose { call: attempt, things });
+    // Its answer takes another way, and what it says now is heard first.
+    rig.client_says(executor, FromClient::Release { thing: Thing::Object(object) });
+    (client, worker, executor, attempt, object)
+}
+
+fn naming(object: ObjectId) -> Value {
+    Value { contains: vec![Thing::Object(object)], ..value("a reference") }
+}
+
+#[test]
+fn what_an_answer_names_is_held_until_it_has_come_whatever_its_process_says_meanwhile() {
+    let mut rig = Rig::new();
+    let (client, worker, _, attempt, object) = about_to_answer(&mut rig);
+    assert!(rig.controller.value(object).is_some());
+    rig.end(worker, attempt, End::Finished(vec![naming(object)]), None);
+    rig.ends(client, 1).unwrap();
+    assert!(rig.controller.value(object).is_some(), "the result names it");
+    let result = Thing::Object(ObjectId::of(task_id(1), 0));
+    rig.client_says(client, FromClient::Release { thing: result });
+    assert_eq!(rig.controller.kept(), (0, 0));
+    rig.nothing_left();
+}
+
+#[test]
+fn what_an_answer_names_that_never_comes_goes_with_its_process() {
+    let mut rig = Rig::new();
+    let (_, worker, executor, attempt, object) = about_to_answer(&mut rig);
+    rig.dies(executor);
+    assert_eq!(rig.controller.value(object), None);
+    rig.end(worker, attempt, End::Lost(crashed()), None);
+    assert_eq!(rig.controller.holds().all_things().count(), 1, "the result, which failed");
+}
+
+#[test]
+fn what_an_answer_names_that_nobody_wants_any_more_is_let_go() {
+    let mut rig = Rig::new();
+    let (client, worker, _, attempt, object) = about_to_answer(&mut rig);
+    rig.end(worker, attempt, End::Failed(raised("ValueError")), None);
+    rig.ends(client, 1).unwrap_err();
+    assert_eq!(rig.controller.value(object), None);
+}
+
+#[test]
+fn what_the_answer_of_a_direct_call_names_is_held_until_it_is_entrusted() {
+    let mut rig = Rig::new();
+    let (client, worker, executor) = (rig.client(1), rig.worker(2, 1), rig.client(3));
+    let instance = rig.create(client, worker, actor(7));
+    let call = Try { task: task_id(5), attempt: Attempt(1) };
+    let object = ObjectId::of(task_id(90), 0);
+    let thing = Thing::Object(object);
+    rig.client_says(executor, FromClient::Put { object, value: value("deep") });
+    rig.client_says(executor, FromClient::Enclose { call, things: vec![thing] });
+    rig.client_says(executor, FromClient::Release { thing });
+    let (contains, kept) = (vec![thing], Vec::new());
+    rig.worker_says(worker, FromWorker::Entrust { call, to: client, contains, instance, kept });
+    assert_eq!(rig.orders(worker), ToWorker::Entrusted { call });
+    assert!(rig.controller.value(object).is_some(), "it is on its way to the client");
+    rig.client_says(client, FromClient::Accept { call });
+    assert_eq!(rig.controller.value(object), None);
+    // Answered, but nobody waits for it: it is entrusted to nobody.
+    rig.client_says(executor, FromClient::Put { object, value: value("deep") });
+    rig.client_says(executor, FromClient::Enclose { call, things: vec![thing] });
+    rig.client_says(executor, FromClient::Release { thing });
+    let (contains, kept) = (Vec::new(), Vec::new());
+    rig.worker_says(worker, FromWorker::Entrust { call, to: worker, contains, instance, kept });
+    assert_eq!(rig.controller.value(object), None);
+}

@@ -103,6 +103,7 @@ pub(super) fn name(kind: &Kind) -> &'static str {
         Kind::Resolve(_) => "resolve",
         Kind::Fetch(_) => "fetch",
         Kind::Hold(_) => "hold",
+        Kind::Enclose(_) => "enclose",
         Kind::Accept(_) => "accept",
         Kind::Release(_) => "release",
         Kind::CreateActor(_) => "create_actor",

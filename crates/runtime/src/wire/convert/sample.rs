@@ -44,7 +44,7 @@ macro_rules! variants {
 }
 
 variants! { from_client_name, FROM_CLIENT, FromClient:
-    Submit Cancel Put Announce Resolve Fetch Hold Accept Release CreateActor FindActor WatchActor DeleteActor KillActor Watch
+    Submit Cancel Put Announce Resolve Fetch Hold Enclose Accept Release CreateActor FindActor WatchActor DeleteActor KillActor Watch
     Sync ShowOutput
 }
 variants! { to_client_name, TO_CLIENT, ToClient:
@@ -228,6 +228,7 @@ pub(crate) fn from_client() -> Vec<FromClient> {
         FromClient::Put { object, value: value() },
         FromClient::Fetch { object },
         FromClient::Hold { thing: Thing::Object(object) },
+        FromClient::Enclose { call: attempt(), things: vec![Thing::Object(object)] },
         FromClient::Accept { call: attempt() },
         FromClient::Release { thing: Thing::Actor(actor) },
         FromClient::CreateActor(Arc::new(actor_spec())),

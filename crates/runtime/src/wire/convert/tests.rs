@@ -212,6 +212,7 @@ fn malformed_messages_of_clients_are_refused_by_name() {
             "release: Thing.actor has 2 bytes",
         ),
         (Kind::Accept(v1::Try::default()), "accept: Try.task has 0 bytes"),
+        (Kind::Enclose(v1::Enclose::default()), "Enclose.call is missing"),
         (Kind::CreateActor(v1::ActorSpec::default()), "create_actor: ActorSpec.id has 0 bytes"),
         (Kind::WatchActor(short.clone()), "Message.watch_actor has 2 bytes"),
         (Kind::DeleteActor(short), "Message.delete_actor has 2 bytes"),

@@ -1,7 +1,7 @@
 //! What clients and the controller say to each other.
 
 use super::{cancel_task, manner, misplaced};
-use crate::wire::convert::field::{or_default, present, required};
+use crate::wire::convert::field::{each, or_default, present, required};
 use crate::wire::convert::ids::{actor_id, actor_id_bytes, task_id, task_id_bytes};
 use crate::wire::frame::Direction;
 use crate::wire::v1::{self, actor_changed::Place, message::Kind};
@@ -25,6 +25,10 @@ impl From<FromClient> for Kind {
             }),
             FromClient::Fetch { object } => Kind::Fetch(object.into()),
             FromClient::Hold { thing } => Kind::Hold(thing.into()),
+            FromClient::Enclose { call, things } => Kind::Enclose(v1::Enclose {
+                call: Some(call.into()),
+                things: things.into_iter().map(Into::into).collect(),
+            }),
             FromClient::Accept { call } => Kind::Accept(call.into()),
             FromClient::Release { thing } => Kind::Release(thing.into()),
             FromClient::CreateActor(spec) => Kind::CreateActor(spec.into()),
@@ -63,6 +67,10 @@ impl TryFrom<Kind> for FromClient {
             },
             Kind::Fetch(object) => FromClient::Fetch { object: object.try_into()? },
             Kind::Hold(thing) => FromClient::Hold { thing: thing.try_into()? },
+            Kind::Enclose(wire) => FromClient::Enclose {
+                call: required(wire.call, "Enclose.call")?,
+                things: each(wire.things, "Enclose.things")?,
+            },
             Kind::Accept(call) => FromClient::Accept { call: call.try_into()? },
             Kind::Release(thing) => FromClient::Release { thing: thing.try_into()? },
             Kind::CreateActor(spec) => FromClient::CreateActor(spec.try_into()?),

@@ -115,8 +115,8 @@ def test_values_are_lost_with_their_cluster(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["task", "call", "coroutine"])
 def test_what_a_result_names_is_there_also_if_the_result_comes_last(tmp_path: Path, kind: str) -> None:
-    """An executor says what it lets go of to the controller itself, and what it returns through its worker: here
-    the worker is held up, and the controller hears of the first long before the second."""
+    """An executor says what it lets go of to the controller itself, and what it returns through its worker:
+    here the worker is held up, and the controller hears of the first long before the second."""
 
     class Giver:
         def give(self, running: str, go: str) -> list[marline.ObjectRef]:

@@ -35,8 +35,9 @@ class ActorClass:
         return self._cls
 
     def __getstate__(self) -> dict[str, Any]:
-        # Its code is taken to whichever session it is used in.
-        return {**self.__dict__, "_native": None}
+        # Its code is taken to whichever session it is used in; references in it go along as themselves.
+        code = self._code if self._code is None or self._code.things is None else None
+        return {**self.__dict__, "_native": None, "_code": code}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise TypeError(f"{self._cls.__name__} is an actor: create one with {self._cls.__name__}.remote()")
@@ -65,12 +66,13 @@ class ActorClass:
     def _in(self, session: _native.Session) -> _native.Function:
         from marline._pickle import dumps_code
 
-        if self._code is None:
+        # References are of a session: code that has some is pickled for each.
+        if self._code is None or self._code.things is not None:
             self._code = dumps_code(self._cls)
         code = self._code
         label = f"{self._cls.__module__}.{self._cls.__qualname__}"
         env = shipped(self._options.runtime_env, session)
-        put = session.put_raw(code.pickled, code.version, env.description, env.packages)
+        put = session.put_raw(code.pickled, code.version, env.description, env.packages, code.things)
         return _native.Function(env.runtime, label, code.key, put, Options().for_task(), 0)
 
 

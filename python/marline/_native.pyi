@@ -1,8 +1,10 @@
 """The native module. Private: users import from `marline`."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
-from typing import Any, Self, final
+from typing import Any, Self, TypeVar, final
+
+_T = TypeVar("_T")
 
 # `num_cpus`, `num_gpus`, `memory`, `resources`.
 _Amounts = dict[str, Any]
@@ -25,10 +27,12 @@ __all__ = [
     "Session",
     "Status",
     "TaskOptions",
+    "Things",
     "available_cpus",
     "forked",
     "is_to_stop",
     "look_around",
+    "noting",
     "serve",
     "sweep",
 ]
@@ -83,6 +87,7 @@ class Session:
         code_version: int = 0,
         environment: bytes | None = None,
         packages: Sequence[ObjectRef] = ...,
+        things: Things | None = None,
     ) -> ObjectRef: ...
     @staticmethod
     def get(references: Sequence[ObjectRef], timeout: float | None) -> list[Any]: ...
@@ -94,6 +99,12 @@ class Session:
         self, class_: Function, options: ActorOptions, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Actor: ...
     def find_actor(self, namespace: str, name: str, is_plain: bool) -> Actor: ...
+
+@final
+class Things:
+    """What the references name that something pickled has in it."""
+
+    def __len__(self) -> int: ...
 
 @final
 class Status:
@@ -210,6 +221,7 @@ class CallEnd:
 
 def serve(variable: str) -> None: ...
 def is_to_stop() -> bool: ...
+def noting(dumps: Callable[[], _T]) -> tuple[_T, Things]: ...
 def available_cpus() -> int: ...
 def look_around() -> None: ...
 def forked() -> None: ...

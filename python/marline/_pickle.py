@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import cloudpickle
 
-from marline import _propagate
+from marline import _native, _propagate
 from marline._errors import IncompatibleError
 from marline._unpicklable import explain
 
@@ -78,17 +78,19 @@ class Code(NamedTuple):
     key: str
     #: Which minor version of Python can read it; 0: any.
     version: int
+    #: What it has references to: references and handles among its globals, and what it closes over.
+    things: _native.Things | None
 
 
 def dumps_code(code: Any) -> Code:
     """A function or class as it travels."""
     try:
-        pickled, version = dumps_by_value(code)
+        (pickled, version), things = _native.noting(lambda: dumps_by_value(code))
     except Exception as error:
         raise explain(code, error, getattr(code, "__qualname__", "the function")) from error
     import hashlib  # Those who only read code do without.
 
-    return Code(pickled, hashlib.blake2b(pickled, digest_size=8).hexdigest(), version)
+    return Code(pickled, hashlib.blake2b(pickled, digest_size=8).hexdigest(), version, things or None)
 
 
 def can_read(version: int) -> bool:

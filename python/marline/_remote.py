@@ -31,8 +31,9 @@ class RemoteFunction:
         return self._function
 
     def __getstate__(self) -> dict[str, Any]:
-        # Its code is taken to whichever session it is used in.
-        return {**self.__dict__, "_native": None}
+        # Its code is taken to whichever session it is used in; references in it go along as themselves.
+        code = self._code if self._code is None or self._code.things is None else None
+        return {**self.__dict__, "_native": None, "_code": code}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         name = _label(self._function).rpartition(".")[2]
@@ -57,12 +58,13 @@ class RemoteFunction:
         """Takes its code to a session."""
         from marline._pickle import dumps_code
 
-        if self._code is None:
+        # References are of a session: code that has some is pickled for each.
+        if self._code is None or self._code.things is not None:
             self._code = dumps_code(self._function)
         code = self._code
         label = self._options.label or _label(self._function)
         env = shipped(self._options.runtime_env, session)
-        put = session.put_raw(code.pickled, code.version, env.description, env.packages)
+        put = session.put_raw(code.pickled, code.version, env.description, env.packages, code.things)
         options, returns = self._options.for_task(), self._options.num_returns
         return _native.Function(env.runtime, label, code.key, put, options, returns)
 

@@ -29,10 +29,11 @@ def culprit(value: Any, name: str) -> tuple[str, Any]:
 
 
 def _can_be_pickled(value: Any) -> bool:
+    from marline import _native
     from marline._pickle import dumps_by_value
 
     try:
-        dumps_by_value(value)
+        _native.noting(lambda: dumps_by_value(value))
     except Exception:
         return False
     return True

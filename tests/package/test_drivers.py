@@ -115,6 +115,41 @@ def test_only_what_is_detached_outlives_its_driver(separate: Separate, driver: S
         until("it has ended", lambda: not lives(pid))
 
 
+@pytest.mark.parametrize("how", ["ends", "is killed"])
+def test_actors_that_have_handles_to_each_other_end_with_their_driver(
+    separate: Separate, driver: Start, how: str
+) -> None:
+    first = driver(
+        """
+        @marline.remote
+        class Holder:
+            def hold(self, *others):
+                self.others = others
+                return os.getpid()
+            def make(self):
+                self.made = Holder.options(name="made").remote()
+                return marline.get(self.made.hold.remote(self.made))
+        names = "narcissus", "one", "two"
+        narcissus, one, two = (Holder.options(name=name, num_cpus=0).remote() for name in names)
+        pids = marline.get([narcissus.hold.remote(narcissus), one.hold.remote(two), two.hold.remote(one)])
+        say(*pids, marline.get(one.make.remote()))
+        told()
+        """
+    )
+    pids = [int(pid) for pid in first.line().split()]
+    assert len(pids) == 4
+    with marline.init(separate.address, token=separate.token):
+        assert sorted(marline.list_named_actors()) == ["made", "narcissus", "one", "two"]
+        if how == "ends":
+            first.tell()
+            assert first.end()[0] == 0
+        else:
+            first.process.send_signal(signal.SIGKILL)
+            first.process.wait()
+        until("none of them is left", lambda: not marline.list_named_actors())
+    until("nor are their processes", lambda: not any(lives(pid) for pid in pids))
+
+
 def test_a_driver_that_is_killed_does_not_disturb_another(driver: Start) -> None:
     steady = driver(
         """

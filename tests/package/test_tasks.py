@@ -10,6 +10,7 @@ import signal
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import marline
 import pytest
@@ -517,3 +518,60 @@ def test_functions_classes_and_methods_are_arguments_like_any_other() -> None:
         return values
 
     assert marline.get(use.remote(add, Counter, Counter.remote().add)) == [1, 2, 3]
+
+
+def test_functions_and_classes_use_references_and_handles_that_they_close_over() -> None:
+    @marline.remote
+    class Counter:
+        def __init__(self) -> None:
+            self.value = 0
+
+        def add(self, amount: int) -> int:
+            self.value += amount
+            return self.value
+
+    counter, ten, pending = Counter.remote(), marline.put(10), Counter.remote().add.remote(5)
+
+    @marline.remote
+    def bump() -> int:
+        return int(marline.get(counter.add.remote(marline.get(ten) + marline.get(pending))))
+
+    @marline.remote
+    class Bumper:
+        def bump(self) -> int:
+            return int(marline.get(counter.add.remote(1)))
+
+    @marline.remote
+    def nested() -> int:
+        return int(marline.get(bump.remote()))
+
+    assert marline.get(bump.remote()) == 15
+    assert marline.get(bump.options(name="again").remote()) == 30
+    assert marline.get(Bumper.remote().bump.remote()) == 31
+    assert marline.get(nested.remote()) == 46
+    assert list(marline.map(lambda x: x * marline.get(ten), [1, 2])) == [10, 20]
+
+
+def test_what_a_function_has_references_to_lives_as_long_as_its_tasks() -> None:
+    def submitted() -> Any:
+        kept = marline.put("kept")
+
+        @marline.remote
+        def tell(delay: float) -> str:
+            time.sleep(delay)
+            return str(marline.get(kept))
+
+        return [tell.remote(0.1) for _ in range(4)]
+
+    assert marline.get(submitted()) == ["kept"] * 4, "neither the function nor the reference is left here"
+
+
+def test_what_cannot_be_pickled_beside_a_reference_is_named() -> None:
+    one, lock = marline.put(1), threading.Lock()
+
+    @marline.remote
+    def uses() -> Any:
+        return one, lock
+
+    with pytest.raises(TypeError, match="variable lock cannot be pickled"):
+        uses.remote()

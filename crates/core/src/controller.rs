@@ -21,6 +21,7 @@ mod control;
 mod credit;
 mod effect;
 mod event;
+mod family;
 mod list;
 mod object;
 mod output;

@@ -51,6 +51,8 @@ mod _native {
     #[pymodule_export]
     use crate::output::Output;
     #[pymodule_export]
+    use crate::pickle::{Things, noting};
+    #[pymodule_export]
     use crate::reference::ObjectRef;
     #[pymodule_export]
     use crate::scope::Scope;

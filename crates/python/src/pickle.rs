@@ -53,6 +53,26 @@ pub fn met(thing: Thing) -> PyResult<()> {
     })
 }
 
+/// What the references name that something pickled has in it.
+#[pyclass(frozen, module = "marline._native")]
+pub struct Things(pub Vec<Thing>);
+
+#[pymethods]
+impl Things {
+    fn __len__(&self) -> usize {
+        self.0.len()
+    }
+}
+
+/// Pickles something in Python; says what references it has in it.
+#[pyfunction]
+pub fn noting<'py>(dumps: &Bound<'py, PyAny>) -> PyResult<(Bound<'py, PyAny>, Things)> {
+    let outer = MET.replace(Some(Vec::new()));
+    let dumped = dumps.call0();
+    let met = MET.replace(outer);
+    Ok((dumped?, Things(met.unwrap_or_default())))
+}
+
 /// A function of a Python module, looked up once.
 pub fn function<'py>(
     py: Python<'py>,

@@ -9,7 +9,7 @@ use crate::fork::generation;
 use crate::function::{Function, SCHEME};
 use crate::options::{ActorOptions, Amounts};
 use crate::output::Output;
-use crate::pickle;
+use crate::pickle::{self, Things};
 use crate::reference::ObjectRef;
 use crate::wait::{interruptible, wait_for};
 use bytes::Bytes;
@@ -89,6 +89,23 @@ impl Drop for Inner {
             }
         }
     }
+}
+
+/// What is said of values that did not come in time: how many there are, and which is the first.
+fn not_in_time(
+    references: &[Bound<'_, ObjectRef>],
+    answers: &[&Arc<Answer>],
+    timeout: Option<f64>,
+) -> Error {
+    let late: Vec<usize> =
+        (0..answers.len()).filter(|index| answers[*index].get().is_none()).collect();
+    let first = late.first().map_or(String::new(), |index| references[*index].get().id.to_string());
+    let (came, all) = (answers.len() - late.len(), answers.len());
+    let within = timeout.unwrap_or_default();
+    Error::timeout(format!(
+        "{came} of {all} came within {within} s; the others may still come, {first} is the first of them \
+         (`marline tasks` says what a task waits for)"
+    ))
 }
 
 /// See the [module](self).
@@ -187,7 +204,10 @@ impl Session {
         let (address, token) = (address.to_owned(), token.map(Arc::from));
         let client = interruptible(py, move || Client::connect(&address, token))?;
         let client = client.map_err(|error| to_python(py, &error))?;
-        Ok(Session::new(client, None))
+        let session = Session::new(client, None);
+        // In an executor, it is part of what runs there from the beginning.
+        session.inner.client_for_work().map_err(|error| to_python(py, &error))?;
+        Ok(session)
     }
 
     /// Where the cluster is that runs on this machine for this user, and its token; with an address, only
@@ -242,8 +262,8 @@ impl Session {
     }
 
     /// Puts bytes as they are. Code may have the environment beside it that it is to be read in; the packages
-    /// which that names live as long as the code.
-    #[pyo3(signature = (data, code_version=0, environment=None, packages=Vec::new()))]
+    /// which that names live as long as the code, and so does what the code has references to.
+    #[pyo3(signature = (data, code_version=0, environment=None, packages=Vec::new(), things=None))]
     fn put_raw(
         &self,
         py: Python<'_>,
@@ -251,12 +271,15 @@ impl Session {
         code_version: u32,
         environment: Option<&Bound<'_, PyBytes>>,
         packages: Vec<Bound<'_, ObjectRef>>,
+        things: Option<&Bound<'_, Things>>,
     ) -> PyResult<ObjectRef> {
         pickle::check_size(py, "the code, with what it uses", data.as_bytes().len())?;
         let bytes = |data: &Bound<'_, PyBytes>| Bytes::copy_from_slice(data.as_bytes());
         let buffers = environment.map(bytes).into_iter().collect();
         let payload = Payload { buffers, code_version, ..Payload::raw(bytes(data)) };
-        let contains = packages.iter().map(|package| Thing::Object(package.get().id)).collect();
+        let packages = packages.iter().map(|package| Thing::Object(package.get().id));
+        let things = things.into_iter().flat_map(|things| things.get().0.iter().copied());
+        let contains = packages.chain(things).collect();
         let value = Value { payload, contains };
         let put = self.inner.client().and_then(|client| client.put(value.clone()));
         let id = put.map_err(|error| to_python(py, &error))?;
@@ -273,10 +296,7 @@ impl Session {
         let answers: Vec<&Arc<Answer>> =
             references.iter().map(|reference| reference.get().answer()).collect();
         if !wait_for(py, &answers, answers.len(), timeout)? {
-            let done = answers.iter().filter(|answer| answer.get().is_some()).count();
-            let message =
-                format!("{done} of {} came in time; the others may still come", answers.len());
-            return Err(to_python(py, &Error::timeout(message)));
+            return Err(to_python(py, &not_in_time(&references, &answers, timeout)));
         }
         let values = PyList::empty(py);
         for (reference, answer) in references.iter().zip(&answers) {

@@ -71,6 +71,8 @@ pub(super) struct Actor {
     pub watchers: Set<Session>,
     /// Who is shown what it prints.
     pub audience: Option<Arc<Session>>,
+    /// The driver that it ends with, unless others hold it.
+    pub driver: Option<Session>,
     /// Calls that wait, and calls that are with the instance, by number.
     pub calls: BTreeMap<u64, TaskId>,
     pub sent: BTreeMap<u64, TaskId>,
@@ -241,6 +243,7 @@ impl Controller {
             last_used: now,
             watchers: Set::default(),
             audience: self.audience_of(owner),
+            driver: self.driver_for(owner, &spec),
             calls: BTreeMap::new(),
             sent: BTreeMap::new(),
             next_number: 0,
@@ -248,6 +251,9 @@ impl Controller {
             checkpoints: VecDeque::new(),
             spec: spec.clone(),
         };
+        if let Some(member) = actor.driver.and_then(|driver| self.sessions.get_mut(&driver.id)) {
+            member.actors.insert(id);
+        }
         self.actors.insert(id, actor);
         let unknown = !self.workers.is_empty() && !self.schedule.knows(&required(&spec.class));
         let failed = if let Some(thing) = missing_thing {
@@ -599,6 +605,9 @@ impl Controller {
         let actor = self.actors.get_mut(&id).expect("an actor dies once");
         let life = std::mem::replace(&mut actor.life, Life::Dead { cause, error: error.clone() });
         let instance = Instance { actor: id, epoch: actor.epoch };
+        if let Some(member) = actor.driver.and_then(|driver| self.sessions.get_mut(&driver.id)) {
+            member.actors.remove(&id);
+        }
         if let Some(name) = &actor.spec.name {
             self.names.remove(&(actor.spec.namespace.clone(), name.clone()));
         }

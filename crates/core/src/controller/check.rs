@@ -33,6 +33,13 @@ impl Controller {
             for call in &member.enclosing {
                 assert_eq!(self.enclosing.get(call), Some(id), "who is about to answer {call:?}");
             }
+            for actor in &member.actors {
+                let driver = self.actors.get(actor).and_then(|actor| actor.driver);
+                assert!(
+                    self.is_living(*actor) && driver == Some(member.session),
+                    "{actor}'s driver"
+                );
+            }
             for object in &member.announced {
                 let by = self.objects.get(object).and_then(|object| object.announced_by);
                 assert_eq!(by, Some(member.session), "who is to say the value of {object}");

@@ -18,7 +18,12 @@ impl Controller {
                 self.listener(source).map(|(_, audience)| audience.clone())
             }
         };
-        self.sessions.get_mut(&session.id).expect("it speaks").audience = audience;
+        let driver = match to {
+            Audience::Nobody | Audience::Me => Some(session),
+            Audience::OfSource(source) => self.driver_of(source),
+        };
+        let member = self.sessions.get_mut(&session.id).expect("it speaks");
+        (member.audience, member.driver) = (audience, driver);
     }
 
     /// Who is to be shown what new work of this owner prints.

@@ -47,6 +47,11 @@ pub(super) struct Member {
     pub warned: BTreeSet<String>,
     /// Who is shown what its work prints.
     pub audience: Option<Arc<Session>>,
+    /// The driver that it is part of: itself, or that of the task or actor it runs for. A detached actor's is
+    /// nobody.
+    pub driver: Option<Session>,
+    /// Actors that it, or what is part of it, created, and that live.
+    pub actors: Set<ActorId>,
 }
 
 impl Controller {
@@ -130,6 +135,8 @@ impl Controller {
             window: FIRST_WINDOW,
             warned: BTreeSet::new(),
             audience: None,
+            driver: Some(session),
+            actors: Set::default(),
         };
         self.sessions.insert(id, member);
         session
@@ -235,6 +242,7 @@ impl Controller {
         }
         let free = self.holds.release_all(Holder::Session(id));
         self.free(free);
+        self.end_family(now, member.session, member.actors, effects);
         self.promise_starved(effects);
     }
 

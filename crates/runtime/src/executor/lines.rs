@@ -16,6 +16,8 @@ const LINE_TIME: Duration = Duration::from_millis(200);
 /// So many lines may an executor print in a second, and so many at once. A long one counts as several.
 const LINES_PER_SECOND: f64 = 1_000.0;
 const BURST_LINES: f64 = 10_000.0;
+/// So many of whoever prints next are shown in any case: another's flood does not hide them.
+const FIRST_LINES: f64 = 20.0;
 /// So many bytes count as a line.
 const BYTES_OF_LINE: f64 = 1024.0;
 /// That lines are left out is said after this time, if nothing else is.
@@ -77,6 +79,7 @@ impl Lines {
             self.end_all(now);
             self.begun = Default::default();
             self.source = Some(source);
+            self.allowance.begin();
         }
         let mut pieces = bytes.split(|byte| *byte == b'\n');
         let last = pieces.next_back().unwrap_or_default();
@@ -236,6 +239,12 @@ struct Allowance {
 }
 
 impl Allowance {
+    /// Somebody else prints.
+    fn begin(&mut self) {
+        self.lines = self.lines.max(FIRST_LINES);
+        self.used_up = false;
+    }
+
     fn allows(&mut self, now: Instant, bytes: usize) -> bool {
         let passed = now.saturating_duration_since(self.at).as_secs_f64();
         self.lines = (self.lines + passed * LINES_PER_SECOND).min(BURST_LINES);
@@ -390,6 +399,18 @@ mod tests {
         let all = rig.take(true);
         let shown: usize = all[..all.len() - 1].iter().map(|text| text.lines().count()).sum();
         assert_eq!(all.last().unwrap(), &format!("[{}]-", 2 * burst - shown));
+    }
+
+    #[test]
+    fn a_flood_does_not_hide_the_first_lines_of_whoever_prints_next() {
+        let mut rig = Rig::new();
+        rig.prints(&"again\n".repeat(20_000));
+        rig.take(true);
+        let lines = (0..30).map(|number| format!("{number}\n")).collect::<String>();
+        rig.lines.push(rig.now, task(2), Stream::Out, lines.as_bytes());
+        let seen = rig.take(true).join("|");
+        let shown = (0..20).map(|number| number.to_string()).collect::<Vec<_>>().join("\n");
+        assert!(seen.starts_with(&shown) && seen.contains("10"), "{seen}");
     }
 
     #[test]

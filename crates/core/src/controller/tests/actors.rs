@@ -1,6 +1,7 @@
 //! Actors: names, epochs, restarts, ends.
 
 use super::*;
+use crate::output::{Audience, Source};
 use crate::spec::Checkpoints;
 
 #[test]
@@ -337,4 +338,73 @@ fn an_actor_that_is_killed_lives_on_if_it_may_be_restarted() {
     rig.client_says(client, FromClient::KillActor { actor: instance.actor });
     assert_eq!(rig.orders(worker), ToWorker::Kill(instance));
     rig.nothing_left();
+}
+
+/// An actor of this driver, and the session of the process that it lives in.
+fn lives(rig: &mut Rig, driver: Session, worker: Session, number: u128) -> (Instance, Session) {
+    let instance = rig.create(driver, worker, actor(number));
+    rig.worker_says(worker, FromWorker::ActorReady { instance });
+    rig.effects.clear();
+    let process = rig.client(number + 100);
+    let to = Audience::OfSource(Source::Actor(instance));
+    rig.client_says(process, FromClient::ShowOutput { to });
+    (instance, process)
+}
+
+fn holds(rig: &mut Rig, session: Session, instance: Instance) {
+    rig.client_says(session, FromClient::Hold { thing: Thing::Actor(instance.actor) });
+}
+
+fn destroyed(rig: &mut Rig) -> Vec<Instance> {
+    let told = std::mem::take(&mut rig.effects).into_iter().filter_map(|effect| match effect {
+        Effect::ToWorker { message: ToWorker::Destroy(instance), .. } => Some(instance),
+        _ => None,
+    });
+    told.collect()
+}
+
+#[test]
+fn actors_that_only_have_handles_to_each_other_end_with_their_driver() {
+    let mut rig = Rig::new();
+    let (driver, worker) = (rig.client(1), rig.worker(2, 4));
+    let (first, in_first) = lives(&mut rig, driver, worker, 10);
+    let (second, in_second) = lives(&mut rig, driver, worker, 11);
+    // One that an actor made is the driver's, too.
+    let (third, in_third) = lives(&mut rig, in_second, worker, 12);
+    holds(&mut rig, in_first, second);
+    holds(&mut rig, in_second, first);
+    holds(&mut rig, in_third, third);
+    rig.dies(driver);
+    assert_eq!(destroyed(&mut rig), [first, second, third]);
+}
+
+#[test]
+fn an_actor_that_others_hold_outlives_its_driver() {
+    let mut rig = Rig::new();
+    let (driver, other, worker) = (rig.client(1), rig.client(2), rig.worker(3, 4));
+    let (shared, process) = lives(&mut rig, driver, worker, 10);
+    holds(&mut rig, process, shared);
+    holds(&mut rig, other, shared);
+    rig.dies(driver);
+    assert_eq!(destroyed(&mut rig), []);
+    // Its driver is gone: from now on it is its last handle that counts.
+    rig.dies(process);
+    rig.dies(other);
+    assert_eq!(destroyed(&mut rig), [shared]);
+}
+
+#[test]
+fn what_a_detached_actor_made_outlives_whoever_made_that() {
+    let mut rig = Rig::new();
+    let (driver, worker) = (rig.client(1), rig.worker(2, 4));
+    let detached = ActorOptions { lifetime: Lifetime::Detached, ..ActorOptions::default() };
+    let instance = rig.create(driver, worker, actor_with(10, detached));
+    rig.worker_says(worker, FromWorker::ActorReady { instance });
+    rig.effects.clear();
+    let process = rig.client(20);
+    let to = Audience::OfSource(Source::Actor(instance));
+    rig.client_says(process, FromClient::ShowOutput { to });
+    let _made = rig.create(process, worker, actor(11));
+    rig.dies(driver);
+    assert_eq!(destroyed(&mut rig), []);
 }

@@ -356,9 +356,11 @@ fn holds(rig: &mut Rig, session: Session, instance: Instance) {
 }
 
 fn destroyed(rig: &mut Rig) -> Vec<Instance> {
-    let told = std::mem::take(&mut rig.effects).into_iter().filter_map(|effect| match effect {
-        Effect::ToWorker { message: ToWorker::Destroy(instance), .. } => Some(instance),
-        _ => None,
+    let told = std::mem::take(&mut rig.effects).into_iter().filter_map(|effect| {
+        let Effect::ToWorker { message: ToWorker::Destroy(instance), .. } = effect else {
+            return None;
+        };
+        Some(instance)
     });
     told.collect()
 }

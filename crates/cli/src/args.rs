@@ -106,6 +106,14 @@ Examples:
   marline tasks --state running            says which there are
   marline cancel 01a1e0b7-2734-77fe-a04b-8f2aff3d2e76";
 
+const KILL_HELP: &str = "\
+Examples:
+  marline actors                           says which there are
+  marline kill 01a1e0b7-2734-77fe-a04b-8f2aff3d2e76
+  marline kill --namespace billing ledger  by its name
+
+They end for good, at once: they are not restarted, and calls that have not ended fail.";
+
 const LOGS_HELP: &str = "\
 Examples:
   marline logs -f 01a1e0b7-2734-77fe-a04b-8f2aff3d2e76 2>/dev/null
@@ -147,6 +155,9 @@ pub enum Command {
     /// Stops tasks
     #[command(after_help = CANCEL_HELP)]
     Cancel(Cancel),
+    /// Ends actors, also detached ones
+    #[command(after_help = KILL_HELP)]
+    Kill(Kill),
     /// What tasks and actors printed
     #[command(after_help = LOGS_HELP)]
     Logs(Logs),
@@ -365,6 +376,17 @@ pub struct Cancel {
     /// At once, instead of asking them to stop
     #[arg(long)]
     pub force: bool,
+}
+
+#[derive(Arguments, Debug)]
+pub struct Kill {
+    /// The actors, as `marline actors` names them: by their names, or by their ids or how these begin
+    #[arg(required = true, value_name = "ACTOR")]
+    pub actors: Vec<String>,
+
+    /// The namespace that names count in
+    #[arg(long, default_value = "default", value_name = "NAMESPACE")]
+    pub namespace: String,
 }
 
 #[derive(Arguments, Debug)]

@@ -82,8 +82,11 @@ Examples:
   marline worker                           joins the cluster that runs on this machine
   marline worker --address 10.0.0.5:7420 --token-file cluster.token --listen 0.0.0.0:0
 
-With --listen 0.0.0.0:0 clients on other machines can read logs and call actors here. Ctrl-C, SIGTERM
-or `marline drain` have it finish what runs and leave; a second signal ends it at once.";
+It runs commands; and tasks and actors in Python, with the Python that this program was installed
+with or that --python names. Those in Rust need a worker of your own: see marline::Worker.
+
+With --listen 0.0.0.0:0 clients on other machines can read logs and call actors here. Ctrl-C,
+SIGTERM or `marline drain` have it finish what runs and leave; a second signal ends it at once.";
 
 const RUN_HELP: &str = "\
 Examples:
@@ -135,7 +138,7 @@ pub enum Command {
     /// A controller alone, for workers elsewhere to join
     #[command(after_help = CONTROLLER_HELP)]
     Controller(Controller),
-    /// A worker that joins a controller and runs commands
+    /// A worker that joins a controller, and runs commands and Python
     #[command(after_help = WORKER_HELP)]
     Worker(Worker),
     /// Runs a command on the cluster, and ends as it does
@@ -229,8 +232,8 @@ pub struct Offer {
     #[arg(long)]
     pub quiet: bool,
 
-    /// The Python that runs Python tasks, which has the package marline; the one that this program was
-    /// installed with, unless said otherwise
+    /// The Python that runs tasks and actors in Python, which has the package marline; the one that this
+    /// program was installed with by pip, if it was, unless said otherwise
     #[arg(long, env = "MARLINE_PYTHON", value_name = "PROGRAM")]
     pub python: Option<PathBuf>,
 }

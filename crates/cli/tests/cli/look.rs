@@ -200,4 +200,8 @@ fn help_teaches_by_example() {
         assert!(help.out().contains("Examples:\n  "), "{command}: {}", help.out());
     }
     assert!(home.marline(&["--help"]).succeeded().out().contains("Exit codes: 0 done"));
+    let worker = home.marline(&["worker", "--help"]).succeeded();
+    for part in ["runs commands; and tasks and actors in Python", "see marline::Worker"] {
+        assert!(worker.out().contains(part), "{}", worker.out());
+    }
 }

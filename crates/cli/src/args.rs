@@ -82,8 +82,11 @@ Examples:
   marline worker                           joins the cluster that runs on this machine
   marline worker --address 10.0.0.5:7420 --token-file cluster.token --listen 0.0.0.0:0
 
-With --listen 0.0.0.0:0 clients on other machines can read logs and call actors here. Ctrl-C, SIGTERM
-or `marline drain` have it finish what runs and leave; a second signal ends it at once.";
+It runs commands; and tasks and actors in Python, with the Python that this program was installed
+with or that --python names. Those in Rust need a worker of your own: see marline::Worker.
+
+With --listen 0.0.0.0:0 clients on other machines can read logs and call actors here. Ctrl-C,
+SIGTERM or `marline drain` have it finish what runs and leave; a second signal ends it at once.";
 
 const RUN_HELP: &str = "\
 Examples:
@@ -106,6 +109,14 @@ Examples:
   marline tasks --state running            says which there are
   marline cancel 01a1e0b7-2734-77fe-a04b-8f2aff3d2e76";
 
+const KILL_HELP: &str = "\
+Examples:
+  marline actors                           says which there are
+  marline kill 01a1e0b7-2734-77fe-a04b-8f2aff3d2e76
+  marline kill --namespace billing ledger  by its name
+
+They end for good, at once: they are not restarted, and calls that have not ended fail.";
+
 const LOGS_HELP: &str = "\
 Examples:
   marline logs -f 01a1e0b7-2734-77fe-a04b-8f2aff3d2e76 2>/dev/null
@@ -127,7 +138,7 @@ pub enum Command {
     /// A controller alone, for workers elsewhere to join
     #[command(after_help = CONTROLLER_HELP)]
     Controller(Controller),
-    /// A worker that joins a controller and runs commands
+    /// A worker that joins a controller, and runs commands and Python
     #[command(after_help = WORKER_HELP)]
     Worker(Worker),
     /// Runs a command on the cluster, and ends as it does
@@ -147,6 +158,9 @@ pub enum Command {
     /// Stops tasks
     #[command(after_help = CANCEL_HELP)]
     Cancel(Cancel),
+    /// Ends actors, also detached ones
+    #[command(after_help = KILL_HELP)]
+    Kill(Kill),
     /// What tasks and actors printed
     #[command(after_help = LOGS_HELP)]
     Logs(Logs),
@@ -218,8 +232,8 @@ pub struct Offer {
     #[arg(long)]
     pub quiet: bool,
 
-    /// The Python that runs Python tasks, which has the package marline; the one that this program was
-    /// installed with, unless said otherwise
+    /// The Python that runs tasks and actors in Python, which has the package marline; the one that this
+    /// program was installed with by pip, if it was, unless said otherwise
     #[arg(long, env = "MARLINE_PYTHON", value_name = "PROGRAM")]
     pub python: Option<PathBuf>,
 }
@@ -365,6 +379,17 @@ pub struct Cancel {
     /// At once, instead of asking them to stop
     #[arg(long)]
     pub force: bool,
+}
+
+#[derive(Arguments, Debug)]
+pub struct Kill {
+    /// The actors, as `marline actors` names them: by their names, or by their ids or how these begin
+    #[arg(required = true, value_name = "ACTOR")]
+    pub actors: Vec<String>,
+
+    /// The namespace that names count in
+    #[arg(long, default_value = "default", value_name = "NAMESPACE")]
+    pub namespace: String,
 }
 
 #[derive(Arguments, Debug)]

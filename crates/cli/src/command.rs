@@ -5,6 +5,7 @@ mod cancel;
 mod controller;
 mod drain;
 mod find;
+mod kill;
 mod logs;
 mod run;
 mod status;
@@ -40,6 +41,7 @@ pub fn run(args: Args, printer: Printer) -> Done {
         Command::Workers(limit) => workers::run(&settings()?, limit, printer),
         Command::Drain(drain) => drain::run(&settings()?, drain, printer),
         Command::Cancel(cancel) => cancel::run(&settings()?, cancel, printer),
+        Command::Kill(kill) => kill::run(&settings()?, kill, printer),
         Command::Logs(logs) => logs::run(&settings()?, logs, printer),
         Command::Completions { shell } => {
             let mut script = Vec::new();

@@ -158,6 +158,21 @@ impl Control {
         self.ask(PATIENCE, async move { client.get_actor_status(request).await })
     }
 
+    /// What is known of the actor that has this name in this namespace, and lives.
+    pub fn actor_named(&self, namespace: &str, name: &str) -> Result<ActorStatus, Error> {
+        let (namespace, name) = (namespace.into(), name.into());
+        let request = v1::GetActorStatusRequest { actor_id: String::new(), namespace, name };
+        let mut client = self.client.clone();
+        self.ask(PATIENCE, async move { client.get_actor_status(request).await })
+    }
+
+    /// Ends an actor for good; one that has ended is `NotFound`.
+    pub fn delete_actor(&self, actor: ActorId) -> Result<(), Error> {
+        let request = v1::DeleteActorRequest { actor_id: actor.to_string() };
+        let mut client = self.client.clone();
+        self.ask(PATIENCE, async move { client.delete_actor(request).await }).map(drop)
+    }
+
     /// The workers, and whether there are others.
     pub fn workers(&self, limit: u32) -> Result<(Vec<WorkerStatus>, bool), Error> {
         let request = v1::ListWorkersRequest { limit };

@@ -3,7 +3,11 @@
 use super::{Done, find};
 use crate::args::Cancel;
 use crate::config::Settings;
+use crate::exit::Failure;
 use crate::printer::Printer;
+use marline_runtime::control::Control;
+use marline_runtime::core::error::ErrorKind;
+use marline_runtime::core::id::{ActorId, TaskId};
 use serde_json::json;
 use std::process::ExitCode;
 
@@ -14,7 +18,7 @@ pub fn run(settings: &Settings, asked: &Cancel, printer: Printer) -> Done {
     let tasks = tasks.collect::<Result<Vec<_>, _>>()?;
     let mut done = Vec::new();
     for task in tasks {
-        done.push((task, control.cancel(task, asked.force)?));
+        done.push((task, cancel(&control, task, asked.force)?));
     }
     let list: Vec<_> = done
         .iter()
@@ -28,4 +32,14 @@ pub fn run(settings: &Settings, asked: &Cancel, printer: Printer) -> Done {
         lines.collect::<Vec<_>>().join("\n")
     })?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn cancel(control: &Control, task: TaskId, force: bool) -> Result<bool, Failure> {
+    control.cancel(task, force).map_err(|error| {
+        let actor = ActorId::from_u128(task.as_u128());
+        match error.kind() == ErrorKind::NotFound && control.actor(actor).is_ok() {
+            true => find::is_actor(actor),
+            false => error.into(),
+        }
+    })
 }

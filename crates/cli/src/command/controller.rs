@@ -15,6 +15,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Where `--listen` is unless said otherwise.
+const USUAL_PORT: u16 = 7420;
+
 pub fn run(args: &Args, asked: &Asked, printer: Printer) -> Done {
     let started = Started::new(args, &asked.listen.listen, config(&asked.listen))?;
     started.run(asked.grace.0, "a controller that waits for workers", printer)?;
@@ -30,6 +33,12 @@ pub fn config(listen: &Listen) -> Config {
         max_pending_tasks: listen.max_pending_tasks,
         ..Config::default()
     }
+}
+
+/// The port to name for other machines: the same as here, the usual one if it has none.
+fn port(address: &str) -> u16 {
+    let port = address.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
+    port.unwrap_or(USUAL_PORT)
 }
 
 /// A controller that listens, and that others on this machine can find.
@@ -64,7 +73,7 @@ impl Started {
     fn announcement(&self, what: &str) -> (Value, String) {
         let (address, token) = (self.controller.address(), self.token.file.display());
         let elsewhere = if is_local(address) {
-            "from other machines it can be reached with --listen 0.0.0.0:7420".to_owned()
+            format!("from other machines it can be reached with --listen 0.0.0.0:{}", port(address))
         } else {
             format!(
                 "on another machine, with a copy of the token file:\n\

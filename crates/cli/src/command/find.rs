@@ -3,8 +3,8 @@
 use super::PAGE;
 use crate::exit::{Failure, NOT_FOUND};
 use marline_runtime::control::{Control, TaskState, TaskStatus};
-use marline_runtime::core::error::Error;
-use marline_runtime::core::id::{SessionId, TaskId};
+use marline_runtime::core::error::{Error, ErrorKind};
+use marline_runtime::core::id::{ActorId, SessionId, TaskId};
 use std::str::FromStr;
 
 /// The digits of a whole id.
@@ -23,16 +23,64 @@ struct Known {
 
 /// A task.
 pub fn task(control: &Control, text: &str) -> Result<TaskId, Failure> {
-    meant(text, "task", || known_tasks(control))
+    let found = meant(text, "task", || known_tasks(control));
+    found.map_err(|failure| {
+        let meant_actor = failure.code == NOT_FOUND;
+        match meant_actor.then(|| meant(text, "actor", || known_actors(control))) {
+            Some(Ok(actor)) => is_actor(actor),
+            Some(Err(_)) | None => failure,
+        }
+    })
+}
+
+/// An actor: by its name in this namespace, or by its id. It is known.
+pub fn actor(control: &Control, namespace: &str, text: &str) -> Result<ActorId, Failure> {
+    if digits(text).len() == DIGITS
+        && let Ok(actor) = digits(text).parse()
+    {
+        return known_actor(control, actor);
+    }
+    match control.actor_named(namespace, text) {
+        Ok(status) => return Ok(status.actor_id.parse()?),
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) => return Err(error.into()),
+    }
+    if !is_prefix(&digits(text)) {
+        let words = format!(
+            "no actor named {text:?} is in namespace {namespace:?}: `marline actors --json` says which is \
+             where; give its --namespace, or at least the first {FEWEST_DIGITS} characters of its id"
+        );
+        return Err(Failure::new(NOT_FOUND, "NotFound", words));
+    }
+    meant(text, "actor", || known_actors(control))
+}
+
+/// This one, unless nothing is known of it.
+fn known_actor(control: &Control, actor: ActorId) -> Result<ActorId, Failure> {
+    match control.actor(actor) {
+        Ok(_) => Ok(actor),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            let is_task = control.task(TaskId::from_u128(actor.as_u128())).is_ok();
+            let task = format!("{actor} is a task: `marline cancel {actor}` stops it");
+            let task = is_task.then(|| Failure::new(NOT_FOUND, "NotFound", task));
+            Err(task.unwrap_or_else(|| error.into()))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// What is said of an actor that was taken for a task.
+pub fn is_actor(actor: ActorId) -> Failure {
+    let words = format!("{actor} is an actor: `marline kill {actor}` ends it");
+    Failure::new(NOT_FOUND, "NotFound", words)
 }
 
 /// A task or an actor, which have their logs in common; the id of either.
 pub fn task_or_actor(control: &Control, text: &str) -> Result<TaskId, Failure> {
     meant(text, "task or actor", || {
-        let mut known = known_tasks(control)?;
-        let (actors, more) = control.actors(PAGE)?;
-        known.ids.extend(actors.into_iter().map(|actor| actor.actor_id));
-        known.more |= more;
+        let (mut known, actors) = (known_tasks(control)?, known_actors(control)?);
+        known.ids.extend(actors.ids);
+        known.more |= actors.more;
         Ok(known)
     })
 }
@@ -53,6 +101,11 @@ fn known_tasks(control: &Control) -> Result<Known, Error> {
     Ok(Known { ids: tasks.into_iter().map(|task| task.task_id).collect(), more })
 }
 
+fn known_actors(control: &Control) -> Result<Known, Error> {
+    let (actors, more) = control.actors(PAGE)?;
+    Ok(Known { ids: actors.into_iter().map(|actor| actor.actor_id).collect(), more })
+}
+
 fn has_ended(task: &TaskStatus) -> bool {
     matches!(task.state(), TaskState::Finished | TaskState::Failed | TaskState::Cancelled)
 }
@@ -66,8 +119,7 @@ fn meant<T: FromStr<Err = Error>>(
     if digits.len() == DIGITS {
         return Ok(digits.parse()?);
     }
-    let is_prefix = (FEWEST_DIGITS..DIGITS).contains(&digits.len());
-    if !is_prefix || !digits.chars().all(|digit| digit.is_ascii_hexdigit()) {
+    if !is_prefix(&digits) {
         return Err(Failure::usage(format!(
             "{text:?} is not an id: expected one as the lists of `marline` show it, or at least its \
              first {FEWEST_DIGITS} characters"
@@ -94,6 +146,12 @@ fn meant<T: FromStr<Err = Error>>(
             )))
         }
     }
+}
+
+/// Whether an id can begin with these.
+fn is_prefix(digits: &str) -> bool {
+    let is_short = (FEWEST_DIGITS..DIGITS).contains(&digits.len());
+    is_short && digits.chars().all(|digit| digit.is_ascii_hexdigit())
 }
 
 /// An id without what is only there for the eye.

@@ -1,5 +1,5 @@
-//! `marline worker`: runs commands for a controller elsewhere. Functions and actors of your own are
-//! provided by a program of your own: see `marline::Worker`.
+//! `marline worker`: runs commands, and tasks and actors in Python, for a controller elsewhere. Those in
+//! Rust are provided by a program of your own: see `marline::Worker`.
 
 use super::{Done, PAGE};
 use crate::args::{Args, Offer, Worker as Asked};

@@ -23,6 +23,22 @@ fn up_says_where_it_is_and_what_to_type_next() {
     {
         assert!(text.contains(part), "{part:?} is not in {text}");
     }
+    let (_, port) = text.split_once("address  127.0.0.1:").unwrap();
+    let port = port.lines().next().unwrap();
+    let elsewhere = format!("can be reached with --listen 0.0.0.0:{port}\n");
+    assert!(text.contains(&elsewhere), "{elsewhere:?} is not in {text}");
+}
+
+#[test]
+fn up_without_a_port_names_the_usual_one_for_other_machines() {
+    let home = Home::new();
+    let socket = format!("unix:{}", home.path().join("run/up.sock").display());
+    let mut up = home.start(&["up", "--listen", &socket]);
+    let mut line = up.line();
+    while !line.is_empty() && !line.starts_with("from other machines") {
+        line = up.line();
+    }
+    assert!(line.ends_with("--listen 0.0.0.0:7420\n"), "{line:?}");
 }
 
 #[test]

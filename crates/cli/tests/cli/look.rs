@@ -162,6 +162,8 @@ fn what_is_not_there_is_said_so() {
     let home = Home::new();
     let _up = home.up(&[]);
     let unknown = "00000000-0000-7000-8000-000000000000";
+    let unnamed = home.marline(&["kill", unknown]);
+    assert_eq!(unnamed.code, Some(4), "{unnamed:?}");
     for command in ["cancel", "logs", "drain"] {
         let missing = home.marline(&["--json", command, unknown]);
         assert_eq!(missing.code, Some(4), "{command}: {missing:?}");
@@ -183,17 +185,23 @@ fn completions_are_made_for_every_shell() {
         ("fish", "complete -c marline"),
     ] {
         let script = home.marline(&["completions", shell]).succeeded();
-        assert!(script.out().contains(sign) && script.out().contains("drain"), "{shell}");
+        assert!(script.out().contains(sign), "{shell}");
+        assert!(["drain", "kill"].iter().all(|name| script.out().contains(name)), "{shell}");
     }
 }
 
 #[test]
 fn help_teaches_by_example() {
     let home = Home::new();
-    let commands = ["up", "controller", "worker", "run", "drain", "cancel", "logs", "completions"];
+    let commands =
+        ["up", "controller", "worker", "run", "drain", "cancel", "kill", "logs", "completions"];
     for command in commands {
         let help = home.marline(&[command, "--help"]).succeeded();
         assert!(help.out().contains("Examples:\n  "), "{command}: {}", help.out());
     }
     assert!(home.marline(&["--help"]).succeeded().out().contains("Exit codes: 0 done"));
+    let worker = home.marline(&["worker", "--help"]).succeeded();
+    for part in ["runs commands; and tasks and actors in Python", "see marline::Worker"] {
+        assert!(worker.out().contains(part), "{}", worker.out());
+    }
 }

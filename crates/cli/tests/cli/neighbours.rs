@@ -2,6 +2,7 @@
 
 use crate::harness::{Home, Running, until};
 use marline::{Client, CommandLine, Program, Worker};
+use serde_json::{Value, json};
 use std::process::{Command, Stdio};
 
 /// What this test binary is to be when it is started again.
@@ -28,6 +29,7 @@ fn a_users_program() {
         Ok("worker") => Worker::of(program()).run_local(),
         Ok("client") => use_the_cluster(),
         Ok("caller") => call_an_actor(),
+        Ok("maker") => leave_actors(),
         _ => return, // It is run as a test, and shows nothing.
     };
     if let Err(error) = result {
@@ -56,6 +58,19 @@ fn call_an_actor() -> Result<(), marline::Error> {
     let counter = client.actor("Counter").create((40_u64,))?;
     let sum: u64 = counter.call("add", (2_u64,))?.wait()?;
     println!("the sum is {sum}");
+    Ok(())
+}
+
+/// Two that outlive this program: one with a name in a namespace, one without.
+fn leave_actors() -> Result<(), marline::Error> {
+    let client = Client::local()?;
+    let counter = || client.actor("Counter").detached();
+    let named = counter().name("the one").namespace("mine").create((1_u64,))?;
+    let other = counter().create((2_u64,))?;
+    for (handle, expected) in [(&named, 1), (&other, 2)] {
+        let sum: u64 = handle.call("add", (0_u64,))?.wait()?;
+        assert_eq!(sum, expected);
+    }
     Ok(())
 }
 
@@ -136,6 +151,79 @@ fn calls_are_listed_with_the_class_of_their_actor() {
     });
     let call = home.json(&["tasks"])["tasks"][0].clone();
     assert_eq!((&call["name"], call["actor_id"].is_string()), (&"add".into(), true), "{call}");
+}
+
+/// A cluster with two detached actors; the ids of the one that is named, and of the other.
+fn with_actors(home: &Home) -> ([Running; 2], [String; 2]) {
+    let running = [home.up(&[]), start(home, "worker")];
+    until_two_workers(home);
+    start(home, "maker").end().succeeded();
+    let actors = home.json(&["actors"])["actors"].clone();
+    let id = |is_named: bool| {
+        let mut actors = actors.as_array().unwrap().iter();
+        let actor = actors.find(|actor| actor["name"].is_string() == is_named).unwrap();
+        assert_eq!(actor["state"], "ready", "{actor}");
+        actor["id"].as_str().unwrap().to_owned()
+    };
+    (running, [id(true), id(false)])
+}
+
+fn actor(home: &Home, id: &str) -> Value {
+    let actors = home.json(&["actors"])["actors"].clone();
+    actors.as_array().unwrap().iter().find(|actor| actor["id"] == id).unwrap().clone()
+}
+
+fn hosted(home: &Home) -> u64 {
+    let workers = home.json(&["workers"])["workers"].clone();
+    workers.as_array().unwrap().iter().map(|worker| worker["actors"].as_u64().unwrap()).sum()
+}
+
+#[test]
+fn detached_actors_are_killed_by_name_and_by_id() {
+    let home = Home::new();
+    let (_running, [named, other]) = with_actors(&home);
+    let elsewhere = home.marline(&["--json", "kill", "the one"]);
+    assert_eq!((elsewhere.code, elsewhere.error()["kind"].as_str()), (Some(4), Some("NotFound")));
+    assert!(elsewhere.stderr.contains(r#"in namespace \"default\""#), "{elsewhere:?}");
+    let killed = home.json(&["kill", "--namespace", "mine", "the one"]);
+    assert_eq!(killed, json!({ "killed": [{ "actor": named, "had_not_ended": true }] }));
+    assert_eq!(actor(&home, &named)["cause"], "deleted");
+    assert_eq!(actor(&home, &other)["state"], "ready");
+    let words = home.marline(&["kill", &other[..35], &named]).succeeded();
+    assert_eq!(words.out(), format!("actor {other} was killed\nactor {named} had ended\n"));
+    assert_eq!(actor(&home, &other)["cause"], "deleted");
+    until("nothing of them is left", || hosted(&home) == 0);
+}
+
+#[test]
+fn an_actor_that_is_not_there_keeps_others_from_being_killed() {
+    let home = Home::new();
+    let (_running, [_, id]) = with_actors(&home);
+    let unknown = "00000000-0000-7000-8000-000000000000";
+    for missing in [unknown, &unknown[..20], "nobody"] {
+        let refused = home.marline(&["--json", "kill", &id, missing]);
+        assert_eq!(refused.code, Some(4), "{missing}: {refused:?}");
+        assert_eq!(refused.error()["kind"], "NotFound");
+    }
+    assert_eq!(actor(&home, &id)["state"], "ready");
+}
+
+#[test]
+fn actors_and_tasks_that_are_taken_for_each_other_are_told_apart() {
+    let home = Home::new();
+    let (_running, [_, id]) = with_actors(&home);
+    let expected = format!("{id} is an actor: `marline kill {id}` ends it");
+    for text in [&id[..], &id[..35]] {
+        let refused = home.marline(&["cancel", text]);
+        assert_eq!(refused.code, Some(4), "{refused:?}");
+        assert!(refused.stderr.contains(&expected), "{refused:?}");
+    }
+    let task = home.detach(&["--", "true"]);
+    home.until_task_is(&task, "finished");
+    let refused = home.marline(&["kill", &task]);
+    assert_eq!(refused.code, Some(4), "{refused:?}");
+    let expected = format!("{task} is a task: `marline cancel {task}` stops it");
+    assert!(refused.stderr.contains(&expected), "{refused:?}");
 }
 
 #[test]

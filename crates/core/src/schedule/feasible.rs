@@ -7,6 +7,10 @@ use crate::account::Account;
 use crate::message::ShapeId;
 use std::sync::Arc;
 
+/// What is said of memory that nobody offers: unlike CPUs, it is not offered by itself.
+const HOW_TO_OFFER_MEMORY: &str = "; workers offer memory only if they are told to \
+    (`marline up --memory`, `marline worker --memory`, `marline.init(memory=…)`)";
+
 impl Schedule {
     /// Whether work of another shape, older than the first of this one, waits for room that exists
     /// somewhere: then slots of this shape are left to run empty.
@@ -65,11 +69,22 @@ impl Schedule {
             }
             None => format!("no worker provides {:?}", &*key.requires),
             Some(best) => format!(
-                "no worker is large enough for {}: the largest offers {}",
+                "no worker is large enough for {}: the largest offers {}{}",
                 key.resources,
-                best.capacity()
+                best.capacity(),
+                if self.lacks_memory(key) { HOW_TO_OFFER_MEMORY } else { "" }
             ),
         })
+    }
+
+    /// Whether memory is asked for and no worker that could run it offers any.
+    fn lacks_memory(&self, key: &ShapeKey) -> bool {
+        let mut serving = self
+            .workers
+            .iter()
+            .flatten()
+            .filter(|worker| worker.open && self.pools[worker.pool].provides.serves(key));
+        key.resources.memory > 0 && serving.all(|worker| worker.account.capacity().memory == 0)
     }
 
     /// Whether every worker that takes work provides this.

@@ -297,6 +297,29 @@ fn what_cannot_be_placed_says_why() {
 }
 
 #[test]
+fn memory_that_nobody_offers_says_how_it_is_offered() {
+    let mut schedule = Schedule::default();
+    let demand = key("f", Resources::one_cpu().with_memory(1 << 20));
+    let slot = schedule.add_worker(provides(&["f"]), Resources::cpus(2));
+    schedule.open(slot, true);
+    let why = schedule.why_infeasible(&demand).unwrap();
+    let (size, how) = why.split_once("; ").unwrap();
+    assert_eq!(size, "no worker is large enough for cpu 1, memory 1 MiB: the largest offers cpu 2");
+    assert!(
+        how.starts_with("workers offer memory only if they are told to (`marline up --memory`")
+    );
+    let other = schedule.add_worker(provides(&["f"]), Resources::cpus(1).with_memory(1 << 10));
+    schedule.open(other, true);
+    assert_eq!(
+        schedule.why_infeasible(&demand).unwrap(),
+        size,
+        "one is told to, but of too little"
+    );
+    let too_many = schedule.why_infeasible(&key("f", Resources::cpus(9))).unwrap();
+    assert!(!too_many.contains("memory"), "{too_many}");
+}
+
+#[test]
 fn what_no_worker_here_may_run_says_what_is_in_the_way() {
     let mut schedule = Schedule::default();
     let lasting = ShapeKey { preemptible: false, ..key("f", Resources::one_cpu()) };

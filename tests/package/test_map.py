@@ -101,8 +101,8 @@ def test_what_is_in_flight_is_cancelled(tmp_path: Path, how: str) -> None:
             while not (tmp_path / "began").exists():
                 time.sleep(0.002)
             raise LookupError(n)
-        (tmp_path / "began").touch()
         try:
+            (tmp_path / "began").touch()
             time.sleep(PATIENCE)
         except marline.TaskCancelledError:
             (tmp_path / "cancelled").touch()

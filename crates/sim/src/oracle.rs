@@ -44,6 +44,10 @@ pub struct Oracle {
 
 impl Oracle {
     pub fn submitted(&mut self, spec: &TaskSpec) {
+        // Somebody odd may have announced what it needs, and never say its value.
+        if spec.needs.iter().any(|object| self.odd.contains(&object.origin)) {
+            self.odd.insert(spec.id);
+        }
         self.budgets.insert(spec.id, spec.options.max_retries);
     }
 

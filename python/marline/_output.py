@@ -34,8 +34,10 @@ _PATH = re.compile(r"(?:[\w<>]+\.)*([\w<>]+)")
 class Printer:
     """See the module."""
 
-    def __init__(self, output: _native.Output) -> None:
+    def __init__(self, output: _native.Output, address: str | None = None) -> None:
         self._output = output
+        # Where people find the log of a cluster that lives in this process, as long as it does.
+        self._log_options = f" --address {address}" if address is not None else ""
         self._host = os.uname().nodename
         self._repeats = Repeats() if os.environ.get("MARLINE_DEDUP_LOGS") != "0" else None
         self._came = threading.Event()
@@ -78,7 +80,9 @@ class Printer:
             words = f"(marline) … {missed:,} lines were not shown: they came faster than they were read"
             shown.append((is_error, words))
         if dropped:
-            shown.append((is_error, f"{prefix} … {dropped:,} lines dropped, `marline logs {log}` has them"))
+            logs = f"`marline logs {log}{self._log_options}` has them"
+            count = "1 line was" if dropped == 1 else f"{dropped:,} lines were"
+            shown.append((is_error, f"{prefix} … {count} dropped, {logs}"))
         if text is not None:
             now = time.monotonic()
             for line in text.split("\n"):

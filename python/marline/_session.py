@@ -142,7 +142,7 @@ def init(
         if log_to_driver:
             from marline._output import Printer  # While the executors start.
 
-            _printer = Printer(session.output())
+            _printer = Printer(session.output(), address if _folder is not None else None)
         _runtime_env.around = _runtime_env.shipped(env, session).env
         _namespace.say(namespace)
     except BaseException:

@@ -174,7 +174,7 @@ def test_many_lines_hold_up_nobody_and_those_left_out_are_counted(screen: Screen
         marline.get(chatter.remote(1))  # What was left out on the way is said with what comes next.
         lines = screen.look().out.splitlines()
         # Left out where it was printed, or where it came faster than it was read.
-        words = r" … ([\d,]+) lines (dropped, `marline logs \S+` has them$|were not shown)"
+        words = r" … ([\d,]+) lines were (dropped, `marline logs [^`]+` has them$|not shown)"
         dropped = (re.search(words, one) for one in lines)
         counts = [int(found[1].replace(",", "")) for found in dropped if found]
         return len(lines) - len(counts) + sum(counts)
@@ -353,7 +353,7 @@ def test_other_hosts_are_named_and_what_was_lost_is_said() -> None:
     printer = _output.Printer(Nothing())  # type: ignore[arg-type]
     elsewhere = printer._lines(("python:m.f#1", "elsewhere", 5, True, "text", 1234, 0, "ID"))
     assert elsewhere == [
-        (True, "(f pid=5, host=elsewhere) … 1,234 lines dropped, `marline logs ID` has them"),
+        (True, "(f pid=5, host=elsewhere) … 1,234 lines were dropped, `marline logs ID` has them"),
         (True, "(f pid=5, host=elsewhere) text"),
     ]
     here = os.uname().nodename

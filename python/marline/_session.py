@@ -197,6 +197,10 @@ def _embed(amounts: dict[str, Any], shows_output: bool) -> tuple[_native.Session
     command = [sys.executable, "-m", "marline._forkserver"]
     _session = _native.Session.embed(here, amounts, command, setup, shows_output)
     _at = here, None
+    # While the executors start. Not at the end: what is first imported there executes code, for which CPython
+    # forgets that an interrupt ends the process, and its exit code would not say so.
+    import shutil  # noqa: F401
+
     return _session, here
 
 

@@ -86,7 +86,8 @@ class Executor(concurrent.futures.Executor):
 
     ``max_workers`` bounds how many are submitted at a time, otherwise the cluster's CPUs do. Options are
     those of tasks. Futures can be cancelled while they run. ``shutdown(cancel_futures=True)`` cancels all
-    that have not finished: which of them have begun is not known here.
+    that have not finished: which of them have begun is not known here. So does the end of a ``with`` block
+    that an exception leaves; both wait until they have ended.
 
     >>> import marline
     >>> running = marline.init(num_cpus=2)
@@ -166,6 +167,10 @@ class Executor(concurrent.futures.Executor):
         if wait:
             with self._changed:
                 self._changed.wait_for(lambda: not self._submitted and not self._queue)
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        # Who leaves the block by an exception, also Ctrl-C, does not wait for what nobody asks for any more.
+        self.shutdown(cancel_futures=kind is not None)
 
     def _fill(self) -> None:
         """Submits as many as there is room for."""

@@ -90,6 +90,7 @@ class Context:
         """Makes this process's session, of which there is one."""
         global _owner
         if _session.home is not None:
+            _session.refuse_other("Context", self.kind)
             return Cluster(owns_session=False)  # A task is part of a cluster already.
         with _lock:
             if _owner is not None:

@@ -109,7 +109,8 @@ def init(
     the quota of its cgroup. A cluster elsewhere has what its workers offer, and asks for its ``token`` (or
     ``MARLINE_TOKEN_FILE``). All work of this process runs in ``runtime_env``, as far as it does not say
     otherwise, and names of actors count in ``namespace`` (``"default"``). What it prints is shown here,
-    unless ``log_to_driver`` is false.
+    unless ``log_to_driver`` is false. A task is part of a cluster already: there it changes nothing, and the
+    address of another cluster is an error.
 
     >>> import marline
     >>> with marline.init(num_cpus=2, resources={"disk": 1}):
@@ -125,6 +126,7 @@ def init(
     amounts = checked(said)
     with _lock:
         if home is not None:
+            refuse_other("init", address)
             return Running(home[0])  # A task that says so is part of a cluster already.
         if _session is not None:
             if ignore_reinit_error:
@@ -149,6 +151,14 @@ def init(
         shutdown()
         raise
     return Running(address)
+
+
+def refuse_other(what: str, address: str | None) -> None:
+    """A task cannot be part of another cluster than the one that runs it."""
+    if address is not None and home is not None:
+        from marline import _home
+
+        _home.refuse_other(what, address, home)
 
 
 def _refuse_amounts(address: str, said: dict[str, Any]) -> None:

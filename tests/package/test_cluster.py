@@ -7,6 +7,7 @@ import os
 import marline
 import pytest
 from conftest import lives
+from marline._home import refuse_other
 
 pytestmark = pytest.mark.usefixtures("cluster")
 
@@ -62,3 +63,42 @@ def test_an_actor_knows_itself(is_async: bool) -> None:
     context = marline.get(ref)
     assert (context.task_id, context.actor_epoch) == (ref.task_id(), 1)
     assert context.actor_id is not None and not context.was_current_actor_reconstructed
+
+
+@marline.remote
+def address_in_a_task(address: str | None) -> str:
+    return marline.init(address).address
+
+
+def test_a_task_is_part_of_one_cluster_and_says_so_to_who_names_another() -> None:
+    home = marline.get(address_in_a_task.remote(None))
+    for same in (home, "local", "auto"):
+        assert marline.get(address_in_a_task.remote(same)) == home
+    with pytest.raises(marline.InvalidError, match="part of the cluster at") as caught:
+        marline.get(address_in_a_task.remote("127.0.0.1:1"))
+    assert home in str(caught.value)
+
+    @marline.remote
+    def context() -> None:
+        marline.Context("127.0.0.1:1")
+
+    with pytest.raises(marline.InvalidError, match="part of the cluster at"):
+        marline.get(context.remote())
+
+
+def test_only_what_is_surely_another_cluster_is_refused() -> None:
+    for address, home, token in [
+        ("localhost:7420", "10.0.0.1:7420", "any"),
+        ("http://10.0.0.1:7420", "10.0.0.1:7420", "any"),
+        ("unix:/driver", "10.0.0.1:7420", "any"),
+        ("controller:7420", "unix:/socket", "any"),
+    ]:
+        refuse_other("init", address, (home, token))
+    for address, home, other in [
+        ("10.0.0.1:7421", "10.0.0.1:7420", "any"),
+        ("unix:/a", "unix:/b", "any"),
+        ("127.0.0.1:1", "unix:/socket", "any"),
+        ("controller:7420", "unix:/embedded", None),
+    ]:
+        with pytest.raises(marline.InvalidError, match="of no other"):
+            refuse_other("init", address, (home, other))

@@ -33,7 +33,7 @@ from typing import Any
 
 from marline import _session
 from marline._context_cluster import Cluster
-from marline._context_engine import ActorStatus, ContextActor, ContextFuture, Engine, Terms
+from marline._context_engine import ActorStatus, ContextActor, ContextFuture, Engine, Terms, too_late
 from marline._context_here import Sync
 from marline._context_threads import Threads
 
@@ -136,8 +136,10 @@ class Context:
         futures = _different([one for one in value if isinstance(one, ContextFuture)])
         # One limit holds for all of them.
         self._opened().wait(futures, len(futures), _limit(timeout))
-        left = None if timeout is None else 0.0
-        return [one.result(left) if isinstance(one, ContextFuture) else one for one in value]
+        came = sum(future.done() for future in futures)
+        if came < len(futures):
+            raise too_late(came, len(futures))
+        return [one.result() if isinstance(one, ContextFuture) else one for one in value]
 
     def put(self, value: Any) -> ContextFuture:
         """A future that has this value: many tasks can use it, it travels once."""

@@ -6,10 +6,13 @@ The kinds are in ``_context_here`` (in this process) and ``_context_cluster``.
 from __future__ import annotations
 
 import abc
+import concurrent.futures
 import dataclasses
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+
+from marline._errors import GetTimeoutError
 
 
 class Items(list[Any]):
@@ -21,12 +24,27 @@ def collected(result: Any) -> Any:
     return Items(result) if inspect.isgenerator(result) else result
 
 
+def too_late(came: int, of: int = 1) -> GetTimeoutError:
+    """What is said when the time is over; by clusters as well."""
+    return GetTimeoutError(f"{came} of {of} came in time; the others may still come")
+
+
+def result_within(future: concurrent.futures.Future[Any], timeout: float | None) -> Any:
+    """The result of a future. A task that fails with a ``TimeoutError`` is not one that is late."""
+    try:
+        future.exception(timeout)
+    except TimeoutError:
+        raise too_late(0) from None
+    return future.result()
+
+
 class ContextFuture(abc.ABC):
     """A value that comes. The future of a generator function can be iterated."""
 
     @abc.abstractmethod
     def result(self, timeout: float | None = None) -> Any:
-        """Its value, or its exception, when it has come; a ``TimeoutError`` if that takes too long."""
+        """Its value, or its exception, when it has come; a ``GetTimeoutError`` if that takes too
+        long."""
 
     @abc.abstractmethod
     def done(self) -> bool:

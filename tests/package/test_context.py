@@ -237,12 +237,24 @@ def test_a_result_that_takes_too_long(ctx: marline.Context, kind: str, tmp_path:
     future = ctx.run(wait_for, tmp_path / "go")
     assert not future.done()
     for timeout in (0.01, 0, -1):
-        with pytest.raises(TimeoutError):
+        with pytest.raises(marline.GetTimeoutError, match="0 of 1 came in time"):
             future.result(timeout)
-    with pytest.raises(TimeoutError):
-        ctx.get([ctx.run(add, 1), future], timeout=0.01)
+    with pytest.raises(marline.GetTimeoutError, match="0 of 1 came in time"):
+        ctx.get(future, timeout=0.01)
+    came = ctx.run(add, 1)
+    assert came.result(PATIENCE) == 1
+    with pytest.raises(marline.GetTimeoutError, match="1 of 2 came in time"):
+        ctx.get([came, future], timeout=0.01)
     (tmp_path / "go").touch()
     assert future.result(PATIENCE) == "go"
+
+
+def test_a_task_that_fails_for_want_of_time_is_not_taken_for_a_late_one(ctx: marline.Context) -> None:
+    def give_up() -> None:
+        raise TimeoutError("the task's own")
+
+    with pytest.raises(TimeoutError, match="the task's own"):
+        ctx.run(give_up).result(PATIENCE)
 
 
 def test_tasks_overlap(ctx: marline.Context, kind: str, tmp_path: Path) -> None:

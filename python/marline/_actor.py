@@ -97,16 +97,28 @@ def _methods(cls: type) -> dict[str, int] | None:
 class ActorHandle:
     """A handle to an actor: ``handle.method.remote(...)`` calls it."""
 
+    _actor: _native.Actor
+    _class_name: str
+    #: Those that it has, if that is known here, and how many values each returns.
+    _methods: dict[str, int] | None
+
     def __init__(self, actor: _native.Actor, class_name: str, methods: dict[str, int] | None) -> None:
-        self._actor = actor
-        self._class_name = class_name
-        self._methods = methods
+        self.__dict__.update(_actor=actor, _class_name=class_name, _methods=methods)
+
+    if not TYPE_CHECKING:  # Type checkers say themselves that there is no such attribute.
+
+        def __setattr__(self, name: str, _: object) -> None:
+            from marline._typo import no_attribute
+
+            raise no_attribute(self._class_name, name)
 
     def __getattr__(self, name: str) -> ActorMethod:
         if name.startswith("__") and name.endswith("__"):
             raise AttributeError(name)
         if self._methods is not None and name not in self._methods:
-            raise AttributeError(f"actor {self._class_name} has no method {name!r}")
+            from marline._typo import no_method
+
+            raise no_method(self._class_name, name, self._methods)
         returns = 1 if self._methods is None else self._methods[name]
         method = ActorMethod(self._actor, name, returns)
         self.__dict__[name] = method

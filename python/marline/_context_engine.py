@@ -10,9 +10,10 @@ import concurrent.futures
 import dataclasses
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from marline._errors import GetTimeoutError
+from marline._typo import no_attribute, no_method
 
 
 class Items(list[Any]):
@@ -107,14 +108,23 @@ class Actor(abc.ABC):
 class ContextActor:
     """A handle to an actor: ``handle.method.remote(...)`` calls it and returns a future."""
 
+    _actor: Actor
+    _class_name: str
+    _methods: frozenset[str]
+
     def __init__(self, actor: Actor, class_name: str, methods: frozenset[str]) -> None:
-        self._actor = actor
-        self._class_name = class_name
-        self._methods = methods
+        self.__dict__.update(_actor=actor, _class_name=class_name, _methods=methods)
+
+    if not TYPE_CHECKING:  # Type checkers say themselves that there is no such attribute.
+
+        def __setattr__(self, name: str, _: object) -> None:
+            raise no_attribute(self._class_name, name)
 
     def __getattr__(self, name: str) -> ContextMethod:
-        if (name.startswith("__") and name.endswith("__")) or name not in self._methods:
-            raise AttributeError(f"actor {self._class_name} has no method {name!r}")
+        if name.startswith("__") and name.endswith("__"):
+            raise AttributeError(name)
+        if name not in self._methods:
+            raise no_method(self._class_name, name, self._methods)
         return ContextMethod(self, name)
 
     def __eq__(self, other: object) -> bool:

@@ -566,5 +566,7 @@ def test_what_cannot_be_is_refused_with_words(ctx: marline.Context) -> None:
     counter = ctx.create_actor(Counter)
     with pytest.raises(AttributeError, match="has no method 'nothing'"):
         _ = counter.nothing
+    with pytest.raises(AttributeError, match=r"'count' of actor Counter cannot be set from outside"):
+        counter.count = 3  # type: ignore[misc]
     with pytest.raises(TypeError, match=r"\.remote\(\)"):
         counter.add()

@@ -32,6 +32,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from marline import _session
+from marline._codes import plain
 from marline._context_cluster import Cluster
 from marline._context_engine import ActorStatus, ContextActor, ContextFuture, Engine, Terms, too_late
 from marline._context_here import Sync
@@ -121,11 +122,12 @@ class Context:
     ) -> ContextFuture:
         """Runs ``fn(*args, **kwargs)``; futures among the arguments arrive as values.
 
-        ``name`` is what the task is called where tasks are shown.
+        ``name`` is what the task is called where tasks are shown. A remote function means the plain one,
+        without its options.
         """
         if not callable(fn):
             raise TypeError(f"run() takes a function, not {type(fn).__name__}")
-        return self._opened().run(fn, args, kwargs, name)
+        return self._opened().run(plain(fn), args, kwargs, name)
 
     def get(self, value: Any, *, timeout: float | None = None) -> Any:
         """The value of a future, or of each future in a list; anything else as it is."""

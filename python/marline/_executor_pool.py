@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ParamSpec, TypeVar
 
-from marline._codes import Codes
+from marline._codes import Codes, plain
 from marline._map import Ran, cancel_if_joined, chunk_function
 from marline._native import ObjectRef
 from marline._options import Options
@@ -116,10 +116,13 @@ class Executor(concurrent.futures.Executor):
     def submit(
         self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
     ) -> concurrent.futures.Future[T]:
-        """Submits a call. Arguments that cannot be pickled are an exception of its future."""
+        """Submits a call. Arguments that cannot be pickled are an exception of its future.
+
+        A remote function means the plain one, here and in ``map``: options are the executor's.
+        """
         if not callable(fn):
             raise TypeError(f"submit() takes a function, not {type(fn).__name__}")
-        return self._enqueue(self._codes.remote(fn, self._options), args, kwargs)
+        return self._enqueue(self._codes.remote(plain(fn), self._options), args, kwargs)
 
     def _enqueue(
         self, function: RemoteFunction, args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -551,6 +551,10 @@ def test_unknown_kinds_are_refused() -> None:
         marline.Context("thread")
 
 
+def test_a_remote_function_means_the_plain_one(ctx: marline.Context) -> None:
+    assert ctx.run(marline.remote(num_cpus=100)(add), 1, b=2).result(PATIENCE) == 3
+
+
 def test_what_cannot_be_is_refused_with_words(ctx: marline.Context) -> None:
     wrong: list[tuple[Callable[[], Any], str]] = [
         (lambda: ctx.run(5), r"run\(\) takes a function, not int"),  # type: ignore[arg-type]

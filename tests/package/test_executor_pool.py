@@ -245,6 +245,16 @@ def test_options_are_those_of_tasks() -> None:
         marline.Executor(cpus=1)
 
 
+def test_a_remote_function_means_the_plain_one() -> None:
+    @marline.remote(num_cpus=100)
+    def square(n: int) -> int:
+        return n * n
+
+    with marline.Executor() as executor:
+        assert executor.submit(square, 2).result(PATIENCE) == 4
+        assert list(executor.map(square, [1, 2, 3])) == [1, 4, 9]
+
+
 def test_what_it_cannot_do_is_said_at_once() -> None:
     with marline.Executor() as executor:
         with pytest.raises(TypeError, match=r"submit\(\) takes a function, not int"):

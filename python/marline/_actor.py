@@ -38,6 +38,9 @@ class ActorClass:
         # Its code is taken to whichever session it is used in.
         return {**self.__dict__, "_native": None}
 
+    def __repr__(self) -> str:
+        return f"<actor class {self._cls.__module__}.{self._cls.__qualname__}>"
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise TypeError(f"{self._cls.__name__} is an actor: create one with {self._cls.__name__}.remote()")
 
@@ -164,6 +167,9 @@ class ActorMethod:
         returns = self._returns if num_returns is None else checked_returns(num_returns)
         return ActorMethod(self._actor, self._name, returns, self._timeout if timeout is None else timeout)
 
+    def __repr__(self) -> str:
+        return f"<method {self._name} of actor {self._actor.id}>"
+
     def __call__(self, *_: Any, **__: Any) -> Any:
         raise TypeError(f"a method of an actor is called with .remote(): {self._name}.remote()")
 
@@ -178,6 +184,8 @@ def get_actor(name: str, namespace: str | None = None, *, plain: bool = False) -
     ...     marline.get(marline.get_actor("the counter").most_common.remote(1))
     [('l', 2)]
     """
+    if not isinstance(name, str):
+        raise TypeError(f"name is a string, not {type(name).__name__}")
     session = _session.current()
     namespace = _namespace.checked(namespace) or _namespace.current()
     return ActorHandle(session.find_actor(namespace, name, plain), name, None)

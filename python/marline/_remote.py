@@ -34,6 +34,9 @@ class RemoteFunction:
         # Its code is taken to whichever session it is used in.
         return {**self.__dict__, "_native": None}
 
+    def __repr__(self) -> str:
+        return f"<remote function {_label(self._function)}>"
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         name = _label(self._function).rpartition(".")[2]
         raise TypeError(f"{name}() is remote: call {name}.remote(), or {name}._function() to run it here")

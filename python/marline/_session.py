@@ -6,7 +6,7 @@ import atexit
 import os
 import sys
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from marline import _namespace, _native, _runtime_env
@@ -19,6 +19,7 @@ from marline._errors import (
 )
 from marline._native import ObjectRef
 from marline._option_values import checked
+from marline._references import check_get, check_limit, references
 
 if TYPE_CHECKING:
     from marline._output import Printer
@@ -120,7 +121,8 @@ def init(
     global _printer
     unknown = [name for name in others if not name.startswith("_")]
     if unknown:
-        raise TypeError(f"init() got an unexpected keyword argument {unknown[0]!r}")
+        raise TypeError(f"init() got an unexpected keyword argument {unknown[0]!r}{_meant(unknown[0])}")
+    _check_words(address, token, log_to_driver)
     env, namespace = _runtime_env.parse(runtime_env), _namespace.checked(namespace)
     said = {"num_cpus": num_cpus, "num_gpus": num_gpus, "memory": memory, "resources": resources}
     amounts = checked(said)
@@ -151,6 +153,23 @@ def init(
         shutdown()
         raise
     return Running(address)
+
+
+def _meant(name: str) -> str:
+    import inspect
+
+    from marline._typo import meant
+
+    return meant(name, inspect.signature(init).parameters)
+
+
+def _check_words(address: Any, token: Any, log_to_driver: Any) -> None:
+    if address is not None and not isinstance(address, str):
+        raise TypeError(f"address is {address!r}: it is 'local', 'auto', 'host:port' or 'unix:/path'")
+    if token is not None and not isinstance(token, str):
+        raise TypeError(f"token is a string, not {type(token).__name__}")  # It is not shown.
+    if not isinstance(log_to_driver, bool):
+        raise TypeError(f"log_to_driver is {log_to_driver!r}: it is True or False")
 
 
 def refuse_other(what: str, address: str | None) -> None:
@@ -336,13 +355,13 @@ def get(refs: ObjectRef | Sequence[ObjectRef], *, timeout: float | None = None) 
     1
     [2, 3]
     """
-    if type(refs) is ObjectRef:
-        return _native.Session.get([refs], timeout)[0]
     try:
+        if type(refs) is ObjectRef:
+            return _native.Session.get([refs], timeout)[0]
         return _native.Session.get(refs, timeout)
     except TypeError:
-        _references("get", refs)
-        raise
+        check_get(refs, timeout)
+        raise  # It is the task's own.
 
 
 def wait(
@@ -364,14 +383,20 @@ def wait(
     1 1
     1 0
     """
-    refs = _references("wait", refs)
+    refs = references("wait", refs)
     if not refs and num_returns == 1:
         return [], []  # So ends a loop over what `wait` gives back.
+    if not hasattr(num_returns, "__index__"):
+        raise TypeError(f"num_returns is {num_returns!r}: it is a whole number")
     if not 1 <= num_returns <= len(refs):
         raise ValueError(f"num_returns is {num_returns}, there are {len(refs)} references")
     if len(set(refs)) != len(refs):
         raise ValueError("wait() got a reference twice")
-    done = _native.Session.wait(refs, num_returns, timeout)
+    try:
+        done = _native.Session.wait(refs, num_returns, timeout)
+    except TypeError:
+        check_limit(timeout)
+        raise
     ready = [ref for ref, is_done in zip(refs, done, strict=True) if is_done][:num_returns]
     chosen = set(ready)
     return ready, [ref for ref in refs if ref not in chosen]
@@ -399,19 +424,6 @@ def cancel(ref: ObjectRef, *, force: bool = False, recursive: bool = True) -> No
             "recursive=False needs force=False"
         )
     _native.Session.cancel(ref, force, not recursive)
-
-
-def _references(what: str, refs: Any) -> list[ObjectRef]:
-    """What was given, if that is references."""
-    if isinstance(refs, ObjectRef):
-        raise TypeError(f"{what}() takes a list of references: [ref]")
-    if not isinstance(refs, Iterable):
-        raise TypeError(f"{what}() takes references, not {type(refs).__name__}") from None
-    found = list(refs)
-    for ref in found:
-        if not isinstance(ref, ObjectRef):
-            raise TypeError(f"{what}() takes references, not {type(ref).__name__}") from None
-    return found
 
 
 def _stops(thing: Any) -> str:

@@ -39,6 +39,9 @@ class ActorClass:
         code = self._code if self._code is None or self._code.things is None else None
         return {**self.__dict__, "_native": None, "_code": code}
 
+    def __repr__(self) -> str:
+        return f"<actor class {self._cls.__module__}.{self._cls.__qualname__}>"
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise TypeError(f"{self._cls.__name__} is an actor: create one with {self._cls.__name__}.remote()")
 
@@ -99,16 +102,28 @@ def _methods(cls: type) -> dict[str, int] | None:
 class ActorHandle:
     """A handle to an actor: ``handle.method.remote(...)`` calls it."""
 
+    _actor: _native.Actor
+    _class_name: str
+    #: Those that it has, if that is known here, and how many values each returns.
+    _methods: dict[str, int] | None
+
     def __init__(self, actor: _native.Actor, class_name: str, methods: dict[str, int] | None) -> None:
-        self._actor = actor
-        self._class_name = class_name
-        self._methods = methods
+        self.__dict__.update(_actor=actor, _class_name=class_name, _methods=methods)
+
+    if not TYPE_CHECKING:  # Type checkers say themselves that there is no such attribute.
+
+        def __setattr__(self, name: str, _: object) -> None:
+            from marline._typo import no_attribute
+
+            raise no_attribute(self._class_name, name)
 
     def __getattr__(self, name: str) -> ActorMethod:
         if name.startswith("__") and name.endswith("__"):
             raise AttributeError(name)
         if self._methods is not None and name not in self._methods:
-            raise AttributeError(f"actor {self._class_name} has no method {name!r}")
+            from marline._typo import no_method
+
+            raise no_method(self._class_name, name, self._methods)
         returns = 1 if self._methods is None else self._methods[name]
         method = ActorMethod(self._actor, name, returns)
         self.__dict__[name] = method
@@ -154,6 +169,9 @@ class ActorMethod:
         returns = self._returns if num_returns is None else checked_returns(num_returns)
         return ActorMethod(self._actor, self._name, returns, self._timeout if timeout is None else timeout)
 
+    def __repr__(self) -> str:
+        return f"<method {self._name} of actor {self._actor.id}>"
+
     def __call__(self, *_: Any, **__: Any) -> Any:
         raise TypeError(f"a method of an actor is called with .remote(): {self._name}.remote()")
 
@@ -168,6 +186,8 @@ def get_actor(name: str, namespace: str | None = None, *, plain: bool = False) -
     ...     marline.get(marline.get_actor("the counter").most_common.remote(1))
     [('l', 2)]
     """
+    if not isinstance(name, str):
+        raise TypeError(f"name is a string, not {type(name).__name__}")
     session = _session.current()
     namespace = _namespace.checked(namespace) or _namespace.current()
     return ActorHandle(session.find_actor(namespace, name, plain), name, None)

@@ -45,6 +45,11 @@ class Codes:
         return known
 
 
+def plain(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What is to be called: a remote function stands for the one that it was made of."""
+    return function.__marline_remote__ if isinstance(function, RemoteFunction) else function
+
+
 def name_of(function: Callable[..., Any]) -> str:
     """What a task is called that calls a function."""
     while isinstance(function, functools.partial):

@@ -32,8 +32,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from marline import _session
+from marline._codes import plain
 from marline._context_cluster import Cluster
-from marline._context_engine import ActorStatus, ContextActor, ContextFuture, Engine, Terms
+from marline._context_engine import ActorStatus, ContextActor, ContextFuture, Engine, Terms, too_late
 from marline._context_here import Sync
 from marline._context_threads import Threads
 
@@ -90,6 +91,7 @@ class Context:
         """Makes this process's session, of which there is one."""
         global _owner
         if _session.home is not None:
+            _session.warn_of_other("Context", self.kind)
             return Cluster(owns_session=False)  # A task is part of a cluster already.
         with _lock:
             if _owner is not None:
@@ -120,11 +122,12 @@ class Context:
     ) -> ContextFuture:
         """Runs ``fn(*args, **kwargs)``; futures among the arguments arrive as values.
 
-        ``name`` is what the task is called where tasks are shown.
+        ``name`` is what the task is called where tasks are shown. A remote function means the plain one,
+        without its options.
         """
         if not callable(fn):
             raise TypeError(f"run() takes a function, not {type(fn).__name__}")
-        return self._opened().run(fn, args, kwargs, name)
+        return self._opened().run(plain(fn), args, kwargs, name)
 
     def get(self, value: Any, *, timeout: float | None = None) -> Any:
         """The value of a future, or of each future in a list; anything else as it is."""
@@ -135,8 +138,10 @@ class Context:
         futures = _different([one for one in value if isinstance(one, ContextFuture)])
         # One limit holds for all of them.
         self._opened().wait(futures, len(futures), _limit(timeout))
-        left = None if timeout is None else 0.0
-        return [one.result(left) if isinstance(one, ContextFuture) else one for one in value]
+        came = sum(future.done() for future in futures)
+        if came < len(futures):
+            raise too_late(came, len(futures), timeout)
+        return [one.result() if isinstance(one, ContextFuture) else one for one in value]
 
     def put(self, value: Any) -> ContextFuture:
         """A future that has this value: many tasks can use it, it travels once."""

@@ -20,6 +20,7 @@ from marline._context_engine import (
     Terms,
     collected,
     handle_of,
+    result_within,
 )
 from marline._errors import MarlineError, NotFoundError, WorkerLostError
 from marline._native import ObjectRef
@@ -42,7 +43,7 @@ class ClusterFuture(ContextFuture):
         if _session.is_initialized() or _session.home is not None:
             return _session.get(self._ref, timeout=timeout)
         # Its session is over, and it is about to say so; asking for a session would start another one.
-        return self._ref.future().result(timeout)
+        return result_within(self._ref.future(), timeout)
 
     def done(self) -> bool:
         return self._ref.done()

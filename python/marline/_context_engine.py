@@ -6,10 +6,14 @@ The kinds are in ``_context_here`` (in this process) and ``_context_cluster``.
 from __future__ import annotations
 
 import abc
+import concurrent.futures
 import dataclasses
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from marline._errors import GetTimeoutError
+from marline._typo import no_attribute, no_method
 
 
 class Items(list[Any]):
@@ -21,12 +25,27 @@ def collected(result: Any) -> Any:
     return Items(result) if inspect.isgenerator(result) else result
 
 
+def too_late(came: int, of: int, timeout: float | None) -> GetTimeoutError:
+    """What is said when the time is over; by clusters as well."""
+    return GetTimeoutError(f"{came} of {of} came within {timeout or 0:g} s; the others may still come")
+
+
+def result_within(future: concurrent.futures.Future[Any], timeout: float | None) -> Any:
+    """The result of a future. A task that fails with a ``TimeoutError`` is not one that is late."""
+    try:
+        future.exception(timeout)
+    except TimeoutError:
+        raise too_late(0, 1, timeout) from None
+    return future.result()
+
+
 class ContextFuture(abc.ABC):
     """A value that comes. The future of a generator function can be iterated."""
 
     @abc.abstractmethod
     def result(self, timeout: float | None = None) -> Any:
-        """Its value, or its exception, when it has come; a ``TimeoutError`` if that takes too long."""
+        """Its value, or its exception, when it has come; a ``GetTimeoutError`` if that takes too
+        long."""
 
     @abc.abstractmethod
     def done(self) -> bool:
@@ -89,14 +108,23 @@ class Actor(abc.ABC):
 class ContextActor:
     """A handle to an actor: ``handle.method.remote(...)`` calls it and returns a future."""
 
+    _actor: Actor
+    _class_name: str
+    _methods: frozenset[str]
+
     def __init__(self, actor: Actor, class_name: str, methods: frozenset[str]) -> None:
-        self._actor = actor
-        self._class_name = class_name
-        self._methods = methods
+        self.__dict__.update(_actor=actor, _class_name=class_name, _methods=methods)
+
+    if not TYPE_CHECKING:  # Type checkers say themselves that there is no such attribute.
+
+        def __setattr__(self, name: str, _: object) -> None:
+            raise no_attribute(self._class_name, name)
 
     def __getattr__(self, name: str) -> ContextMethod:
-        if (name.startswith("__") and name.endswith("__")) or name not in self._methods:
-            raise AttributeError(f"actor {self._class_name} has no method {name!r}")
+        if name.startswith("__") and name.endswith("__"):
+            raise AttributeError(name)
+        if name not in self._methods:
+            raise no_method(self._class_name, name, self._methods)
         return ContextMethod(self, name)
 
     def __eq__(self, other: object) -> bool:

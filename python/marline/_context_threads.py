@@ -16,7 +16,7 @@ from typing import Any
 
 from marline import _errors, _native
 from marline._actor import is_async_class
-from marline._context_engine import ContextFuture, collected
+from marline._context_engine import ContextFuture, collected, result_within
 from marline._context_here import Here, HereActor, Within, finished, outcome_of, values_of
 
 Pending = concurrent.futures.Future[Any]
@@ -125,7 +125,7 @@ class ThreadFuture(ContextFuture):
         if self._pending.done():
             return self._pending.result()
         with self._pool.waiting():
-            return self._pending.result(timeout)
+            return result_within(self._pending, timeout)
 
     def done(self) -> bool:
         return self._pending.done()

@@ -172,7 +172,8 @@ def of_user_code(
     if pickled is not None and _pickle.can_read(pickled[1]):
         try:
             original, own_traceback = _error_chain.loads(pickled[0])
-            error = _as_task_error(original, _text(message, own_traceback or remote_traceback))
+            text = remote_traceback if own_traceback is None else own_traceback
+            error = _as_task_error(original, _text(message, text))
         except BaseException:
             error = None
     if error is None:
@@ -187,6 +188,8 @@ def of_user_code(
 
 
 def _text(message: str, traceback: str) -> str:
+    if not traceback:
+        return message
     return f"{message}\n\nThe traceback, where it was raised:\n{traceback}".rstrip()
 
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ParamSpec, TypeVar
 
-from marline._codes import Codes
+from marline._codes import Codes, plain
 from marline._map import Ran, cancel_if_joined, chunk_function
 from marline._native import ObjectRef
 from marline._options import Options
@@ -86,7 +86,8 @@ class Executor(concurrent.futures.Executor):
 
     ``max_workers`` bounds how many are submitted at a time, otherwise the cluster's CPUs do. Options are
     those of tasks. Futures can be cancelled while they run. ``shutdown(cancel_futures=True)`` cancels all
-    that have not finished: which of them have begun is not known here.
+    that have not finished: which of them have begun is not known here. So does the end of a ``with`` block
+    that an exception leaves; both wait until they have ended.
 
     >>> import marline
     >>> running = marline.init(num_cpus=2)
@@ -115,10 +116,13 @@ class Executor(concurrent.futures.Executor):
     def submit(
         self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
     ) -> concurrent.futures.Future[T]:
-        """Submits a call. Arguments that cannot be pickled are an exception of its future."""
+        """Submits a call. Arguments that cannot be pickled are an exception of its future.
+
+        A remote function means the plain one, here and in ``map``: options are the executor's.
+        """
         if not callable(fn):
             raise TypeError(f"submit() takes a function, not {type(fn).__name__}")
-        return self._enqueue(self._codes.remote(fn, self._options), args, kwargs)
+        return self._enqueue(self._codes.remote(plain(fn), self._options), args, kwargs)
 
     def _enqueue(
         self, function: RemoteFunction, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -166,6 +170,10 @@ class Executor(concurrent.futures.Executor):
         if wait:
             with self._changed:
                 self._changed.wait_for(lambda: not self._submitted and not self._queue)
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        # Who leaves the block by an exception, also Ctrl-C, does not wait for what nobody asks for any more.
+        self.shutdown(cancel_futures=kind is not None)
 
     def _fill(self) -> None:
         """Submits as many as there is room for."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+import types
 from typing import Any
 
 from marline import _error_chain
@@ -16,8 +17,19 @@ MAX_TEXT = 20_000
 MAX_BASES = 64
 
 _FOLDER = os.path.dirname(__file__)
-# What calls user code in an executor: its traceback begins below that.
-_CALLERS = ("_executor.py", "_executor_loop.py", "_propagate.py")
+# What is between us and user code that we call: the folders of event loops and futures, and of what pickles.
+_BETWEEN = ("asyncio", "futures", "cloudpickle")
+# What calls user code in an executor, or tells how it failed. Where a traceback ends there, it has nothing to
+# say that the message does not: a call had the wrong arguments, a value could not be pickled or did not come.
+_CALLERS = (
+    "_context_cluster.py",
+    "_context_engine.py",
+    "_executor.py",
+    "_executor_loop.py",
+    "_map.py",
+    "_pickle.py",
+    "_session.py",
+)
 
 
 def describe(error: BaseException) -> tuple[str, str, str, tuple[bytes, int] | None]:
@@ -31,14 +43,37 @@ def describe(error: BaseException) -> tuple[str, str, str, tuple[bytes, int] | N
 
 def _leave_out_our_frames(error: BaseException) -> None:
     """How user code was called is no news to its author."""
-    frame = error.__traceback__
-    while frame is not None and frame.tb_next is not None and _is_ours(frame.tb_frame.f_code.co_filename):
-        frame = frame.tb_next
-    error.__traceback__ = frame
+    left: BaseException | None = error
+    while left is not None:
+        left.__traceback__ = _of_user_code(left.__traceback__)
+        # What cannot be pickled has a cause, which begins in our code as well.
+        left = left.__cause__ if left.__traceback__ is None else None
+
+
+def _of_user_code(frame: types.TracebackType | None) -> types.TracebackType | None:
+    """A traceback from the first frame on that is not one of ours."""
+    last = frame
+    while frame is not None and (_is_ours(_file(frame)) or _folder(frame) in _BETWEEN):
+        last, frame = frame, frame.tb_next
+    if frame is None and last is not None and not (_is_ours(_file(last)) and _name(last) in _CALLERS):
+        return last  # A mistake of our own is not hidden.
+    return frame
+
+
+def _file(frame: types.TracebackType) -> str:
+    return frame.tb_frame.f_code.co_filename
+
+
+def _name(frame: types.TracebackType) -> str:
+    return os.path.basename(_file(frame))
+
+
+def _folder(frame: types.TracebackType) -> str:
+    return os.path.basename(os.path.dirname(_file(frame)))
 
 
 def _is_ours(file: str) -> bool:
-    return os.path.dirname(file) == _FOLDER and os.path.basename(file) in _CALLERS
+    return os.path.dirname(file) == _FOLDER
 
 
 def bases(error: BaseException) -> list[str]:
@@ -59,10 +94,23 @@ def _words(error: BaseException) -> tuple[str, str]:
 
 
 def _traceback(error: BaseException) -> str:
-    """How it came to an exception, as text."""
+    """How it came to an exception, as text; nothing if its own words are all there is to say."""
+    if not _has_more(error):
+        return ""
     text = traceback.TracebackException.from_exception(error)
     _leave_out_repeats(text, error)
     return _cut("".join(text.format()))
+
+
+def _has_more(error: BaseException) -> bool:
+    context = None if error.__suppress_context__ else error.__context__
+    return _has_lines(error) or error.__cause__ is not None or context is not None
+
+
+def _has_lines(error: BaseException) -> bool:
+    """Whether something is known of where it was raised."""
+    # A mistake in the syntax has its line, whatever was called.
+    return error.__traceback__ is not None or isinstance(error, BaseExceptionGroup | SyntaxError)
 
 
 def _own_traceback(error: BaseException) -> str | None:
@@ -70,6 +118,8 @@ def _own_traceback(error: BaseException) -> str | None:
     is_group = isinstance(error, BaseExceptionGroup)
     if error.__cause__ is None and error.__context__ is None and not is_group:
         return None
+    if not _has_lines(error):
+        return ""
     text = traceback.TracebackException.from_exception(error)
     if is_group:
         text.exceptions = None

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TextIO
 
 from marline import _errors, _session
-from marline._codes import name_of
+from marline._codes import name_of, plain
 from marline._failure import describe
 from marline._native import ObjectRef
 from marline._options import Options
@@ -88,6 +88,7 @@ def _values(items: list[Any], spread: bool) -> Iterable[Any]:
 
 def chunk_function(function: Callable[..., Any], spread: bool, options: Options) -> RemoteFunction:
     """What runs a function for each item of a chunk. Its code goes to the cluster once."""
+    function = plain(function)
     if options.name is None:
         options = options._replace(name=name_of(function))
     runs = functools.partial(run_chunk, function, options.retry_exceptions is not False, spread)
@@ -178,7 +179,8 @@ def map(
     An item that fails raises its own exception in its place, and cancels what is left. Closing the
     iterator does so, too. With ``ordered=False`` results come as they are ready, a chunk at a time.
     ``progress=True`` writes a line to standard error if that is a terminal. Other options are those of
-    tasks; with ``retry_exceptions`` a chunk is tried again, and fails, as a whole.
+    tasks; with ``retry_exceptions`` a chunk is tried again, and fails, as a whole. Of a remote function only
+    the function counts: its options are not those of the chunks.
 
     >>> import marline
     >>> running = marline.init(num_cpus=2)

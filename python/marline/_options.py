@@ -133,8 +133,6 @@ class Options(NamedTuple):
 
 def _instead(option: str, known: set[str]) -> str:
     """What may have been meant by an option that there is not."""
-    import difflib  # Only for those who need it.
+    from marline._typo import meant
 
-    like = difflib.get_close_matches(option, known, n=1, cutoff=0.75)
-    meant = f" (is {like[0]!r} meant?)" if like else ""
-    return f"{meant}: there are {', '.join(sorted(known))}"
+    return f"{meant(option, known)}: there are {', '.join(sorted(known))}"

@@ -35,6 +35,9 @@ class RemoteFunction:
         code = self._code if self._code is None or self._code.things is None else None
         return {**self.__dict__, "_native": None, "_code": code}
 
+    def __repr__(self) -> str:
+        return f"<remote function {_label(self._function)}>"
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         name = _label(self._function).rpartition(".")[2]
         raise TypeError(f"{name}() is remote: call {name}.remote(), or {name}._function() to run it here")

@@ -24,7 +24,7 @@ def understood(said: Any) -> RuntimeEnv:
         raise InvalidError(f"runtime_env is a dict, not {type(said).__name__}")
     for key in said:
         if key not in _KEYS:
-            instead = f": {_INSTEAD[key]}" if key in _INSTEAD else ""
+            instead = f": {_INSTEAD[key]}" if key in _INSTEAD else _meant(key)
             raise InvalidError(f"runtime_env has no {key!r}{instead}. There are {', '.join(_KEYS)}")
     excludes = _strings("excludes", said.get("excludes") or ())
     folder, modules = said.get("working_dir"), said.get("py_modules")
@@ -35,6 +35,12 @@ def understood(said: Any) -> RuntimeEnv:
         if modules is None
         else tuple(_module(module, excludes) for module in _list("py_modules", modules)),
     )
+
+
+def _meant(key: Any) -> str:
+    from marline._typo import meant
+
+    return meant(str(key), _KEYS)
 
 
 def _variables(said: Any) -> tuple[tuple[str, str], ...]:

@@ -6,7 +6,7 @@ import atexit
 import os
 import sys
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from marline import _namespace, _native, _runtime_env
@@ -19,6 +19,7 @@ from marline._errors import (
 )
 from marline._native import ObjectRef
 from marline._option_values import checked
+from marline._references import check_get, check_limit, references
 
 if TYPE_CHECKING:
     from marline._output import Printer
@@ -109,7 +110,7 @@ def init(
     the quota of its cgroup. A cluster elsewhere has what its workers offer, and asks for its ``token`` (or
     ``MARLINE_TOKEN_FILE``). All work of this process runs in ``runtime_env``, as far as it does not say
     otherwise, and names of actors count in ``namespace`` (``"default"``). What it prints is shown here,
-    unless ``log_to_driver`` is false.
+    unless ``log_to_driver`` is false. A task is part of a cluster already: there it changes nothing.
 
     >>> import marline
     >>> with marline.init(num_cpus=2, resources={"disk": 1}):
@@ -119,12 +120,14 @@ def init(
     global _printer
     unknown = [name for name in others if not name.startswith("_")]
     if unknown:
-        raise TypeError(f"init() got an unexpected keyword argument {unknown[0]!r}")
+        raise TypeError(f"init() got an unexpected keyword argument {unknown[0]!r}{_meant(unknown[0])}")
+    _check_words(address, token, log_to_driver)
     env, namespace = _runtime_env.parse(runtime_env), _namespace.checked(namespace)
     said = {"num_cpus": num_cpus, "num_gpus": num_gpus, "memory": memory, "resources": resources}
     amounts = checked(said)
     with _lock:
         if home is not None:
+            warn_of_other("init", address)
             return Running(home[0])  # A task that says so is part of a cluster already.
         if _session is not None:
             if ignore_reinit_error:
@@ -149,6 +152,31 @@ def init(
         shutdown()
         raise
     return Running(address)
+
+
+def _meant(name: str) -> str:
+    import inspect
+
+    from marline._typo import meant
+
+    return meant(name, inspect.signature(init).parameters)
+
+
+def _check_words(address: Any, token: Any, log_to_driver: Any) -> None:
+    if address is not None and not isinstance(address, str):
+        raise TypeError(f"address is {address!r}: it is 'local', 'auto', 'host:port' or 'unix:/path'")
+    if token is not None and not isinstance(token, str):
+        raise TypeError(f"token is a string, not {type(token).__name__}")  # It is not shown.
+    if not isinstance(log_to_driver, bool):
+        raise TypeError(f"log_to_driver is {log_to_driver!r}: it is True or False")
+
+
+def warn_of_other(what: str, address: str | None) -> None:
+    """A task cannot be part of another cluster than the one that runs it."""
+    if address is not None and home is not None:
+        from marline import _home
+
+        _home.warn_of_other(what, address, home)
 
 
 def _refuse_amounts(address: str, said: dict[str, Any]) -> None:
@@ -197,6 +225,10 @@ def _embed(amounts: dict[str, Any], shows_output: bool) -> tuple[_native.Session
     command = [sys.executable, "-m", "marline._forkserver"]
     _session = _native.Session.embed(here, amounts, command, setup, shows_output)
     _at = here, None
+    # While the executors start. Not at the end: what is first imported there executes code, for which CPython
+    # forgets that an interrupt ends the process, and its exit code would not say so.
+    import shutil  # noqa: F401
+
     return _session, here
 
 
@@ -322,13 +354,13 @@ def get(refs: ObjectRef | Sequence[ObjectRef], *, timeout: float | None = None) 
     1
     [2, 3]
     """
-    if type(refs) is ObjectRef:
-        return _native.Session.get([refs], timeout)[0]
     try:
+        if type(refs) is ObjectRef:
+            return _native.Session.get([refs], timeout)[0]
         return _native.Session.get(refs, timeout)
     except TypeError:
-        _references("get", refs)
-        raise
+        check_get(refs, timeout)
+        raise  # It is the task's own.
 
 
 def wait(
@@ -350,14 +382,20 @@ def wait(
     1 1
     1 0
     """
-    refs = _references("wait", refs)
+    refs = references("wait", refs)
     if not refs and num_returns == 1:
         return [], []  # So ends a loop over what `wait` gives back.
+    if not hasattr(num_returns, "__index__"):
+        raise TypeError(f"num_returns is {num_returns!r}: it is a whole number")
     if not 1 <= num_returns <= len(refs):
         raise ValueError(f"num_returns is {num_returns}, there are {len(refs)} references")
     if len(set(refs)) != len(refs):
         raise ValueError("wait() got a reference twice")
-    done = _native.Session.wait(refs, num_returns, timeout)
+    try:
+        done = _native.Session.wait(refs, num_returns, timeout)
+    except TypeError:
+        check_limit(timeout)
+        raise
     ready = [ref for ref, is_done in zip(refs, done, strict=True) if is_done][:num_returns]
     chosen = set(ready)
     return ready, [ref for ref in refs if ref not in chosen]
@@ -385,19 +423,6 @@ def cancel(ref: ObjectRef, *, force: bool = False, recursive: bool = True) -> No
             "recursive=False needs force=False"
         )
     _native.Session.cancel(ref, force, not recursive)
-
-
-def _references(what: str, refs: Any) -> list[ObjectRef]:
-    """What was given, if that is references."""
-    if isinstance(refs, ObjectRef):
-        raise TypeError(f"{what}() takes a list of references: [ref]")
-    if not isinstance(refs, Iterable):
-        raise TypeError(f"{what}() takes references, not {type(refs).__name__}") from None
-    found = list(refs)
-    for ref in found:
-        if not isinstance(ref, ObjectRef):
-            raise TypeError(f"{what}() takes references, not {type(ref).__name__}") from None
-    return found
 
 
 def _stops(thing: Any) -> str:

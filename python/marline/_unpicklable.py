@@ -11,21 +11,45 @@ MAX_DEPTH = 6
 MAX_PARTS = 2_000
 
 
+# What the native module calls the arguments of a call: those by position, those by name, and what travels
+# along if something does.
+ARGUMENTS = "arguments"
+
+
 def culprit(value: Any, name: str) -> tuple[str, Any]:
     """The path to the smallest part that cannot be pickled, and that part."""
-    path, part = name, value
+    if name != ARGUMENTS:
+        steps, part = _smallest(value)
+        return name + steps, part
+    argument, value = _argument(value)
+    steps, part = _smallest(value)
+    return f"{argument}: {steps}" if steps else argument, part
+
+
+def _smallest(value: Any) -> tuple[str, Any]:
+    """How the smallest part is reached, and that part."""
+    steps, part = "", value
     looked = 0
     for _ in range(MAX_DEPTH):
         for step, member in _members(part):
             looked += 1
             if looked > MAX_PARTS:
-                return path, part
+                return steps, part
             if not _can_be_pickled(member):
-                path, part = path + step, member
+                steps, part = steps + step, member
                 break
         else:
             break
-    return path, part
+    return steps, part
+
+
+def _argument(value: tuple[Any, ...]) -> tuple[str, Any]:
+    """The argument that cannot be pickled, as its caller knows it."""
+    by_position, by_name, *along = value
+    for which, argument in (*enumerate(by_position), *by_name.items()):
+        if not _can_be_pickled(argument):
+            return f"argument {which}", argument
+    return ("what travels along", along[0]) if along else ("the arguments", value)
 
 
 def _can_be_pickled(value: Any) -> bool:
@@ -76,5 +100,13 @@ def explain(value: Any, error: BaseException, name: str) -> TypeError:
     kind = type(part)
     return TypeError(
         f"{path} cannot be pickled: it is a {kind.__module__}.{kind.__qualname__} ({error}). "
-        "Make it inside the task or actor, or leave it out with __getstate__."
+        f"{_advice(part, name)}"
     )
+
+
+def _advice(part: Any, name: str) -> str:
+    if inspect.isgenerator(part) or inspect.isasyncgen(part):
+        does = "pass" if name == ARGUMENTS else "return"
+        items = "[item async for item in …]" if inspect.isasyncgen(part) else "list(…)"
+        return f"Generators do not stream yet: {does} {items}."
+    return "Make it inside the task or actor, or leave it out with __getstate__."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import os
 import time
 from pathlib import Path
@@ -134,6 +135,22 @@ def test_a_call_waits_through_a_restart_if_it_may_be_repeated() -> None:
 def test_an_unknown_method_is_seen_at_once() -> None:
     with pytest.raises(AttributeError, match="'sub'"):
         _ = Counter.remote().sub
+
+
+def test_attributes_of_an_actor_are_inside_of_it() -> None:
+    counter = Counter.remote(1)
+    marline.get(counter.add.remote(1))  # A handle keeps the methods that were used.
+    with pytest.raises(AttributeError, match=r"'count' of actor Counter cannot be set.*write a method"):
+        counter.count = 3  # type: ignore[misc]
+    with pytest.raises(
+        AttributeError, match=r"no method 'count': attributes cannot be read .*write a method"
+    ):
+        _ = counter.count
+    with pytest.raises(AttributeError, match=r"no method 'ad' \(is 'add' meant\?\)"):
+        _ = counter.ad
+    for same in (marline.get(marline.put(counter)), copy.copy(counter), copy.deepcopy([counter])[0]):
+        assert same == counter
+        assert marline.get(same.add.remote(0)) == 2
 
 
 def test_an_actor_ends_with_its_last_handle() -> None:

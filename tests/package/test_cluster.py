@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import warnings
 
 import marline
 import pytest
 from conftest import lives
+from marline._home import warn_of_other
 
 pytestmark = pytest.mark.usefixtures("cluster")
 
@@ -62,3 +64,34 @@ def test_an_actor_knows_itself(is_async: bool) -> None:
     context = marline.get(ref)
     assert (context.task_id, context.actor_epoch) == (ref.task_id(), 1)
     assert context.actor_id is not None and not context.was_current_actor_reconstructed
+
+
+@marline.remote
+def address_in_a_task(address: str | None) -> str:
+    return marline.init(address).address
+
+
+def test_a_task_is_part_of_one_cluster_whatever_it_says() -> None:
+    home = marline.get(address_in_a_task.remote(None))
+    for said in (home, "local", "auto", "127.0.0.1:1"):
+        assert marline.get(address_in_a_task.remote(said)) == home
+
+
+def test_who_names_another_cluster_in_a_task_is_warned() -> None:
+    for address, home, token in [
+        ("localhost:7420", "10.0.0.1:7420", "any"),
+        ("http://10.0.0.1:7420", "10.0.0.1:7420", "any"),
+        ("unix:/driver", "10.0.0.1:7420", "any"),
+        ("controller:7420", "unix:/socket", "any"),
+    ]:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            warn_of_other("init", address, (home, token))
+    for address, home, other in [
+        ("10.0.0.1:7421", "10.0.0.1:7420", "any"),
+        ("unix:/a", "unix:/b", "any"),
+        ("127.0.0.1:1", "unix:/socket", "any"),
+        ("controller:7420", "unix:/embedded", None),
+    ]:
+        with pytest.warns(UserWarning, match="part of the cluster at"):
+            warn_of_other("init", address, (home, other))

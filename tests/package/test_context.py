@@ -237,12 +237,24 @@ def test_a_result_that_takes_too_long(ctx: marline.Context, kind: str, tmp_path:
     future = ctx.run(wait_for, tmp_path / "go")
     assert not future.done()
     for timeout in (0.01, 0, -1):
-        with pytest.raises(TimeoutError):
+        with pytest.raises(marline.GetTimeoutError, match="0 of 1 came within"):
             future.result(timeout)
-    with pytest.raises(TimeoutError):
-        ctx.get([ctx.run(add, 1), future], timeout=0.01)
+    with pytest.raises(marline.GetTimeoutError, match="0 of 1 came within"):
+        ctx.get(future, timeout=0.01)
+    came = ctx.run(add, 1)
+    assert came.result(PATIENCE) == 1
+    with pytest.raises(marline.GetTimeoutError, match="1 of 2 came within"):
+        ctx.get([came, future], timeout=0.01)
     (tmp_path / "go").touch()
     assert future.result(PATIENCE) == "go"
+
+
+def test_a_task_that_fails_for_want_of_time_is_not_taken_for_a_late_one(ctx: marline.Context) -> None:
+    def give_up() -> None:
+        raise TimeoutError("the task's own")
+
+    with pytest.raises(TimeoutError, match="the task's own"):
+        ctx.run(give_up).result(PATIENCE)
 
 
 def test_tasks_overlap(ctx: marline.Context, kind: str, tmp_path: Path) -> None:
@@ -539,6 +551,10 @@ def test_unknown_kinds_are_refused() -> None:
         marline.Context("thread")
 
 
+def test_a_remote_function_means_the_plain_one(ctx: marline.Context) -> None:
+    assert ctx.run(marline.remote(num_cpus=100)(add), 1, b=2).result(PATIENCE) == 3
+
+
 def test_what_cannot_be_is_refused_with_words(ctx: marline.Context) -> None:
     wrong: list[tuple[Callable[[], Any], str]] = [
         (lambda: ctx.run(5), r"run\(\) takes a function, not int"),  # type: ignore[arg-type]
@@ -554,5 +570,7 @@ def test_what_cannot_be_is_refused_with_words(ctx: marline.Context) -> None:
     counter = ctx.create_actor(Counter)
     with pytest.raises(AttributeError, match="has no method 'nothing'"):
         _ = counter.nothing
+    with pytest.raises(AttributeError, match=r"'count' of actor Counter cannot be set from outside"):
+        counter.count = 3  # type: ignore[misc]
     with pytest.raises(TypeError, match=r"\.remote\(\)"):
         counter.add()

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import pickle
 import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import marline
@@ -194,26 +195,60 @@ def test_errors_that_arrived_can_be_pickled_with_their_chains() -> None:
 
 
 def test_a_traceback_begins_with_the_users_code(cluster: str) -> None:
-    @marline.remote
-    def fail() -> None:
+    def fail(*_: object) -> None:
         raise LookupError("nothing there")
 
-    @marline.remote
+    def generate() -> Iterator[int]:
+        yield 1
+        fail()
+
+    async def wait_and_fail() -> None:
+        fail()
+
     class Failing:
         async def fail(self) -> None:
-            raise LookupError("nothing there")
+            fail()
 
-        def lack(self, needed: int) -> None: ...
+    class Unmade(Failing):
+        def __init__(self) -> None:
+            fail()
 
-    failing = Failing.remote()
-    for work in (fail.remote(), failing.fail.remote()):
+    context = marline.default_context()
+    ways: dict[str, Callable[[], object]] = {
+        "task": lambda: marline.get(marline.remote(fail).remote()),
+        "coroutine": lambda: marline.get(marline.remote(wait_and_fail).remote()),
+        "method": lambda: marline.get(marline.remote(Failing).remote().fail.remote()),
+        "constructor": lambda: marline.get(marline.remote(Unmade).remote().fail.remote()),
+        "map": lambda: list(marline.map(fail, [1])),
+        "map, again": lambda: list(marline.map(fail, [1], retry_exceptions=True, max_retries=0)),
+        "context": lambda: context.run(fail).result(),
+        "context, generator": lambda: context.run(generate).result(),
+    }
+    for way, call in ways.items():
         with pytest.raises(LookupError) as caught:
-            marline.get(work)
+            call()
         lines = str(caught.value).splitlines()
         begins = lines.index("Traceback (most recent call last):")
-        assert __file__ in lines[begins + 1]
-    with pytest.raises(TypeError, match=r"missing 1 required positional argument: 'needed'"):
-        marline.get(failing.lack.remote())
+        assert __file__ in lines[begins + 1], way
+
+
+def test_what_has_no_lines_of_the_users_has_no_traceback(cluster: str) -> None:
+    def need(needed: int) -> object:
+        return threading.Lock()
+
+    class Needy:
+        def need(self, needed: int) -> None: ...
+
+    calls: dict[str, Callable[[], object]] = {
+        "needed": lambda: marline.get(marline.remote(need).remote()),
+        "'needed'": lambda: marline.get(marline.remote(Needy).remote().need.remote()),
+        "2 were given": lambda: list(marline.map(need, [1], [2])),
+        "cannot be pickled": lambda: marline.get(marline.remote(need).remote(1)),
+    }
+    for text, call in calls.items():
+        with pytest.raises(TypeError, match=text) as caught:
+            call()
+        assert len(str(caught.value).splitlines()) == 1, caught.value
 
 
 def test_an_exception_whose_class_takes_other_arguments_arrives_as_itself() -> None:

@@ -30,6 +30,13 @@ def begin_and_nap(file: Path) -> None:
     time.sleep(PATIENCE)
 
 
+def nap_and_tell(folder: Path) -> None:
+    try:
+        begin_and_nap(folder / "begun")
+    finally:
+        (folder / "ended").touch()
+
+
 def fail(n: int) -> int:
     if n == 2:
         raise ValueError("two", n)
@@ -191,6 +198,22 @@ def test_shutdown_cancels_if_asked() -> None:
     assert all(future.cancelled() for future in futures)
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
+def test_a_block_that_fails_cancels_what_it_submitted_and_sees_its_end(
+    tmp_path: Path, error: type[BaseException]
+) -> None:
+    with pytest.raises(error), marline.Executor(max_workers=1) as executor:
+        running = executor.submit(nap_and_tell, tmp_path)
+        queued = executor.submit(begin_and_nap, tmp_path / "queued")
+        until("it has begun", (tmp_path / "begun").exists)
+        raise error
+    assert running.cancelled() and queued.cancelled()
+    assert (tmp_path / "ended").exists()
+    assert not (tmp_path / "queued").exists()
+    with pytest.raises(RuntimeError, match="after shutdown"):
+        executor.submit(nap, 0)
+
+
 def test_asyncio_runs_in_it_and_cancels(tmp_path: Path) -> None:
     async def main(executor: marline.Executor) -> None:
         loop = asyncio.get_running_loop()
@@ -220,6 +243,16 @@ def test_options_are_those_of_tasks() -> None:
         executor.submit(os._exit, 3).result(PATIENCE)
     with pytest.raises(TypeError, match="no option 'cpus'"):
         marline.Executor(cpus=1)
+
+
+def test_a_remote_function_means_the_plain_one() -> None:
+    @marline.remote(num_cpus=100)
+    def square(n: int) -> int:
+        return n * n
+
+    with marline.Executor() as executor:
+        assert executor.submit(square, 2).result(PATIENCE) == 4
+        assert list(executor.map(square, [1, 2, 3])) == [1, 4, 9]
 
 
 def test_what_it_cannot_do_is_said_at_once() -> None:

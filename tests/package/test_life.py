@@ -151,6 +151,22 @@ def test_ctrl_c_ends_the_wait_for_a_cluster_that_is_not_there(driver: Start) -> 
     assert (code, script.left()) == (0, []), err
 
 
+@pytest.mark.parametrize("wait", ["time.sleep(600)", "marline.get(nap.remote(600))"])
+def test_who_does_not_catch_ctrl_c_ends_by_its_signal(driver: Start, wait: str) -> None:
+    script = driver(
+        f"""
+        marline.init(num_cpus=1)
+        say("waiting")
+        {wait}
+        """
+    )
+    assert script.line() == "waiting"
+    script.process.send_signal(signal.SIGINT)
+    code, _, err = script.end()
+    assert (code, script.left()) == (-signal.SIGINT, []), err
+    assert "KeyboardInterrupt" in err
+
+
 def test_ctrl_c_at_a_terminal_reaches_the_driver_alone(driver: Start) -> None:
     script = driver(
         """

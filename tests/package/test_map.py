@@ -211,3 +211,11 @@ def test_references_among_the_items_are_their_values() -> None:
     assert next(results) == 1
     with pytest.raises(LookupError, match="lost"):
         next(results)
+
+
+def test_a_remote_function_means_the_plain_one() -> None:
+    @marline.remote(num_cpus=100)
+    def square(n: int) -> int:
+        return n * n
+
+    assert list(marline.map(square, [1, 2, 3])) == [1, 4, 9]

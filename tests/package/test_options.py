@@ -246,3 +246,18 @@ def test_tasks_that_need_all_cpus_take_turns(tmp_path: Path) -> None:
         return is_alone
 
     assert all(marline.get([alone.remote() for _ in range(4)]))
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({"address": 3}, "address is 3: it is 'local', 'auto', 'host:port'"),
+        ({"token": 3}, "token is a string, not int"),
+        ({"log_to_driver": "no"}, "log_to_driver is 'no': it is True or False"),
+        ({"num_cpu": 3}, r"unexpected keyword argument 'num_cpu' \(is 'num_cpus' meant\?\)"),
+    ],
+)
+def test_init_says_what_it_was_given_wrong(said: dict[str, Any], words: str) -> None:
+    with pytest.raises(TypeError, match=words):
+        marline.init(**said)
+    assert not marline.is_initialized()

@@ -66,7 +66,7 @@ def test_a_reduce_that_raises_is_seen_where_it_was_called() -> None:
         def __reduce__(self) -> tuple[Any, ...]:
             raise RuntimeError("not me")
 
-    with pytest.raises(TypeError, match=r"arguments\[0\]\[0\] cannot be pickled: .*Shy \(not me\)"):
+    with pytest.raises(TypeError, match=r"^argument 0 cannot be pickled: .*Shy \(not me\)"):
         take.remote(Shy())
     with pytest.raises(TypeError, match=r"the value\['deep'\] cannot be pickled: .*Shy \(not me\)"):
         marline.put({"deep": Shy()})

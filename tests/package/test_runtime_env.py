@@ -311,6 +311,7 @@ def test_an_environment_that_cannot_be_made_is_an_error_of_the_task(cluster: str
     ("env", "words"),
     [
         ({"pip": ["torch"]}, "'pip': install it in the Python that workers run .* There are env_vars"),
+        ({"working_dirr": "."}, r"has no 'working_dirr' \(is 'working_dir' meant\?\)"),
         ({"nonsense": 1}, "has no 'nonsense'. There are env_vars, excludes, py_modules, working_dir"),
         ({"env_vars": {"N": 1}}, "'N' is 1"),
         ({"env_vars": {"A=B": "1"}}, "cannot be in an environment"),

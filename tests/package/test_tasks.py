@@ -9,6 +9,7 @@ import pickle
 import signal
 import threading
 import time
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -310,9 +311,7 @@ def test_what_cannot_be_pickled_is_named() -> None:
         def __init__(self) -> None:
             self.inner = {"lock": threading.Lock()}
 
-    with pytest.raises(
-        TypeError, match=r"arguments\[0\]\[0\]\.inner\['lock'\] cannot be pickled: it is a _thread"
-    ):
+    with pytest.raises(TypeError, match=r"argument 0: \.inner\['lock'\] cannot be pickled: it is a _thread"):
         add.remote(Holder())
     with pytest.raises(TypeError, match=r"the value\[1\] cannot be pickled"):
         marline.put([1, threading.Lock()])
@@ -404,16 +403,34 @@ def test_wait_and_get_refuse_what_cannot_be() -> None:
     assert marline.get([ref, ref]) == [1, 1]
     assert marline.get([]) == []
     assert marline.wait([]) == ([], [])
-    for wrong in (None, 1, [[ref]], {"a": ref}):
-        with pytest.raises(TypeError, match=r"get\(\) takes references, not (NoneType|int|list|str)"):
+    for wrong in (None, 1, [[ref]], "a"):
+        with pytest.raises(TypeError, match=r"get\(\) takes references, not (NoneType|int|list|str)$"):
             marline.get(wrong)  # type: ignore[call-overload]
+    for wrong in ((one for one in [ref]), {ref}, {"a": ref}, {"a": ref}.values()):
+        with pytest.raises(TypeError, match=r"get\(\) takes a reference or a list .*: make it a list"):
+            marline.get(wrong)  # type: ignore[call-overload]
+    for wrong in (add, [add]):
+        with pytest.raises(TypeError, match=r"not RemoteFunction: is add\.remote\(\) meant\?"):
+            marline.get(wrong)  # type: ignore[call-overload]
+    with pytest.raises(TypeError, match=r"not Future: its result\(\)"):
+        marline.get(ref.future())  # type: ignore[call-overload]
+    for wait in (
+        lambda: marline.get(ref, timeout="x"),  # type: ignore[call-overload]
+        lambda: marline.get([ref], timeout="x"),  # type: ignore[call-overload]
+        lambda: marline.wait([ref], timeout="x"),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(TypeError, match="timeout is 'x': it is a number of seconds"):
+            wait()
     with pytest.raises(TypeError, match=r"wait\(\) takes a list of references: \[ref\]"):
         marline.wait(ref)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"wait\(\) takes references, not int"):
         marline.wait([1])  # type: ignore[list-item]
-    for number in (0, -1, 2, 1.5, 10**30):
+    for number in (0, -1, 2, 10**30):
         with pytest.raises(ValueError, match="num_returns is"):
-            marline.wait([ref], num_returns=number)  # type: ignore[arg-type]
+            marline.wait([ref], num_returns=number)
+    for odd in (1.5, "x"):
+        with pytest.raises(TypeError, match=r"num_returns is .*: it is a whole number"):
+            marline.wait([ref], num_returns=odd)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="twice"):
         marline.wait([ref, ref])
     with pytest.raises(TypeError, match="pass the reference itself"):
@@ -575,3 +592,31 @@ def test_what_cannot_be_pickled_beside_a_reference_is_named() -> None:
 
     with pytest.raises(TypeError, match="variable lock cannot be pickled"):
         uses.remote()
+
+
+def test_generators_do_not_stream_yet() -> None:
+    def count() -> Iterator[int]:
+        yield 1
+
+    async def count_later() -> AsyncIterator[int]:
+        yield 1
+
+    for task, instead in ((count, r"list\(…\)"), (count_later, r"\[item async for")):
+        with pytest.raises(TypeError, match=f"Generators do not stream yet: return {instead}"):
+            marline.get(marline.remote(task).remote())
+    with pytest.raises(TypeError, match=r"argument items: \[1\] .*do not stream yet: pass list\(…\)"):
+        add.remote(1, items=[0, count()])
+
+
+def test_what_is_remote_says_what_it_is() -> None:
+    @marline.remote
+    class Counter:
+        def add(self) -> None: ...
+
+    def square() -> None: ...
+
+    counter = Counter.remote()
+    name = f"{__name__}.test_what_is_remote_says_what_it_is.<locals>"
+    assert repr(marline.remote(square)) == f"<remote function {name}.square>"
+    assert repr(Counter) == f"<actor class {name}.Counter>"
+    assert repr(counter.add) == f"<method add of actor {counter._actor.id}>"

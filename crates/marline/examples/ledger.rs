@@ -132,7 +132,9 @@ fn keep_books(ledger: &str) -> Result<bool, Error> {
     }
     let repeated: u64 = entries.values().map(|times| times - 1).sum();
     let lost = controller.counters().lost;
-    println!("submitted {TASKS} = finished {finished} + failed {failed}");
+    println!(
+        "submitted {TASKS} = finished {finished} + failed {failed}: one in 1,000 is meant to fail"
+    );
     println!(
         "the ledger has {} tasks; {repeated} of them wrote twice, {lost} attempts were lost and tried again",
         entries.len()

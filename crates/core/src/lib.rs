@@ -6,7 +6,7 @@
 //!
 //! Read in this order: what things are called ([`id`], [`error`], [`payload`], [`spec`],
 //! [`message`], [`output`]); the primitive that everything stands on ([`lease`], [`link`], [`hold`]); what is
-//! counted and where things go ([`resources`], [`account`], [`schedule`]); and the three roles
+//! counted and where things go ([`resources`], [`account`], [`schedule`], [`store`]); and the three roles
 //! ([`controller`], [`worker`], [`client`]), which mirror each other file by file.
 //!
 //! Every machine has `check_invariants`, which panics with words if its state does not add up; tests
@@ -35,6 +35,7 @@ pub mod link;
 pub mod account;
 pub mod resources;
 pub mod schedule;
+pub mod store;
 
 pub mod client;
 pub mod controller;

@@ -1,0 +1,633 @@
+//! A node's store of large values: what is in memory and what on the disk, who reads it, and what makes room.
+//!
+//! ```text
+//!            created          sealed            nobody reads it, room is needed
+//!   (room) ──────────▶ Filling ──────▶ Memory ◀─────────────────────────▶ Leaving ──▶ Disk
+//!                         │              ▲  read again, or it did not work                │ somebody
+//!     its process is gone │              └──────────────── Coming ◀───────────────────────┘ reads it
+//!                         ▼
+//!                      dropped, as anything is that neither the cluster keeps nor anybody reads
+//! ```
+//!
+//! Whoever reads a blob has it **pinned**: its memory stays where it is, whatever becomes of the object. A pin is
+//! returned by its process, or goes with it. What a process had pinned when it forked, its child may go on
+//! reading: that stays pinned until the process is gone, and all that it started with it.
+//!
+//! Memory is given out up to a limit. Who asks for more waits, in the order of asking, while what was not read
+//! for longest goes to the disk; if that does not help in time, the answer is `Exhausted`, with the figures.
+//! Nothing is counted twice: what is on its way to the disk has its memory until it is there, and what
+//! comes back has it from when that begins.
+
+use crate::error::Error;
+use crate::map::{Map, Set};
+use crate::time::Time;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+/// A large value in this store. Numbers are never used again.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Blob(pub u64);
+
+/// A process that uses this store.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Process(pub u64);
+
+/// A question that is answered once, by [`Effect::Grant`], [`Effect::Give`] or [`Effect::Refuse`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Request(pub u64);
+
+/// What a store may take, and how long it is waited for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Config {
+    /// The most bytes in memory.
+    pub limit: u64,
+    /// Whether there is a disk for what has no room.
+    pub spills: bool,
+    /// How long somebody waits for room that nothing can be done for.
+    pub patience: Duration,
+}
+
+/// What happened.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(missing_docs)] // Of fields only: each variant's sentence names its own.
+pub enum Event {
+    /// A process wants to make something of this size.
+    CreateAsked { request: Request, process: Process, bytes: u64 },
+    /// It has filled it: from now on it is read, and does not change.
+    Sealed { blob: Blob },
+    /// The cluster keeps it, until it is forgotten.
+    Kept { blob: Blob },
+    /// The cluster keeps it no longer.
+    Forgotten { blob: Blob },
+    /// A process wants to read it.
+    PinAsked { request: Request, process: Process, blob: Blob },
+    /// A process reads it no longer; as often as it was given it.
+    Unpinned { process: Process, blob: Blob },
+    /// A process has made a copy of itself.
+    Forked { process: Process },
+    /// A process is gone, and all that it started.
+    ProcessGone { process: Process },
+    /// It is on the disk, or why not.
+    SpillEnded { blob: Blob, result: Result<(), Error> },
+    /// It is back in memory, or why not.
+    LoadEnded { blob: Blob, result: Result<(), Error> },
+    /// The time has come that [`Store::next_wake`] named, or later.
+    TimePassed,
+}
+
+/// What is to be done, in this order.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(missing_docs)] // Of fields only: each variant's sentence names its own.
+pub enum Effect {
+    /// Give the asker memory for it.
+    Grant { request: Request, blob: Blob, bytes: u64 },
+    /// Show it to the asker.
+    Give { request: Request, blob: Blob },
+    /// Tell the asker that it is not to be.
+    Refuse { request: Request, error: Error },
+    /// Write it to the disk, and say when that has [ended](Event::SpillEnded). Its memory stays.
+    Spill { blob: Blob },
+    /// Its memory is free: it is on the disk.
+    FreeMemory { blob: Blob },
+    /// Read it back from the disk, and say when that has [ended](Event::LoadEnded).
+    Load { blob: Blob, bytes: u64 },
+    /// It is in memory again: its room on the disk is free.
+    FreeDisk { blob: Blob },
+    /// Nobody needs it any more: whatever it has is free.
+    Drop { blob: Blob },
+    /// It cannot be read back: the cluster does not have it here any more.
+    Lost { blob: Blob, error: Error },
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct Store {
+    config: Config,
+    blobs: Map<Blob, Entry>,
+    next_blob: u64,
+    /// Bytes of memory that are taken.
+    used: u64,
+    /// Bytes on the disk.
+    spilled: u64,
+    /// What could go to the disk, by when it was last read.
+    idle: BTreeMap<u64, Blob>,
+    /// What goes there now.
+    leaving: Set<Blob>,
+    /// Who waits for room, the first first.
+    waiting: VecDeque<Waiting>,
+    /// Grows with every use.
+    clock: u64,
+    /// What the disk said when it last failed, and when it is tried again.
+    disk_failed: Option<(Error, Time)>,
+    processes: Map<Process, Set<Blob>>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    bytes: u64,
+    place: Place,
+    /// The cluster keeps it.
+    kept: bool,
+    /// How often each process reads it.
+    pins: Map<Process, Pin>,
+    /// When it was last used.
+    used_at: u64,
+    /// Who wants to read it when it is back.
+    wanted: Vec<(Request, Process)>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Place {
+    Filling(Process),
+    Memory,
+    /// In memory, and being written.
+    Leaving,
+    Disk,
+    /// On the disk; it waits for room to come back.
+    Wanted,
+    /// On the disk, and being read.
+    Coming,
+}
+
+impl Place {
+    fn is_in_memory(self) -> bool {
+        matches!(self, Place::Filling(_) | Place::Memory | Place::Leaving | Place::Coming)
+    }
+
+    fn is_on_disk(self) -> bool {
+        matches!(self, Place::Disk | Place::Wanted | Place::Coming)
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Pin {
+    count: u32,
+    /// A copy of the process may read it, too.
+    copied: bool,
+}
+
+/// Somebody who waits for room.
+#[derive(Debug)]
+struct Waiting {
+    bytes: u64,
+    why: Why,
+    /// Until when.
+    until: Time,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Why {
+    Create { request: Request, process: Process },
+    Load(Blob),
+}
+
+/// So long after the disk failed it is tried again.
+const DISK_PAUSE: Duration = Duration::from_secs(1);
+
+impl Store {
+    /// An empty one.
+    pub fn new(config: Config) -> Store {
+        Store {
+            config,
+            blobs: Map::default(),
+            next_blob: 1,
+            used: 0,
+            spilled: 0,
+            idle: BTreeMap::new(),
+            leaving: Set::default(),
+            waiting: VecDeque::new(),
+            clock: 0,
+            disk_failed: None,
+            processes: Map::default(),
+        }
+    }
+
+    /// Bytes in memory.
+    pub fn used(&self) -> u64 {
+        self.used
+    }
+
+    /// Bytes on the disk.
+    pub fn spilled(&self) -> u64 {
+        self.spilled
+    }
+
+    /// When [`Event::TimePassed`] is due.
+    pub fn next_wake(&self) -> Option<Time> {
+        if self.waiting.is_empty() || !self.leaving.is_empty() {
+            return None; // There is nothing to be done, or something is.
+        }
+        let retry = self.disk_failed.as_ref().map(|(_, until)| *until);
+        self.waiting.iter().map(|waiting| waiting.until).chain(retry).min()
+    }
+
+    /// Takes note of what happened.
+    pub fn handle(&mut self, now: Time, event: Event, effects: &mut Vec<Effect>) {
+        match event {
+            Event::CreateAsked { request, process, bytes } => {
+                let why = Why::Create { request, process };
+                self.wait(now, bytes, why, effects);
+            }
+            Event::Sealed { blob } => self.sealed(blob, effects),
+            Event::Kept { blob } => {
+                if let Some(entry) = self.blobs.get_mut(&blob) {
+                    entry.kept = true;
+                }
+            }
+            Event::Forgotten { blob } => {
+                if let Some(entry) = self.blobs.get_mut(&blob) {
+                    entry.kept = false;
+                    self.look_at(blob, effects);
+                }
+            }
+            Event::PinAsked { request, process, blob } => {
+                self.pin_asked(now, request, process, blob, effects);
+            }
+            Event::Unpinned { process, blob } => self.unpinned(process, blob, effects),
+            Event::Forked { process } => self.forked(process),
+            Event::ProcessGone { process } => self.process_gone(process, effects),
+            Event::SpillEnded { blob, result } => self.spill_ended(now, blob, result, effects),
+            Event::LoadEnded { blob, result } => self.load_ended(blob, result, effects),
+            Event::TimePassed => {}
+        }
+        self.make_room(now, effects);
+    }
+
+    fn wait(&mut self, now: Time, bytes: u64, why: Why, effects: &mut Vec<Effect>) {
+        if bytes > self.config.limit {
+            let error = self.too_large(bytes);
+            return self.refuse(why, &error, effects);
+        }
+        self.waiting.push_back(Waiting { bytes, why, until: now + self.config.patience });
+    }
+
+    /// Gives room to those who wait, in their order, and has the disk take what it can.
+    fn make_room(&mut self, now: Time, effects: &mut Vec<Effect>) {
+        if self.disk_failed.as_ref().is_some_and(|(_, until)| *until <= now) {
+            self.disk_failed = None;
+        }
+        while let Some(first) = self.waiting.front() {
+            if self.used + first.bytes > self.config.limit {
+                break;
+            }
+            let first = self.waiting.pop_front().expect("it is there");
+            self.used += first.bytes;
+            self.give_room(first, effects);
+        }
+        self.spill(effects);
+        self.give_up(now, effects);
+    }
+
+    fn give_room(&mut self, Waiting { bytes, why, .. }: Waiting, effects: &mut Vec<Effect>) {
+        match why {
+            Why::Create { request, process } => {
+                let blob = Blob(self.next_blob);
+                self.next_blob += 1;
+                let place = Place::Filling(process);
+                let (pins, wanted) = (Map::default(), Vec::new());
+                let entry = Entry { bytes, place, kept: false, pins, used_at: 0, wanted };
+                self.blobs.insert(blob, entry);
+                self.processes.entry(process).or_default().insert(blob);
+                effects.push(Effect::Grant { request, blob, bytes });
+            }
+            Why::Load(blob) => {
+                self.blobs.get_mut(&blob).expect("it is wanted").place = Place::Coming;
+                effects.push(Effect::Load { blob, bytes });
+            }
+        }
+    }
+
+    /// Has as much written as those need who wait, what was not used for longest first.
+    fn spill(&mut self, effects: &mut Vec<Effect>) {
+        if !self.config.spills || self.disk_failed.is_some() {
+            return;
+        }
+        let wanted: u64 = self.waiting.iter().map(|waiting| waiting.bytes).sum();
+        let leaving: u64 = self.leaving.iter().map(|blob| self.blobs[blob].bytes).sum();
+        let mut missing = (self.used + wanted).saturating_sub(self.config.limit + leaving);
+        while missing > 0
+            && let Some((_, blob)) = self.idle.pop_first()
+        {
+            let entry = self.blobs.get_mut(&blob).expect("it is idle");
+            entry.place = Place::Leaving;
+            missing = missing.saturating_sub(entry.bytes);
+            self.leaving.insert(blob);
+            effects.push(Effect::Spill { blob });
+        }
+    }
+
+    /// Who has waited for long enough is told how things are, unless something is being done about it.
+    fn give_up(&mut self, now: Time, effects: &mut Vec<Effect>) {
+        if !self.leaving.is_empty() {
+            return;
+        }
+        let (over, waiting): (VecDeque<_>, VecDeque<_>) =
+            std::mem::take(&mut self.waiting).into_iter().partition(|one| one.until <= now);
+        self.waiting = waiting;
+        for Waiting { bytes, why, .. } in over {
+            let error = self.exhausted(bytes);
+            self.refuse(why, &error, effects);
+        }
+    }
+
+    fn refuse(&mut self, why: Why, error: &Error, effects: &mut Vec<Effect>) {
+        match why {
+            Why::Create { request, .. } => {
+                effects.push(Effect::Refuse { request, error: error.clone() });
+            }
+            Why::Load(blob) => {
+                let entry = self.blobs.get_mut(&blob).expect("it is wanted");
+                entry.place = Place::Disk;
+                for (request, _) in std::mem::take(&mut entry.wanted) {
+                    effects.push(Effect::Refuse { request, error: error.clone() });
+                }
+                self.look_at(blob, effects);
+            }
+        }
+    }
+
+    fn sealed(&mut self, blob: Blob, effects: &mut Vec<Effect>) {
+        let Some(entry) = self.blobs.get_mut(&blob) else { return };
+        if let Place::Filling(process) = entry.place {
+            entry.place = Place::Memory;
+            // It is its process's until the cluster keeps it.
+            entry.pins.insert(process, Pin { count: 1, copied: false });
+            self.look_at(blob, effects);
+        }
+    }
+
+    fn pin_asked(
+        &mut self,
+        now: Time,
+        request: Request,
+        process: Process,
+        blob: Blob,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(entry) = self.blobs.get_mut(&blob) else {
+            let error = Error::not_found(format!("value {} is not in this store", blob.0));
+            return effects.push(Effect::Refuse { request, error });
+        };
+        match entry.place {
+            Place::Filling(_) => {
+                let error = Error::not_ready(format!("value {} is not complete yet", blob.0));
+                effects.push(Effect::Refuse { request, error });
+            }
+            Place::Memory | Place::Leaving => {
+                self.pin(process, blob);
+                effects.push(Effect::Give { request, blob });
+            }
+            Place::Wanted | Place::Coming => entry.wanted.push((request, process)),
+            Place::Disk => {
+                entry.place = Place::Wanted;
+                entry.wanted.push((request, process));
+                let bytes = entry.bytes;
+                self.wait(now, bytes, Why::Load(blob), effects);
+            }
+        }
+    }
+
+    fn pin(&mut self, process: Process, blob: Blob) {
+        let entry = self.blobs.get_mut(&blob).expect("it is pinned");
+        entry.pins.entry(process).or_default().count += 1;
+        self.processes.entry(process).or_default().insert(blob);
+        self.idle.remove(&entry.used_at);
+    }
+
+    fn unpinned(&mut self, process: Process, blob: Blob, effects: &mut Vec<Effect>) {
+        let Some(entry) = self.blobs.get_mut(&blob) else { return };
+        let Some(pin) = entry.pins.get_mut(&process) else { return };
+        pin.count = pin.count.saturating_sub(1);
+        if pin.count == 0 && !pin.copied {
+            self.unpin(process, blob, effects);
+        }
+    }
+
+    fn unpin(&mut self, process: Process, blob: Blob, effects: &mut Vec<Effect>) {
+        self.blobs.get_mut(&blob).expect("it is pinned").pins.remove(&process);
+        self.forget_process(process, blob);
+        self.look_at(blob, effects);
+    }
+
+    fn forget_process(&mut self, process: Process, blob: Blob) {
+        if let Some(blobs) = self.processes.get_mut(&process) {
+            blobs.remove(&blob);
+            if blobs.is_empty() {
+                self.processes.remove(&process);
+            }
+        }
+    }
+
+    fn forked(&mut self, process: Process) {
+        for blob in self.processes.get(&process).into_iter().flatten() {
+            let entry = self.blobs.get_mut(blob).expect("it is pinned");
+            if let Some(pin) = entry.pins.get_mut(&process) {
+                pin.copied = true;
+            }
+        }
+    }
+
+    fn process_gone(&mut self, process: Process, effects: &mut Vec<Effect>) {
+        self.waiting.retain(|waiting| match waiting.why {
+            Why::Create { process: by, .. } => by != process,
+            Why::Load(_) => true,
+        });
+        let mut unwanted = Vec::new();
+        for (blob, entry) in &mut self.blobs {
+            entry.wanted.retain(|(_, by)| *by != process);
+            if entry.place == Place::Wanted && entry.wanted.is_empty() {
+                entry.place = Place::Disk;
+                unwanted.push(*blob);
+            }
+        }
+        for blob in unwanted {
+            self.waiting.retain(|waiting| waiting.why != Why::Load(blob));
+            self.look_at(blob, effects);
+        }
+        for blob in self.processes.remove(&process).unwrap_or_default() {
+            let entry = self.blobs.get_mut(&blob).expect("its process had it");
+            entry.pins.remove(&process);
+            self.look_at(blob, effects);
+        }
+    }
+
+    /// Something has changed about who needs it.
+    fn look_at(&mut self, blob: Blob, effects: &mut Vec<Effect>) {
+        let entry = self.blobs.get_mut(&blob).expect("something has changed about it");
+        let abandoned = match entry.place {
+            Place::Filling(process) => !self.processes.contains_key(&process),
+            Place::Memory | Place::Leaving | Place::Disk => true,
+            Place::Wanted | Place::Coming => entry.wanted.is_empty(),
+        };
+        if !entry.kept && entry.pins.is_empty() && abandoned {
+            // What is being written or read is dropped when that has ended.
+            if !matches!(entry.place, Place::Leaving | Place::Coming) {
+                self.drop_blob(blob, effects);
+            }
+        } else if entry.pins.is_empty() && entry.place == Place::Memory {
+            self.idle.remove(&entry.used_at);
+            self.clock += 1;
+            entry.used_at = self.clock;
+            self.idle.insert(self.clock, blob);
+        }
+    }
+
+    fn drop_blob(&mut self, blob: Blob, effects: &mut Vec<Effect>) {
+        let entry = self.blobs.remove(&blob).expect("it is dropped once");
+        self.idle.remove(&entry.used_at);
+        if entry.place.is_in_memory() {
+            self.used -= entry.bytes;
+        }
+        if entry.place.is_on_disk() {
+            self.spilled -= entry.bytes;
+        }
+        self.waiting.retain(|waiting| waiting.why != Why::Load(blob));
+        if let Place::Filling(process) = entry.place {
+            self.forget_process(process, blob);
+        }
+        effects.push(Effect::Drop { blob });
+    }
+
+    fn spill_ended(
+        &mut self,
+        now: Time,
+        blob: Blob,
+        result: Result<(), Error>,
+        effects: &mut Vec<Effect>,
+    ) {
+        if !self.leaving.remove(&blob) {
+            return;
+        }
+        let entry = self.blobs.get_mut(&blob).expect("it was leaving");
+        entry.place = Place::Memory;
+        let needed = entry.kept || !entry.pins.is_empty();
+        match result {
+            Ok(()) if needed && entry.pins.is_empty() => {
+                entry.place = Place::Disk;
+                self.used -= entry.bytes;
+                self.spilled += entry.bytes;
+                effects.push(Effect::FreeMemory { blob });
+            }
+            // Somebody has begun to read it, or nobody needs it.
+            Ok(()) => {
+                if needed {
+                    effects.push(Effect::FreeDisk { blob });
+                }
+                self.look_at(blob, effects);
+            }
+            Err(error) => {
+                self.disk_failed = Some((error, now + DISK_PAUSE));
+                self.look_at(blob, effects);
+            }
+        }
+    }
+
+    fn load_ended(&mut self, blob: Blob, result: Result<(), Error>, effects: &mut Vec<Effect>) {
+        let Some(entry) = self.blobs.get_mut(&blob) else { return };
+        if entry.place != Place::Coming {
+            return;
+        }
+        let wanted = std::mem::take(&mut entry.wanted);
+        match result {
+            Ok(()) => {
+                entry.place = Place::Memory;
+                self.spilled -= entry.bytes;
+                effects.push(Effect::FreeDisk { blob });
+                for (request, process) in wanted {
+                    self.pin(process, blob);
+                    effects.push(Effect::Give { request, blob });
+                }
+                self.look_at(blob, effects);
+            }
+            Err(error) => {
+                for (request, _) in wanted {
+                    effects.push(Effect::Refuse { request, error: error.clone() });
+                }
+                effects.push(Effect::Lost { blob, error });
+                self.drop_blob(blob, effects);
+            }
+        }
+    }
+
+    fn too_large(&self, bytes: u64) -> Error {
+        Error::exhausted(format!(
+            "{} do not fit into this node's store, which may take {} in all: pass it in parts, or give the \
+             store more (--store-memory)",
+            amount(bytes),
+            amount(self.config.limit)
+        ))
+    }
+
+    fn exhausted(&self, bytes: u64) -> Error {
+        let pinned: u64 = self
+            .blobs
+            .values()
+            .filter(|entry| !entry.pins.is_empty())
+            .map(|entry| entry.bytes)
+            .sum();
+        let disk = match &self.disk_failed {
+            Some((error, _)) => {
+                format!("nothing more could be written to the disk ({})", error.message())
+            }
+            None if !self.config.spills => "there is no disk for the rest".into(),
+            None => format!("{} are on the disk", amount(self.spilled)),
+        };
+        Error::exhausted(format!(
+            "no room for {} in this node's store: {} of {} are used, {} of it are being read, {disk}. Let go \
+             of what is not needed any more, or give the store more (--store-memory)",
+            amount(bytes),
+            amount(self.used),
+            amount(self.config.limit),
+            amount(pinned),
+        ))
+    }
+
+    /// Panics if the books do not add up.
+    pub fn check_invariants(&self) {
+        let sum = |is: fn(Place) -> bool| -> u64 {
+            self.blobs.values().filter(|entry| is(entry.place)).map(|entry| entry.bytes).sum()
+        };
+        assert_eq!(self.used, sum(Place::is_in_memory), "memory that is taken");
+        assert_eq!(self.spilled, sum(Place::is_on_disk), "room on the disk that is taken");
+        assert!(self.used <= self.config.limit, "more memory than there may be");
+        for (at, blob) in &self.idle {
+            let entry = &self.blobs[blob];
+            assert!(entry.used_at == *at && entry.place == Place::Memory && entry.pins.is_empty());
+        }
+        for (blob, entry) in &self.blobs {
+            let idle = self.idle.get(&entry.used_at) == Some(blob);
+            let should = entry.place == Place::Memory && entry.pins.is_empty();
+            assert_eq!(idle, should, "{blob:?} is idle: {entry:?}");
+            assert_eq!(self.leaving.contains(blob), entry.place == Place::Leaving, "{blob:?}");
+            for process in entry.pins.keys() {
+                assert!(self.processes[process].contains(blob), "{process:?} has {blob:?} pinned");
+            }
+            let waits =
+                self.waiting.iter().filter(|waiting| waiting.why == Why::Load(*blob)).count();
+            assert_eq!(waits, usize::from(entry.place == Place::Wanted), "{blob:?}");
+            if !matches!(entry.place, Place::Wanted | Place::Coming) {
+                assert!(entry.wanted.is_empty(), "{blob:?} is here, or nobody fetches it");
+            }
+            if !entry.kept && entry.pins.is_empty() && entry.wanted.is_empty() {
+                let ends =
+                    matches!(entry.place, Place::Filling(_) | Place::Leaving | Place::Coming);
+                assert!(ends, "{blob:?} is nobody's: {entry:?}");
+            }
+        }
+    }
+}
+
+/// Bytes, for people.
+fn amount(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["bytes", "KiB", "MiB", "GiB", "TiB"];
+    let mut unit = 0;
+    let mut whole = bytes as f64;
+    while whole >= 1024.0 && unit + 1 < UNITS.len() {
+        whole /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{bytes} bytes") } else { format!("{whole:.1} {}", UNITS[unit]) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,212 @@
+//! All shared memory of a node, in the process that owns it.
+//!
+//! Segments are made as they are needed and stay: whoever has one mapped keeps it mapped, and what was used
+//! before is warm for all of them. What nobody uses can be [given back](Arena::trim) to the system without
+//! that.
+
+use crate::segment::{Access, Mapping, Segment};
+use crate::space::{Space, rounded};
+use crate::view::Writable;
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// How long a segment is, unless something larger is to fit. Mapping it costs nothing before it is used, and
+/// a process has one descriptor for each.
+pub const SEGMENT_BYTES: u64 = 256 << 20;
+
+/// See the [module](self). A clone is the same one.
+#[derive(Clone, Debug)]
+pub struct Arena(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    segment_len: u64,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    space: Space,
+    /// By their numbers, which are never used again.
+    segments: BTreeMap<u32, Own>,
+}
+
+/// A segment, and where this process sees it.
+#[derive(Clone, Debug)]
+struct Own {
+    segment: Arc<Segment>,
+    mapping: Arc<Mapping>,
+}
+
+impl Default for Arena {
+    fn default() -> Arena {
+        Arena::new(SEGMENT_BYTES)
+    }
+}
+
+impl Arena {
+    /// With segments of this length, at least.
+    pub fn new(segment_len: u64) -> Arena {
+        Arena(Arc::new(Shared { segment_len: rounded(segment_len), state: Mutex::default() }))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().expect("nothing panics under it")
+    }
+
+    /// Room for so many bytes. How much there may be in all is for others to say: this fails only if the
+    /// system does.
+    pub fn allocate(&self, len: usize) -> io::Result<Writable> {
+        let mut state = self.state();
+        let block = match state.space.allocate(len as u64) {
+            Some(block) => block,
+            None => {
+                state.add(self.0.segment_len.max(rounded(len as u64)))?;
+                state.space.allocate(len as u64).expect("the new segment has room")
+            }
+        };
+        let mapping = state.segments[&block.segment].mapping.clone();
+        drop(state);
+        let arena = self.clone();
+        let let_go = Box::new(move |block| arena.state().space.free(block));
+        Ok(Writable::new(mapping, block, len, let_go))
+    }
+
+    /// A segment, to be passed on.
+    pub fn segment(&self, number: u32) -> Option<Arc<Segment>> {
+        self.state().segments.get(&number).map(|own| own.segment.clone())
+    }
+
+    /// How many bytes of memory are given out.
+    pub fn used(&self) -> u64 {
+        self.state().space.used()
+    }
+
+    /// Gives the memory of everything that is free back to the system.
+    pub fn trim(&self) -> io::Result<()> {
+        let state = self.state(); // Nothing of it is given out meanwhile.
+        for block in state.space.all_free() {
+            state.segments[&block.segment].segment.forget(block)?;
+        }
+        Ok(())
+    }
+
+    /// Panics if the books do not add up.
+    pub fn check_invariants(&self) {
+        self.state().space.check_invariants();
+    }
+}
+
+impl State {
+    fn add(&mut self, len: u64) -> io::Result<()> {
+        let number = self.segments.last_key_value().map_or(0, |(last, _)| last + 1);
+        let segment = Arc::new(Segment::new(len)?);
+        let mapping = Arc::new(Mapping::new(segment.descriptor(Access::Write), Access::Write)?);
+        self.segments.insert(number, Own { segment, mapping });
+        self.space.add(number, len);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::space::GRAIN;
+    use crate::view::View;
+    use marline_core::random::Random;
+    use std::thread;
+
+    fn filled(arena: &Arena, len: usize, byte: u8) -> View {
+        let mut room = arena.allocate(len).unwrap();
+        room.fill(byte);
+        room.seal()
+    }
+
+    #[test]
+    fn a_block_is_free_again_when_the_last_view_of_it_is_gone() {
+        let arena = Arena::new(64 * GRAIN);
+        let view = filled(&arena, 10_000, 7);
+        let (part, bytes) = (view.slice(5_000..6_000), view.clone().into_bytes());
+        let place = view.place().0;
+        drop(view);
+        assert_eq!((&part[..], &bytes[..]), (&[7; 1_000][..], &[7; 10_000][..]));
+        assert_eq!(part.slice(10..20).place(), (place, 5_010..5_020));
+        drop(part);
+        assert_eq!(arena.used(), 3 * GRAIN);
+        drop(bytes);
+        assert_eq!(arena.used(), 0);
+        assert_eq!(arena.allocate(1).unwrap().block().offset, place.offset);
+    }
+
+    #[test]
+    fn what_is_not_sealed_is_free_again_when_it_is_dropped() {
+        let arena = Arena::new(GRAIN);
+        drop(arena.allocate(100).unwrap());
+        assert_eq!(arena.used(), 0);
+    }
+
+    #[test]
+    fn what_is_larger_than_a_segment_has_one_of_its_own() {
+        let arena = Arena::new(GRAIN);
+        let large = filled(&arena, 10 * GRAIN as usize + 1, 1);
+        assert_eq!(arena.segment(large.place().0.segment).unwrap().bytes(), 11 * GRAIN);
+        let empty = filled(&arena, 0, 1);
+        assert!(empty.is_empty());
+        arena.check_invariants();
+    }
+
+    #[test]
+    fn views_outlive_the_arena() {
+        let arena = Arena::new(GRAIN);
+        let view = filled(&arena, 100, 9);
+        drop(arena);
+        assert_eq!(&view[..], &[9; 100]);
+    }
+
+    #[test]
+    fn what_is_given_back_to_the_system_is_nobodys() {
+        let arena = Arena::new(1 << 20);
+        let (kept, gone) = (filled(&arena, 100_000, 1), filled(&arena, 100_000, 2));
+        let before = taken(&arena);
+        drop(gone);
+        assert_eq!(taken(&arena), before, "it stays warm");
+        arena.trim().unwrap();
+        assert!(taken(&arena) < before);
+        assert_eq!(&kept[..], &[1; 100_000][..]);
+        drop(kept);
+        arena.trim().unwrap();
+        assert_eq!(taken(&arena), 0);
+        assert_eq!(&filled(&arena, 100_000, 3)[..], &[3; 100_000][..]);
+    }
+
+    /// How much memory the system says its first segment takes.
+    fn taken(arena: &Arena) -> u64 {
+        let segment = arena.segment(0).unwrap();
+        rustix::fs::fstat(segment.descriptor(Access::Read)).unwrap().st_blocks as u64 * 512
+    }
+
+    #[test]
+    fn nobody_sees_what_others_write() {
+        let arena = Arena::new(256 * GRAIN);
+        thread::scope(|threads| {
+            for thread in 0..4_u8 {
+                let arena = arena.clone();
+                threads.spawn(move || {
+                    let mut random = Random::new(thread.into());
+                    let mut views: Vec<(View, u8)> = Vec::new();
+                    for round in 0..500_u32 {
+                        let byte = (round % 60) as u8 * 4 + thread;
+                        views.push((filled(&arena, random.below(20_000) as usize, byte), byte));
+                        if views.len() > 10 {
+                            let (view, byte) = views.swap_remove(random.below(10) as usize);
+                            assert!(view.iter().all(|one| *one == byte), "thread {thread}");
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(arena.used(), 0);
+        arena.check_invariants();
+    }
+}

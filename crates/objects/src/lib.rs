@@ -1,0 +1,29 @@
+//! Large values in shared memory: one copy on a node, however many processes read it.
+//!
+//! A node's memory is an [`Arena`], owned by one process: segments without names, of which blocks are given
+//! out. Whoever makes a value fills a block ([`Writable`]) and seals it; from then on it is read in place
+//! ([`View`]), here or, where the segment was passed on, in other processes ([`Windows`]). A block is free
+//! again when no view of it is left: the owner's process keeps one for each other process that reads it (a
+//! pin) until that returns it, or is dead. Where memory is short, blocks go to files ([`Spill`]).
+//!
+//! This crate has the mechanisms. Who holds which object, what is spilled when, and where copies are is
+//! decided in `marline-core`; processes and sockets are in `marline-runtime`.
+//!
+//! Read in this order: [`space`] (which bytes are free), [`segment`] (memory; with [`view`] the only unsafe
+//! code), [`view`], [`arena`], [`window`], [`parts`], [`spill`], [`pass`].
+
+pub mod arena;
+pub mod parts;
+pub mod pass;
+pub mod segment;
+pub mod space;
+pub mod spill;
+pub mod view;
+pub mod window;
+
+pub use arena::Arena;
+pub use segment::Access;
+pub use space::Block;
+pub use spill::{Spill, SpillError, Spilled};
+pub use view::{View, Writable};
+pub use window::Windows;

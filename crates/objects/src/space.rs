@@ -1,0 +1,235 @@
+//! Which parts of which segments are free. Pure: it knows numbers, not memory.
+//!
+//! Of the free ranges that are large enough, the smallest is taken, and of those that are as small, the first:
+//! what was used before and is warm is used again before what nobody has touched, which is the rest of a
+//! segment, and large.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What is given out is a multiple of this: blocks do not share pages, so that the memory of one can be given
+/// back to the system alone.
+pub const GRAIN: u64 = 4096;
+
+/// A part of a segment. No two that are in use overlap.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Block {
+    /// Which segment.
+    pub segment: u32,
+    /// Where it begins there.
+    pub offset: u64,
+    /// How long it is: what was asked for, rounded up to [`GRAIN`].
+    pub len: u64,
+}
+
+/// See the [module](self).
+#[derive(Debug, Default)]
+pub struct Space {
+    segments: BTreeMap<u32, Tract>,
+    /// Every free range, by its length.
+    by_len: BTreeSet<(u64, u32, u64)>,
+    used: u64,
+}
+
+/// One segment.
+#[derive(Debug)]
+struct Tract {
+    len: u64,
+    used: u64,
+    /// Free ranges: where each begins, and how long it is. No two touch.
+    free: BTreeMap<u64, u64>,
+}
+
+/// How much memory that many bytes take.
+pub fn rounded(len: u64) -> u64 {
+    len.max(1).next_multiple_of(GRAIN)
+}
+
+impl Space {
+    /// Adds a segment, all of which is free.
+    pub fn add(&mut self, segment: u32, len: u64) {
+        assert!(len > 0 && len.is_multiple_of(GRAIN), "a segment of {len} bytes");
+        let tract = Tract { len, used: 0, free: BTreeMap::from([(0, len)]) };
+        assert!(self.segments.insert(segment, tract).is_none(), "segment {segment} is there");
+        self.by_len.insert((len, segment, 0));
+    }
+
+    /// Removes a segment of which nothing is in use.
+    pub fn remove(&mut self, segment: u32) {
+        let tract = self.segments.remove(&segment).expect("it is there");
+        assert_eq!(tract.used, 0, "segment {segment} is in use");
+        self.by_len.remove(&(tract.len, segment, 0));
+    }
+
+    /// Takes a block of at least this length, if there is one.
+    pub fn allocate(&mut self, len: u64) -> Option<Block> {
+        let len = rounded(len);
+        let (found, segment, offset) = *self.by_len.range((len, 0, 0)..).next()?;
+        let tract = self.segments.get_mut(&segment).expect("its range is free");
+        self.by_len.remove(&(found, segment, offset));
+        tract.free.remove(&offset);
+        if found > len {
+            tract.free.insert(offset + len, found - len);
+            self.by_len.insert((found - len, segment, offset + len));
+        }
+        tract.used += len;
+        self.used += len;
+        Some(Block { segment, offset, len })
+    }
+
+    /// Gives a block back.
+    pub fn free(&mut self, block: Block) {
+        let Block { segment, mut offset, mut len } = block;
+        let tract = self.segments.get_mut(&segment).expect("a block is of a segment");
+        tract.used -= len;
+        self.used -= len;
+        if let Some((&before, &before_len)) = tract.free.range(..offset).next_back() {
+            assert!(before + before_len <= offset, "{block:?} is free already");
+            if before + before_len == offset {
+                tract.free.remove(&before);
+                self.by_len.remove(&(before_len, segment, before));
+                (offset, len) = (before, before_len + len);
+            }
+        }
+        if let Some((&after, &after_len)) = tract.free.range(offset..).next() {
+            assert!(offset + len <= after, "{block:?} is free already");
+            if offset + len == after {
+                tract.free.remove(&after);
+                self.by_len.remove(&(after_len, segment, after));
+                len += after_len;
+            }
+        }
+        tract.free.insert(offset, len);
+        self.by_len.insert((len, segment, offset));
+    }
+
+    /// How many bytes are in use.
+    pub fn used(&self) -> u64 {
+        self.used
+    }
+
+    /// How long all segments are together.
+    pub fn total(&self) -> u64 {
+        self.segments.values().map(|tract| tract.len).sum()
+    }
+
+    /// Segments of which nothing is in use.
+    pub fn unused(&self) -> impl Iterator<Item = u32> {
+        self.segments.iter().filter(|(_, tract)| tract.used == 0).map(|(segment, _)| *segment)
+    }
+
+    /// What is free, as blocks.
+    pub fn all_free(&self) -> impl Iterator<Item = Block> {
+        self.by_len.iter().map(|(len, segment, offset)| Block {
+            segment: *segment,
+            offset: *offset,
+            len: *len,
+        })
+    }
+
+    /// Panics if the books do not add up.
+    pub fn check_invariants(&self) {
+        let ranges: usize = self.segments.values().map(|tract| tract.free.len()).sum();
+        assert_eq!(ranges, self.by_len.len(), "free ranges counted from both sides");
+        assert_eq!(self.segments.values().map(|tract| tract.used).sum::<u64>(), self.used);
+        for (segment, tract) in &self.segments {
+            let mut end = None;
+            for (&offset, &len) in &tract.free {
+                assert!(len > 0 && len.is_multiple_of(GRAIN) && offset.is_multiple_of(GRAIN));
+                assert!(end.is_none_or(|end| end < offset), "free ranges touch in {segment}");
+                assert!(self.by_len.contains(&(len, *segment, offset)));
+                end = Some(offset + len);
+            }
+            assert!(end.is_none_or(|end| end <= tract.len));
+            assert_eq!(tract.free.values().sum::<u64>() + tract.used, tract.len);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use marline_core::random::Random;
+
+    fn space(segments: &[u64]) -> Space {
+        let mut space = Space::default();
+        for (number, pages) in segments.iter().enumerate() {
+            space.add(number as u32, pages * GRAIN);
+        }
+        space.check_invariants();
+        space
+    }
+
+    #[test]
+    fn what_is_given_back_is_given_out_again_before_what_nobody_has_touched() {
+        let mut space = space(&[100]);
+        let (first, second) = (space.allocate(5 * GRAIN).unwrap(), space.allocate(1).unwrap());
+        assert_eq!((first.offset, second.offset, second.len), (0, 5 * GRAIN, GRAIN));
+        space.free(first);
+        assert_eq!(space.allocate(3 * GRAIN + 1).unwrap().offset, 0);
+        assert_eq!(space.allocate(GRAIN).unwrap().offset, 4 * GRAIN);
+        assert_eq!(space.allocate(GRAIN).unwrap().offset, 6 * GRAIN);
+        space.check_invariants();
+    }
+
+    #[test]
+    fn what_does_not_fit_anywhere_is_not_given() {
+        let mut space = space(&[4, 8]);
+        assert_eq!(space.allocate(8 * GRAIN + 1), None);
+        let all = space.allocate(8 * GRAIN).unwrap();
+        assert_eq!((all.segment, space.allocate(5 * GRAIN)), (1, None));
+        assert_eq!(space.unused().collect::<Vec<_>>(), [0]);
+        space.remove(0);
+        assert_eq!(space.allocate(1), None);
+        space.free(all);
+        assert_eq!((space.used(), space.total()), (0, 8 * GRAIN));
+        space.check_invariants();
+    }
+
+    #[test]
+    fn an_empty_block_takes_a_page_so_that_it_is_like_no_other() {
+        let mut space = space(&[4]);
+        assert_ne!(space.allocate(0), space.allocate(0));
+    }
+
+    #[test]
+    #[should_panic(expected = "is free already")]
+    fn a_block_that_is_given_back_twice_is_a_bug() {
+        let mut space = space(&[8]);
+        let (block, _other) = (space.allocate(1).unwrap(), space.allocate(1).unwrap());
+        space.free(block);
+        // Not to be seen by the count alone.
+        space.free(Block { ..block });
+    }
+
+    #[test]
+    fn blocks_never_overlap_and_everything_comes_back() {
+        for seed in 0..50 {
+            let mut random = Random::new(seed);
+            let mut space = space(&[64, 16, 256]);
+            let mut taken: Vec<Block> = Vec::new();
+            for _ in 0..400 {
+                if random.below(5) < 3 {
+                    let len = 1 + random.below(40 * GRAIN);
+                    if let Some(block) = space.allocate(len) {
+                        assert!(block.len >= len && block.len < len + GRAIN);
+                        let overlaps = |other: &Block| {
+                            other.segment == block.segment
+                                && other.offset < block.offset + block.len
+                                && block.offset < other.offset + other.len
+                        };
+                        assert!(!taken.iter().any(overlaps), "seed {seed}");
+                        taken.push(block);
+                    }
+                } else if !taken.is_empty() {
+                    let index = random.below(taken.len() as u64) as usize;
+                    space.free(taken.swap_remove(index));
+                }
+                space.check_invariants();
+                assert_eq!(space.used(), taken.iter().map(|block| block.len).sum::<u64>());
+            }
+            taken.drain(..).for_each(|block| space.free(block));
+            assert_eq!(space.all_free().count(), 3, "seed {seed}");
+            space.check_invariants();
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! Where blocks go when there is no room for them in memory: files without a name, which are gone when their
+//! process is, and whose parts are given out and given back like those of [segments](crate::space).
+//!
+//! Every piece has a checksum, which is kept in memory and looked at when it is read back: what a disk made of
+//! it is noticed, not handed out.
+
+use crate::space::{Block, Space, rounded};
+use rustix::fs::{FallocateFlags, Mode, OFlags};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard};
+use xxhash_rust::xxh3::xxh3_64;
+
+/// How long a file is, unless something larger is to fit. It takes no room on the disk before it is written.
+const FILE_BYTES: u64 = 4 << 30;
+
+/// See the [module](self). A clone is the same one.
+#[derive(Clone, Debug)]
+pub struct Spill(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    folder: PathBuf,
+    /// The most bytes on the disk.
+    limit: u64,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    space: Space,
+    files: BTreeMap<u32, Arc<File>>,
+}
+
+/// Why something was not spilled, or not read back.
+#[derive(Debug)]
+pub enum SpillError {
+    /// There is as much as there may be.
+    Full {
+        /// How many bytes there are.
+        used: u64,
+        /// And may be.
+        limit: u64,
+    },
+    /// The disk failed, or is full.
+    Disk(io::Error),
+    /// What was read back is not what was written.
+    Corrupt,
+}
+
+impl fmt::Display for SpillError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SpillError::Full { used, limit } => write!(f, "{used} of {limit} bytes are spilled"),
+            SpillError::Disk(error) => write!(f, "the disk: {error}"),
+            SpillError::Corrupt => {
+                f.write_str("what was read back from the disk is not what was written")
+            }
+        }
+    }
+}
+
+impl std::error::Error for SpillError {}
+
+impl From<io::Error> for SpillError {
+    fn from(error: io::Error) -> SpillError {
+        SpillError::Disk(error)
+    }
+}
+
+/// Something on the disk. Dropped, its room is given back.
+pub struct Spilled {
+    spill: Spill,
+    file: Arc<File>,
+    block: Block,
+    len: usize,
+    checksum: u64,
+}
+
+impl fmt::Debug for Spilled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Spilled").field("block", &self.block).field("len", &self.len).finish()
+    }
+}
+
+impl Spill {
+    /// Spills to files in this folder, up to so many bytes.
+    pub fn new(folder: impl AsRef<Path>, limit: u64) -> Spill {
+        let folder = folder.as_ref().to_path_buf();
+        Spill(Arc::new(Shared { folder, limit, state: Mutex::default() }))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().expect("nothing panics under it")
+    }
+
+    /// How many bytes of the disk are taken.
+    pub fn used(&self) -> u64 {
+        self.state().space.used()
+    }
+
+    /// Writes these bytes.
+    pub fn write(&self, bytes: &[u8]) -> Result<Spilled, SpillError> {
+        let (block, file) = self.allocate(bytes.len() as u64)?;
+        // Gives its room back if it cannot be written.
+        let mut spilled =
+            Spilled { spill: self.clone(), file, block, len: bytes.len(), checksum: 0 };
+        spilled.file.write_all_at(bytes, block.offset)?;
+        spilled.checksum = xxh3_64(bytes);
+        Ok(spilled)
+    }
+
+    fn allocate(&self, len: u64) -> Result<(Block, Arc<File>), SpillError> {
+        let mut state = self.state();
+        let (used, limit) = (state.space.used(), self.0.limit);
+        if used.checked_add(rounded(len)).is_none_or(|used| used > limit) {
+            return Err(SpillError::Full { used, limit });
+        }
+        let block = match state.space.allocate(len) {
+            Some(block) => block,
+            None => {
+                state.add(&self.0.folder, FILE_BYTES.max(rounded(len)))?;
+                state.space.allocate(len).expect("the new file has room")
+            }
+        };
+        let file = state.files[&block.segment].clone();
+        Ok((block, file))
+    }
+}
+
+impl State {
+    fn add(&mut self, folder: &Path, len: u64) -> io::Result<()> {
+        let number = self.files.last_key_value().map_or(0, |(last, _)| last + 1);
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        let file = File::from(rustix::fs::open(folder, flags, Mode::RUSR | Mode::WUSR)?);
+        self.files.insert(number, Arc::new(file));
+        self.space.add(number, len);
+        Ok(())
+    }
+}
+
+impl Spilled {
+    /// How many bytes it has.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Reads it back, to where there is exactly as much room.
+    pub fn read(&self, room: &mut [u8]) -> Result<(), SpillError> {
+        assert_eq!(room.len(), self.len, "as much as was written");
+        self.file.read_exact_at(room, self.block.offset).map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => SpillError::Corrupt,
+            _ => SpillError::Disk(error),
+        })?;
+        if xxh3_64(room) != self.checksum {
+            return Err(SpillError::Corrupt);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Spilled {
+    fn drop(&mut self) {
+        let Block { offset, len, .. } = self.block;
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        // If the file system cannot do that, the room is used again all the same.
+        let _ = rustix::fs::fallocate(&self.file, flags, offset, len);
+        self.spill.state().space.free(self.block);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::space::GRAIN;
+
+    fn bytes(seed: u8, len: usize) -> Vec<u8> {
+        (0..len).map(|index| seed.wrapping_add((index % 251) as u8)).collect()
+    }
+
+    fn read(spilled: &Spilled) -> Result<Vec<u8>, SpillError> {
+        let mut room = vec![0; spilled.len()];
+        spilled.read(&mut room).map(|()| room)
+    }
+
+    #[test]
+    fn what_is_written_is_read_back_and_its_room_is_used_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let spill = Spill::new(folder.path(), 1 << 30);
+        let (one, two) = (bytes(1, 100_000), bytes(2, 1));
+        let (first, second) = (spill.write(&one).unwrap(), spill.write(&two).unwrap());
+        assert_eq!((read(&first).unwrap(), read(&second).unwrap()), (one, two));
+        assert_eq!(spill.used(), rounded(100_000) + GRAIN);
+        let place = first.block;
+        drop(first);
+        assert_eq!(spill.write(&bytes(3, 90_000)).unwrap().block.offset, place.offset);
+        assert_eq!(read(&second).unwrap(), bytes(2, 1));
+        drop(second);
+        assert_eq!(spill.used(), 0);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "files have no names");
+    }
+
+    #[test]
+    fn what_the_disk_changed_is_noticed() {
+        let folder = tempfile::tempdir().unwrap();
+        let spill = Spill::new(folder.path(), 1 << 30);
+        let spilled = spill.write(&bytes(7, 200_000)).unwrap();
+        spilled.file.write_all_at(b"x", spilled.block.offset + 150_000).unwrap();
+        assert!(matches!(read(&spilled), Err(SpillError::Corrupt)));
+        spilled.file.set_len(spilled.block.offset + 1000).unwrap();
+        assert!(matches!(read(&spilled), Err(SpillError::Corrupt)));
+    }
+
+    #[test]
+    fn more_than_there_may_be_is_refused_with_the_figures() {
+        let folder = tempfile::tempdir().unwrap();
+        let spill = Spill::new(folder.path(), 10 * GRAIN);
+        let kept = spill.write(&bytes(1, 6 * GRAIN as usize)).unwrap();
+        let error = spill.write(&bytes(2, 5 * GRAIN as usize)).unwrap_err();
+        assert_eq!(error.to_string(), format!("{} of {} bytes are spilled", 6 * GRAIN, 10 * GRAIN));
+        drop(kept);
+        spill.write(&bytes(2, 10 * GRAIN as usize)).unwrap();
+    }
+
+    #[test]
+    fn a_folder_that_is_not_there_is_an_error_and_takes_no_room() {
+        let spill = Spill::new("/nowhere/at/all", 1 << 30);
+        assert!(matches!(spill.write(b"text"), Err(SpillError::Disk(_))));
+        assert_eq!(spill.used(), 0);
+    }
+}

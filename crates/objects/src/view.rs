@@ -1,0 +1,135 @@
+//! Bytes in shared memory, as user code has them: to be filled once, then read by many.
+//!
+//! ```text
+//!   Writable ──seal──▶ View ──clone, slice──▶ View …
+//!      │                 │ the last one is dropped
+//!      └── dropped ──────┴──▶ its block is let go: free again, or its pin returned
+//! ```
+//!
+//! A view keeps its memory for as long as it lives, whatever becomes of the object, the session and the store
+//! that it came from.
+
+use crate::segment::Mapping;
+use crate::space::Block;
+use bytes::Bytes;
+use std::fmt;
+use std::ops::{Deref, DerefMut, Range};
+use std::sync::Arc;
+
+/// What is done when nobody has a block here any more.
+pub(crate) type LetGo = Box<dyn FnOnce(Block) + Send + Sync>;
+
+/// A block that somebody has.
+struct Held {
+    mapping: Arc<Mapping>,
+    block: Block,
+    let_go: Option<LetGo>,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some(let_go) = self.let_go.take() {
+            let_go(self.block);
+        }
+    }
+}
+
+/// Bytes that nobody else sees yet. Dropped, they are let go.
+pub struct Writable {
+    held: Held,
+    len: usize,
+}
+
+impl Writable {
+    /// The first bytes of a block that was given out to be written, and to nobody else. `let_go` is called when
+    /// neither it nor any view of it is left.
+    pub(crate) fn new(mapping: Arc<Mapping>, block: Block, len: usize, let_go: LetGo) -> Writable {
+        assert!(mapping.covers(block, len), "{block:?} of {len} bytes is not in {mapping:?}");
+        Writable { held: Held { mapping, block, let_go: Some(let_go) }, len }
+    }
+
+    /// Where they are.
+    pub fn block(&self) -> Block {
+        self.held.block
+    }
+
+    /// They do not change any more.
+    pub fn seal(self) -> View {
+        View { held: Arc::new(self.held), range: 0..self.len }
+    }
+}
+
+impl Deref for Writable {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the block was given out to this one alone, which is borrowed.
+        unsafe { self.held.mapping.bytes(self.held.block, self.len) }
+    }
+}
+
+impl DerefMut for Writable {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: the block was given out to this one alone, which is borrowed for writing.
+        unsafe { self.held.mapping.bytes_mut(self.held.block, self.len) }
+    }
+}
+
+impl fmt::Debug for Writable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Writable").field("block", &self.held.block).field("len", &self.len).finish()
+    }
+}
+
+/// Bytes that do not change. A clone is another view of the same.
+#[derive(Clone)]
+pub struct View {
+    held: Arc<Held>,
+    range: Range<usize>,
+}
+
+impl View {
+    /// The first bytes of a block that was sealed.
+    pub(crate) fn new(mapping: Arc<Mapping>, block: Block, len: usize, let_go: LetGo) -> View {
+        Writable::new(mapping, block, len, let_go).seal()
+    }
+
+    /// A part of it.
+    pub fn slice(&self, range: Range<usize>) -> View {
+        assert!(range.start <= range.end && range.end <= self.range.len(), "{range:?} of {self:?}");
+        let start = self.range.start;
+        View { held: self.held.clone(), range: start + range.start..start + range.end }
+    }
+
+    /// Where it is, and which part of that.
+    pub fn place(&self) -> (Block, Range<usize>) {
+        (self.held.block, self.range.clone())
+    }
+
+    /// The same as `Bytes`, without a copy.
+    pub fn into_bytes(self) -> Bytes {
+        Bytes::from_owner(self)
+    }
+}
+
+impl AsRef<[u8]> for View {
+    fn as_ref(&self) -> &[u8] {
+        // SAFETY: the block was sealed: nobody writes to it before it is let go, which is when all views are.
+        let all = unsafe { self.held.mapping.bytes(self.held.block, self.range.end) };
+        &all[self.range.start..]
+    }
+}
+
+impl Deref for View {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.as_ref()
+    }
+}
+
+impl fmt::Debug for View {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("View").field("block", &self.held.block).field("range", &self.range).finish()
+    }
+}

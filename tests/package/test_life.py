@@ -229,6 +229,18 @@ def test_clusters_of_two_drivers_do_not_meet(driver: Start) -> None:
     assert [first.line(), second.line()] == ["ready", "ready"]
 
 
+def test_a_folder_too_long_for_a_socket_is_not_used(tmp_path: Path, scripts: list[Script]) -> None:
+    folder = tmp_path / ("long" * 25)
+    folder.mkdir()
+    source = "with marline.init(num_cpus=1) as running:\n    say(marline.get(nap.remote(0)), running.address)"
+    scripts.append(Script(source, TMPDIR=str(folder), XDG_RUNTIME_DIR=str(tmp_path)))
+    code, out, err = scripts[-1].end()
+    assert (code, err) == (0, "")
+    assert out.split()[-1].startswith("unix:/tmp/marline-")
+    assert not Path(out.split()[-1].removeprefix("unix:")).parent.exists()
+    assert not list(folder.iterdir())
+
+
 def test_importing_starts_nothing(driver: Start) -> None:
     script = driver(
         """

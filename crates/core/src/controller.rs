@@ -47,7 +47,7 @@ use crate::id::{
     ActorEpoch, ActorId, Attempt, ControllerEpoch, ObjectId, SessionEpoch, SessionId, TaskId, Thing,
 };
 use crate::lease::Terms;
-use crate::map::Map;
+use crate::map::{Map, Set};
 use crate::message::Try;
 use crate::random::Random;
 use crate::schedule::{Schedule, Work};
@@ -178,8 +178,8 @@ pub struct Controller {
     objects: Map<ObjectId, Object>,
     object_bytes: usize,
     holds: Holds,
-    /// Answers that are about to come, and which session said so.
-    enclosing: Map<Try, SessionId>,
+    /// Answers that are about to come, and which sessions said so.
+    enclosing: Map<Try, Set<SessionId>>,
     /// Results that only the cluster holds, oldest first, with when they go.
     kept_results: VecDeque<(Time, ObjectId)>,
     actors: Map<ActorId, Actor>,

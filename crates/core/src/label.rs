@@ -1,4 +1,4 @@
-//! What functions and classes are called by people. Those of Python have names that no other has, with their
+//! What functions, classes and amounts are called by people. Those of Python have names that no other has, with their
 //! module and a hash of their code: `python:module.square#1f0a` is `square`.
 
 /// What a function or class is called by people; what is not of Python is called by its name.
@@ -23,9 +23,35 @@ fn in_names(character: char) -> bool {
     character.is_alphanumeric() || "_<>".contains(character)
 }
 
+/// Bytes, for people.
+pub fn amount(bytes: u64) -> String {
+    const UNITS: [&str; 3] = ["KiB", "MiB", "GiB"];
+    if bytes < 1 << 10 {
+        return format!("{bytes} bytes");
+    }
+    let power = (bytes.ilog2() / 10).min(UNITS.len() as u32);
+    let whole = bytes as f64 / f64::from(power * 10).exp2();
+    let digits = usize::from(power == 3);
+    format!("{whole:.digits$} {}", UNITS[power as usize - 1])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn amounts_are_for_people() {
+        for (bytes, words) in [
+            (0, "0 bytes"),
+            (1023, "1023 bytes"),
+            (100 << 10, "100 KiB"),
+            (5 << 20, "5 MiB"),
+            (3 << 29, "1.5 GiB"),
+            (2 << 40, "2048.0 GiB"),
+        ] {
+            assert_eq!(amount(bytes), words);
+        }
+    }
 
     #[test]
     fn people_do_not_see_modules_and_hashes() {

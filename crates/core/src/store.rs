@@ -18,23 +18,19 @@
 //! Nothing is counted twice: what is on its way to the disk has its memory until it is there, and what
 //! comes back has it from when that begins.
 
+mod check;
+mod event;
+#[cfg(test)]
+mod tests;
+
+pub use event::{Blob, Effect, Event, Process, Request};
+
 use crate::error::Error;
+use crate::label::amount;
 use crate::map::{Map, Set};
 use crate::time::Time;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
-
-/// A large value in this store. Numbers are never used again.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Blob(pub u64);
-
-/// A process that uses this store.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Process(pub u64);
-
-/// A question that is answered once, by [`Effect::Grant`], [`Effect::Give`] or [`Effect::Refuse`].
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Request(pub u64);
 
 /// What a store may take, and how long it is waited for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,58 +41,6 @@ pub struct Config {
     pub spills: bool,
     /// How long somebody waits for room that nothing can be done for.
     pub patience: Duration,
-}
-
-/// What happened.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[allow(missing_docs)] // Of fields only: each variant's sentence names its own.
-pub enum Event {
-    /// A process wants to make something of this size.
-    CreateAsked { request: Request, process: Process, bytes: u64 },
-    /// It has filled it: from now on it is read, and does not change.
-    Sealed { blob: Blob },
-    /// The cluster keeps it, until it is forgotten.
-    Kept { blob: Blob },
-    /// The cluster keeps it no longer.
-    Forgotten { blob: Blob },
-    /// A process wants to read it.
-    PinAsked { request: Request, process: Process, blob: Blob },
-    /// A process reads it no longer; as often as it was given it.
-    Unpinned { process: Process, blob: Blob },
-    /// A process has made a copy of itself.
-    Forked { process: Process },
-    /// A process is gone, and all that it started.
-    ProcessGone { process: Process },
-    /// It is on the disk, or why not.
-    SpillEnded { blob: Blob, result: Result<(), Error> },
-    /// It is back in memory, or why not.
-    LoadEnded { blob: Blob, result: Result<(), Error> },
-    /// The time has come that [`Store::next_wake`] named, or later.
-    TimePassed,
-}
-
-/// What is to be done, in this order.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[allow(missing_docs)] // Of fields only: each variant's sentence names its own.
-pub enum Effect {
-    /// Give the asker memory for it.
-    Grant { request: Request, blob: Blob, bytes: u64 },
-    /// Show it to the asker.
-    Give { request: Request, blob: Blob },
-    /// Tell the asker that it is not to be.
-    Refuse { request: Request, error: Error },
-    /// Write it to the disk, and say when that has [ended](Event::SpillEnded). Its memory stays.
-    Spill { blob: Blob },
-    /// Its memory is free: it is on the disk.
-    FreeMemory { blob: Blob },
-    /// Read it back from the disk, and say when that has [ended](Event::LoadEnded).
-    Load { blob: Blob, bytes: u64 },
-    /// It is in memory again: its room on the disk is free.
-    FreeDisk { blob: Blob },
-    /// Nobody needs it any more: whatever it has is free.
-    Drop { blob: Blob },
-    /// It cannot be read back: the cluster does not have it here any more.
-    Lost { blob: Blob, error: Error },
 }
 
 /// See the [module](self).
@@ -552,7 +496,7 @@ impl Store {
     fn too_large(&self, bytes: u64) -> Error {
         Error::exhausted(format!(
             "{} do not fit into this node's store, which may take {} in all: pass it in parts, or give the \
-             store more (--store-memory)",
+             store more",
             amount(bytes),
             amount(self.config.limit)
         ))
@@ -574,60 +518,11 @@ impl Store {
         };
         Error::exhausted(format!(
             "no room for {} in this node's store: {} of {} are used, {} of it are being read, {disk}. Let go \
-             of what is not needed any more, or give the store more (--store-memory)",
+             of what is not needed any more, or give the store more",
             amount(bytes),
             amount(self.used),
             amount(self.config.limit),
             amount(pinned),
         ))
     }
-
-    /// Panics if the books do not add up.
-    pub fn check_invariants(&self) {
-        let sum = |is: fn(Place) -> bool| -> u64 {
-            self.blobs.values().filter(|entry| is(entry.place)).map(|entry| entry.bytes).sum()
-        };
-        assert_eq!(self.used, sum(Place::is_in_memory), "memory that is taken");
-        assert_eq!(self.spilled, sum(Place::is_on_disk), "room on the disk that is taken");
-        assert!(self.used <= self.config.limit, "more memory than there may be");
-        for (at, blob) in &self.idle {
-            let entry = &self.blobs[blob];
-            assert!(entry.used_at == *at && entry.place == Place::Memory && entry.pins.is_empty());
-        }
-        for (blob, entry) in &self.blobs {
-            let idle = self.idle.get(&entry.used_at) == Some(blob);
-            let should = entry.place == Place::Memory && entry.pins.is_empty();
-            assert_eq!(idle, should, "{blob:?} is idle: {entry:?}");
-            assert_eq!(self.leaving.contains(blob), entry.place == Place::Leaving, "{blob:?}");
-            for process in entry.pins.keys() {
-                assert!(self.processes[process].contains(blob), "{process:?} has {blob:?} pinned");
-            }
-            let waits =
-                self.waiting.iter().filter(|waiting| waiting.why == Why::Load(*blob)).count();
-            assert_eq!(waits, usize::from(entry.place == Place::Wanted), "{blob:?}");
-            if !matches!(entry.place, Place::Wanted | Place::Coming) {
-                assert!(entry.wanted.is_empty(), "{blob:?} is here, or nobody fetches it");
-            }
-            if !entry.kept && entry.pins.is_empty() && entry.wanted.is_empty() {
-                let ends =
-                    matches!(entry.place, Place::Filling(_) | Place::Leaving | Place::Coming);
-                assert!(ends, "{blob:?} is nobody's: {entry:?}");
-            }
-        }
-    }
 }
-
-/// Bytes, for people.
-fn amount(bytes: u64) -> String {
-    const UNITS: [&str; 5] = ["bytes", "KiB", "MiB", "GiB", "TiB"];
-    let mut unit = 0;
-    let mut whole = bytes as f64;
-    while whole >= 1024.0 && unit + 1 < UNITS.len() {
-        whole /= 1024.0;
-        unit += 1;
-    }
-    if unit == 0 { format!("{bytes} bytes") } else { format!("{whole:.1} {}", UNITS[unit]) }
-}
-
-#[cfg(test)]
-mod tests;

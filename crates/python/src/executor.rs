@@ -220,24 +220,20 @@ enum Helper {
 fn helper<'py>(py: Python<'py>, helper: Helper) -> PyResult<&'py Bound<'py, PyAny>> {
     const COUNT: usize = Helper::ShowGpus as usize + 1;
     static FUNCTIONS: [PyOnceLock<Py<PyAny>>; COUNT] = [const { PyOnceLock::new() }; COUNT];
-    let name = match helper {
-        Helper::ActorExit => "ActorExit",
-        Helper::Begin => "begin",
-        Helper::Code => "code",
-        Helper::Construct => "construct",
-        Helper::EndFork => "end_fork",
-        Helper::Exit => "leave",
-        Helper::Fill => "fill",
-        Helper::Find => "find",
-        Helper::Interrupt => "interrupt",
-        Helper::Load => "load",
-        Helper::Run => "run",
-        Helper::ShowGpus => "show_gpus",
-    };
-    let module = match helper {
-        Helper::ActorExit => "marline._actor",
-        Helper::Begin => "marline._executor_loop",
-        _ => "marline._executor",
+    const PLAIN: &str = "marline._executor";
+    let (module, name) = match helper {
+        Helper::ActorExit => ("marline._actor", "ActorExit"),
+        Helper::Begin => ("marline._executor_loop", "begin"),
+        Helper::Code => (PLAIN, "code"),
+        Helper::Construct => (PLAIN, "construct"),
+        Helper::EndFork => (PLAIN, "end_fork"),
+        Helper::Exit => (PLAIN, "leave"),
+        Helper::Fill => (PLAIN, "fill"),
+        Helper::Find => (PLAIN, "find"),
+        Helper::Interrupt => (PLAIN, "interrupt"),
+        Helper::Load => (PLAIN, "load"),
+        Helper::Run => (PLAIN, "run"),
+        Helper::ShowGpus => (PLAIN, "show_gpus"),
     };
     function(py, &FUNCTIONS[helper as usize], module, name)
 }

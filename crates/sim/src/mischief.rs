@@ -81,7 +81,7 @@ impl World {
 
     fn odd_message(&mut self, id: ProcessId) -> FromClient {
         let how = Manner::forced(self.random.one_in(2));
-        match self.random.below(17) {
+        match self.random.below(18) {
             0 | 1 => FromClient::Submit(self.odd_spec()),
             2 => FromClient::Cancel { task: self.odd_task(), how },
             3 => {
@@ -114,6 +114,11 @@ impl World {
                 let object = self.odd_object();
                 self.oracle.odd.insert(object.origin);
                 FromClient::Announce { object }
+            }
+            17 => {
+                let things = vec![self.odd_thing(), self.odd_thing()];
+                let attempt = Attempt(1 + self.random.below(3));
+                FromClient::Enclose { call: Try { task: self.odd_task(), attempt }, things }
             }
             16 => {
                 let value = match self.random.one_in(2) {

@@ -6,6 +6,7 @@ use super::{Controller, Owner};
 use crate::account::Account;
 use crate::hold::Holder;
 use crate::id::Thing;
+use crate::map::Set;
 
 impl Controller {
     /// Panics, naming what is wrong, if the state does not add up.
@@ -20,7 +21,8 @@ impl Controller {
             self.sessions.values().map(|member| member.promised - member.submitted).sum();
         assert_eq!(open, self.promised, "promised submissions");
         let enclosing = self.sessions.values().map(|member| member.enclosing.len()).sum::<usize>();
-        assert_eq!(enclosing, self.enclosing.len(), "answers that are about to come");
+        let said: usize = self.enclosing.values().map(Set::len).sum();
+        assert_eq!(enclosing, said, "answers that are about to come");
         let bytes: usize = self.objects.values().map(|object| object.bytes()).sum();
         assert_eq!(bytes, self.object_bytes, "bytes of objects");
         for (id, member) in &self.sessions {
@@ -31,7 +33,8 @@ impl Controller {
                 );
             }
             for call in &member.enclosing {
-                assert_eq!(self.enclosing.get(call), Some(id), "who is about to answer {call:?}");
+                let said = self.enclosing.get(call).is_some_and(|said| said.contains(id));
+                assert!(said, "{id} is about to answer {call:?}");
             }
             for actor in &member.actors {
                 let driver = self.actors.get(actor).and_then(|actor| actor.driver);
@@ -171,7 +174,9 @@ impl Controller {
                         .is_some_and(|hosted| hosted.epoch == instance.epoch)
                 }),
                 Holder::Object(object) => self.objects.contains_key(&object),
-                Holder::Enclosed { call, by } => self.enclosing.get(&call) == Some(&by),
+                Holder::Enclosed { call, by } => {
+                    self.enclosing.get(&call).is_some_and(|said| said.contains(&by))
+                }
                 Holder::Message { to, .. } => self.sessions.contains_key(&to),
             };
             assert!(exists, "{holder:?} is gone and holds something");

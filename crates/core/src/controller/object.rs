@@ -276,15 +276,14 @@ impl Controller {
     /// A process is about to give an answer that names things. It says so ahead of it, since the answer takes
     /// another way than what the process says itself: that it lets go of them may be heard first.
     pub(super) fn enclose(&mut self, session: Session, call: Try, things: Vec<Thing>) {
-        self.answer_came(call); // Whoever said so before is not the one that answers.
-        self.enclosing.insert(call, session.id);
+        self.enclosing.entry(call).or_default().insert(session.id);
         self.sessions.get_mut(&session.id).expect("it speaks").enclosing.insert(call);
         self.hold_all(Holder::Enclosed { call, by: session.id }, things);
     }
 
     /// An answer has come: what it names is held by whatever it became.
     pub(super) fn answer_came(&mut self, call: Try) {
-        if let Some(by) = self.enclosing.remove(&call) {
+        for by in self.enclosing.remove(&call).into_iter().flatten() {
             self.sessions.get_mut(&by).expect("it lives").enclosing.remove(&call);
             let free = self.holds.release_all(Holder::Enclosed { call, by });
             self.free(free);

@@ -236,7 +236,11 @@ impl Controller {
             self.never_resolved(now, object, effects);
         }
         for call in member.enclosing {
-            self.enclosing.remove(&call);
+            let said = self.enclosing.get_mut(&call).expect("it said so");
+            said.remove(&id);
+            if said.is_empty() {
+                self.enclosing.remove(&call);
+            }
             let free = self.holds.release_all(Holder::Enclosed { call, by: id });
             self.free(free);
         }

@@ -205,7 +205,7 @@ fn who_cannot_be_given_room_is_told_the_figures_in_time() {
     }
     assert_eq!(rig.store.next_wake(), None);
     let words = error(&rig.create(ONE, 101).1);
-    assert!(words.contains("101 bytes do not fit") && words.contains("--store-memory"), "{words}");
+    assert!(words.contains("101 bytes do not fit") && words.contains("in parts"), "{words}");
 }
 
 #[test]
@@ -279,6 +279,16 @@ struct Shell {
 }
 
 impl Shell {
+    /// A process is gone, with all that it had and asked for.
+    fn goes(&mut self, rig: &mut Rig, process: Process) {
+        self.given.retain(|(by, _)| *by != process);
+        self.filling.retain(|(by, _)| *by != process);
+        self.asking.retain(|_, (by, _)| *by != process);
+        let asking = &self.asking;
+        self.asked.retain(|request| asking.contains_key(request));
+        self.take(rig.handle(Event::ProcessGone { process }));
+    }
+
     fn take(&mut self, effects: Vec<Effect>) {
         for effect in effects {
             match effect {
@@ -341,20 +351,7 @@ fn whatever_happens_nothing_is_dropped_that_somebody_needs_and_everybody_is_answ
         }
         // All faults end: everybody lets go, and nothing is left.
         for process in 0..3 {
-            let process = Process(process);
-            shell.given.retain(|(by, _)| *by != process);
-            shell.filling.retain(|(by, _)| *by != process);
-            let gone: Vec<Request> = shell
-                .asking
-                .iter()
-                .filter(|(_, (by, _))| *by == process)
-                .map(|(id, _)| *id)
-                .collect();
-            for request in gone {
-                shell.asked.remove(&request);
-                shell.asking.remove(&request);
-            }
-            shell.take(rig.handle(Event::ProcessGone { process }));
+            shell.goes(&mut rig, Process(process));
         }
         for blob in std::mem::take(&mut shell.kept) {
             shell.take(rig.handle(Event::Forgotten { blob }));
@@ -425,21 +422,7 @@ fn step(random: &mut Random, rig: &mut Rig, shell: &mut Shell) {
             shell.asking.insert(request, (process, Some(blob)));
             shell.take(rig.handle(Event::PinAsked { request, process, blob }));
         }
-        8 if random.one_in(4) => {
-            shell.given.retain(|(by, _)| *by != process);
-            shell.filling.retain(|(by, _)| *by != process);
-            let gone: Vec<Request> = shell
-                .asking
-                .iter()
-                .filter(|(_, (by, _))| *by == process)
-                .map(|(id, _)| *id)
-                .collect();
-            for request in gone {
-                shell.asked.remove(&request);
-                shell.asking.remove(&request);
-            }
-            shell.take(rig.handle(Event::ProcessGone { process }));
-        }
+        8 if random.one_in(4) => shell.goes(rig, process),
         8 if !shell.kept.is_empty() => {
             let all: Vec<Blob> = shell.kept.iter().copied().collect();
             let blob = all[random.below(all.len() as u64) as usize];

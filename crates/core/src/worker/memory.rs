@@ -8,7 +8,7 @@ use super::executor::Occupant;
 use super::task::State;
 use super::{Effect, ExecutorId, Worker};
 use crate::error::{Error, Ran};
-use crate::label::label_of;
+use crate::label::{amount, label_of};
 use crate::map::Map;
 use crate::time::Time;
 use std::cmp::Reverse;
@@ -97,16 +97,6 @@ fn choose(candidates: &[Candidate]) -> Option<&Candidate> {
     })
 }
 
-/// So many bytes, for people.
-fn amount(bytes: u64) -> String {
-    let mebibytes = bytes as f64 / f64::from(1 << 20);
-    if mebibytes < 1024.0 {
-        format!("{mebibytes:.0} MiB")
-    } else {
-        format!("{:.1} GiB", mebibytes / 1024.0)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -138,10 +128,5 @@ mod tests {
         assert_eq!(chosen(&both), Some(2));
         assert_eq!(chosen(&both[..1]), Some(1));
         assert_eq!(chosen(&[]), None);
-    }
-
-    #[test]
-    fn amounts_are_for_people() {
-        assert_eq!((amount(5 << 20), amount(3 << 29)), ("5 MiB".into(), "1.5 GiB".into()));
     }
 }

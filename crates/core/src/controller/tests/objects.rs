@@ -132,6 +132,19 @@ fn what_an_answer_names_is_held_until_it_has_come_whatever_its_process_says_mean
 }
 
 #[test]
+fn whoever_says_that_it_gives_anothers_answer_takes_nothing_away() {
+    let mut rig = Rig::new();
+    let (client, worker, _, attempt, object) = about_to_answer(&mut rig);
+    let other = rig.client(4);
+    rig.client_says(other, FromClient::Enclose { call: attempt, things: Vec::new() });
+    rig.dies(other);
+    assert!(rig.controller.value(object).is_some());
+    rig.end(worker, attempt, End::Finished(vec![naming(object)]), None);
+    rig.ends(client, 1).unwrap();
+    assert!(rig.controller.value(object).is_some());
+}
+
+#[test]
 fn what_an_answer_names_that_never_comes_goes_with_its_process() {
     let mut rig = Rig::new();
     let (_, worker, executor, attempt, object) = about_to_answer(&mut rig);

@@ -1,0 +1,39 @@
+//! What must be true of a store after every event.
+
+use super::{Place, Store, Why};
+
+impl Store {
+    /// Panics if the books do not add up.
+    pub fn check_invariants(&self) {
+        let sum = |is: fn(Place) -> bool| -> u64 {
+            self.blobs.values().filter(|entry| is(entry.place)).map(|entry| entry.bytes).sum()
+        };
+        assert_eq!(self.used, sum(Place::is_in_memory), "memory that is taken");
+        assert_eq!(self.spilled, sum(Place::is_on_disk), "room on the disk that is taken");
+        assert!(self.used <= self.config.limit, "more memory than there may be");
+        for (at, blob) in &self.idle {
+            let entry = &self.blobs[blob];
+            assert!(entry.used_at == *at && entry.place == Place::Memory && entry.pins.is_empty());
+        }
+        for (blob, entry) in &self.blobs {
+            let idle = self.idle.get(&entry.used_at) == Some(blob);
+            let should = entry.place == Place::Memory && entry.pins.is_empty();
+            assert_eq!(idle, should, "{blob:?} is idle: {entry:?}");
+            assert_eq!(self.leaving.contains(blob), entry.place == Place::Leaving, "{blob:?}");
+            for process in entry.pins.keys() {
+                assert!(self.processes[process].contains(blob), "{process:?} has {blob:?} pinned");
+            }
+            let waits =
+                self.waiting.iter().filter(|waiting| waiting.why == Why::Load(*blob)).count();
+            assert_eq!(waits, usize::from(entry.place == Place::Wanted), "{blob:?}");
+            if !matches!(entry.place, Place::Wanted | Place::Coming) {
+                assert!(entry.wanted.is_empty(), "{blob:?} is here, or nobody fetches it");
+            }
+            if !entry.kept && entry.pins.is_empty() && entry.wanted.is_empty() {
+                let ends =
+                    matches!(entry.place, Place::Filling(_) | Place::Leaving | Place::Coming);
+                assert!(ends, "{blob:?} is nobody's: {entry:?}");
+            }
+        }
+    }
+}

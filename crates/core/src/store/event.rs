@@ -1,0 +1,67 @@
+//! What happens to a node's store, and what it asks of its shell.
+
+use crate::error::Error;
+
+/// A large value in this store. Numbers are never used again.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Blob(pub u64);
+
+/// A process that uses this store.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Process(pub u64);
+
+/// A question that is answered once, by [`Effect::Grant`], [`Effect::Give`] or [`Effect::Refuse`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Request(pub u64);
+
+/// What happened.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(missing_docs)] // Of fields only: each variant's sentence names its own.
+pub enum Event {
+    /// A process wants to make something of this size.
+    CreateAsked { request: Request, process: Process, bytes: u64 },
+    /// It has filled it: from now on it is read, and does not change.
+    Sealed { blob: Blob },
+    /// The cluster keeps it, until it is forgotten.
+    Kept { blob: Blob },
+    /// The cluster keeps it no longer.
+    Forgotten { blob: Blob },
+    /// A process wants to read it.
+    PinAsked { request: Request, process: Process, blob: Blob },
+    /// A process reads it no longer; as often as it was given it.
+    Unpinned { process: Process, blob: Blob },
+    /// A process has made a copy of itself.
+    Forked { process: Process },
+    /// A process is gone, and all that it started.
+    ProcessGone { process: Process },
+    /// It is on the disk, or why not.
+    SpillEnded { blob: Blob, result: Result<(), Error> },
+    /// It is back in memory, or why not.
+    LoadEnded { blob: Blob, result: Result<(), Error> },
+    /// The time has come that [`Store::next_wake`] named, or later.
+    TimePassed,
+}
+
+/// What is to be done, in this order.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(missing_docs)] // Of fields only: each variant's sentence names its own.
+pub enum Effect {
+    /// Give the asker memory for it.
+    Grant { request: Request, blob: Blob, bytes: u64 },
+    /// Show it to the asker.
+    Give { request: Request, blob: Blob },
+    /// Tell the asker that it is not to be.
+    Refuse { request: Request, error: Error },
+    /// Write it to the disk, and say when that has [ended](Event::SpillEnded). Its memory stays.
+    Spill { blob: Blob },
+    /// Its memory is free: it is on the disk.
+    FreeMemory { blob: Blob },
+    /// Read it back from the disk, and say when that has [ended](Event::LoadEnded).
+    Load { blob: Blob, bytes: u64 },
+    /// It is in memory again: its room on the disk is free.
+    FreeDisk { blob: Blob },
+    /// Nobody needs it any more: whatever it has is free.
+    Drop { blob: Blob },
+    /// It cannot be read back: the cluster does not have it here any more.
+    Lost { blob: Blob, error: Error },
+}

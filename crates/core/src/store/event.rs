@@ -38,7 +38,7 @@ pub enum Event {
     SpillEnded { blob: Blob, result: Result<(), Error> },
     /// It is back in memory, or why not.
     LoadEnded { blob: Blob, result: Result<(), Error> },
-    /// The time has come that [`Store::next_wake`] named, or later.
+    /// The time has come that [`next_wake`](super::Store::next_wake) named, or later.
     TimePassed,
 }
 

@@ -8,7 +8,8 @@
 //! 2. [`Controller::next_wake`] says when to come back with [`Event::TimePassed`].
 //!
 //! Where things are decided: membership in `session.rs`, workers in `worker.rs`, tasks in `task.rs`,
-//! calls and actors in `actor.rs`, values and holds in `object.rs`, placement in
+//! calls and actors in `actor.rs`, values and holds in `object.rs`, whose stores have the data of large ones in
+//! `stored.rs`, placement in
 //! [`schedule`](crate::schedule), callers without a link in `control.rs`, the end of it all in
 //! `wind_up.rs`; who is shown what work prints in `output.rs`. `query.rs` and `list.rs` only read; `waiting.rs` warns.
 
@@ -27,6 +28,7 @@ mod object;
 mod output;
 mod query;
 mod session;
+mod stored;
 mod task;
 #[cfg(test)]
 mod tests;

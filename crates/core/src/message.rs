@@ -58,8 +58,9 @@ pub enum FromClient {
     Submit(Arc<TaskSpec>),
     /// Stop this.
     Cancel { task: TaskId, how: Manner },
-    /// Keep this value; the sender holds it.
-    Put { object: ObjectId, value: Value },
+    /// Keep this value; the sender holds it. If its data is in a store, that is the one of this worker, which is
+    /// told to keep it.
+    Put { object: ObjectId, value: Value, at: Option<Session> },
     /// This has a value once I say it; the sender holds it.
     Announce { object: ObjectId },
     /// The value of what I announced, or why it has none.
@@ -175,10 +176,25 @@ pub enum ToWorker {
     SessionEnded { session: Session },
     /// What `Entrust` asked for is done.
     Entrusted { call: Try },
+    /// The data of this, which a client put into your store, counts: keep it.
+    Keep { object: ObjectId },
+    /// Nobody holds this any more: its data need not be kept.
+    Forget { object: ObjectId },
+    /// The answer to `Locate`: who has its data, or why nobody has.
+    Located { object: ObjectId, copies: Result<Vec<CopyAt>, Error> },
     /// Take no new work; when `grace` is over, give up what still runs. Then go for good.
     Drain { grace: Duration },
     /// The controller is about to end: the same, but afterwards join the next one.
     WindUp { grace: Duration },
+}
+
+/// Where a copy of an object's data is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CopyAt {
+    /// Whose store.
+    pub worker: Session,
+    /// Where that worker listens, if it does.
+    pub address: Option<Arc<str>>,
 }
 
 /// Why a worker gives work back. None of these costs the task anything.
@@ -248,10 +264,24 @@ pub enum FromWorker {
     /// The actor was not made here, for this reason; that costs it nothing.
     ActorRefused { instance: Instance, reason: Refusal },
     /// A call's answer names things. They are held for `to` until it accepts the answer, and `kept` by
-    /// the instance; the answer leaves when this is done.
-    Entrust { call: Try, to: Session, contains: Vec<Thing>, instance: Instance, kept: Vec<Thing> },
+    /// the instance; the answer leaves when this is done. `stored` are those of its values whose data is in my
+    /// store: they are objects from now on.
+    Entrust {
+        call: Try,
+        to: Session,
+        contains: Vec<Thing>,
+        stored: Vec<Value>,
+        instance: Instance,
+        kept: Vec<Thing>,
+    },
     /// An actor lets go of things it kept.
     Dropped { instance: Instance, things: Vec<Thing> },
+    /// Who has the data of this?
+    Locate { object: ObjectId },
+    /// I have a copy of it now.
+    Copied { object: ObjectId },
+    /// I have it no more, for this reason.
+    CopyLost { object: ObjectId, error: Error },
     /// Calls that went direct and ended.
     CallsEnded(Vec<CallReport>),
     /// User code printed something.

@@ -1,7 +1,7 @@
 //! What user code hands over, as bytes that nobody but user code looks into.
 
 use crate::error::Error;
-use crate::id::Thing;
+use crate::id::{ObjectId, Thing};
 use bytes::Bytes;
 
 /// How a payload's bytes are to be read.
@@ -27,7 +27,21 @@ pub struct Payload {
     pub inline: Bytes,
     /// Buffers that stand outside the data (pickle protocol 5).
     pub buffers: Vec<Bytes>,
+    /// Where data and buffers are instead, if they are too large to go along.
+    pub stored: Option<Box<Stored>>,
 }
+
+/// Data that is in nodes' stores and is read there, by the name of the object whose value it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stored {
+    /// The object.
+    pub object: ObjectId,
+    /// How many bytes there are.
+    pub bytes: u64,
+}
+
+/// Data of more bytes than this does not go along with messages: it is put into the node's store.
+pub const STORED_BYTES: usize = 100 << 10;
 
 impl Payload {
     /// Plain MessagePack data.
@@ -38,6 +52,23 @@ impl Payload {
     /// Bytes as they are.
     pub fn raw(bytes: impl Into<Bytes>) -> Payload {
         Payload { encoding: Encoding::Raw, inline: bytes.into(), ..Payload::default() }
+    }
+
+    /// Its data is in a store, under this name.
+    pub fn stored_as(self, object: ObjectId) -> Payload {
+        let stored = Some(Box::new(Stored { object, bytes: self.len() as u64 }));
+        let (encoding, code_version) = (self.encoding, self.code_version);
+        Payload { encoding, code_version, stored, ..Payload::default() }
+    }
+
+    /// The object under whose name the data is in stores, if it is.
+    pub fn stored_object(&self) -> Option<ObjectId> {
+        self.stored.as_ref().map(|stored| stored.object)
+    }
+
+    /// How many bytes of data there are, wherever they are.
+    pub fn size(&self) -> u64 {
+        self.stored.as_ref().map_or(self.len() as u64, |stored| stored.bytes)
     }
 
     /// How many bytes it carries.
@@ -58,6 +89,14 @@ pub struct Value {
     pub payload: Payload,
     /// What it refers to.
     pub contains: Vec<Thing>,
+}
+
+impl Value {
+    /// Everything that must be there for it to be read: what it refers to, and its own data if that is in
+    /// stores.
+    pub fn names(&self) -> impl Iterator<Item = Thing> {
+        self.contains.iter().copied().chain(self.payload.stored_object().map(Thing::Object))
+    }
 }
 
 impl From<Payload> for Value {

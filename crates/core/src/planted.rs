@@ -29,11 +29,15 @@ pub enum Bug {
     CallRepeated,
     /// A call goes to a new instance while an earlier one to the old is unsettled.
     CallOvertakes,
+    /// A worker is not told that nobody holds an object any more whose data it keeps.
+    DataNeverForgotten,
+    /// A worker passes on a result whose data its store does not keep.
+    DataNotKept,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 12] = [
+    pub const ALL: [Bug; 14] = [
         Bug::StaleResultAccepted,
         Bug::HoldNotReleased,
         Bug::HoldReleasedTwice,
@@ -46,6 +50,8 @@ impl Bug {
         Bug::UnwatchedCaller,
         Bug::CallRepeated,
         Bug::CallOvertakes,
+        Bug::DataNeverForgotten,
+        Bug::DataNotKept,
     ];
 }
 

@@ -174,7 +174,7 @@ pub struct TaskSpec {
 impl TaskSpec {
     /// Everything the task holds while it has not ended.
     pub fn held(&self) -> impl Iterator<Item = Thing> {
-        let needs = self.needs.iter().map(|object| Thing::Object(*object));
+        let needs = self.needs.iter().copied().chain(self.args.stored_object()).map(Thing::Object);
         needs.chain(self.holds.iter().copied())
     }
 
@@ -307,7 +307,7 @@ pub struct ActorSpec {
 impl ActorSpec {
     /// Everything the actor holds while it may be instantiated.
     pub fn held(&self) -> impl Iterator<Item = Thing> {
-        let needs = self.needs.iter().map(|object| Thing::Object(*object));
+        let needs = self.needs.iter().copied().chain(self.args.stored_object()).map(Thing::Object);
         needs.chain(self.holds.iter().copied())
     }
 

@@ -9,7 +9,7 @@
 //!
 //! Where things are decided: membership and time in `session.rs`, tasks in `task.rs`, actors and calls
 //! in `actor.rs` and `call.rs`, when their state is saved in `checkpoint.rs`, callers in `host.rs`, executors
-//! in `executor.rs`, who goes when memory runs short in `memory.rs`. `query.rs` only reads.
+//! in `executor.rs`, what its store keeps in `stored.rs`, who goes when memory runs short in `memory.rs`. `query.rs` only reads.
 
 mod actor;
 mod call;
@@ -22,6 +22,7 @@ mod host;
 mod memory;
 mod query;
 mod session;
+mod stored;
 mod task;
 #[cfg(test)]
 mod tests;
@@ -216,6 +217,13 @@ impl Worker {
                     let message = FromWorker::Printed { source, output };
                     effects.push(Effect::ToController(message));
                 }
+            }
+            Event::DataMissing { object } => self.data_missing(object, effects),
+            Event::DataCopied { object } => {
+                self.tell_controller(FromWorker::Copied { object }, effects);
+            }
+            Event::DataLost { object, error } => {
+                self.tell_controller(FromWorker::CopyLost { object, error }, effects);
             }
             Event::DrainAsked { grace } => self.drain(now, grace, false, effects),
             Event::TimePassed => self.time_passed(now, effects),

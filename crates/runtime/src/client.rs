@@ -328,7 +328,7 @@ impl Client {
     pub fn put(&self, value: Value) -> Result<ObjectId, Error> {
         fits("the value's bytes", value.payload.len())?;
         let object = ObjectId::of(crate::new_task_id(), 0);
-        self.with(|machine, effects| machine.put(object, value, effects))?;
+        self.with(|machine, effects| machine.put(object, value, None, effects))?;
         Ok(object)
     }
 

@@ -198,6 +198,9 @@ impl World {
         shell.machine.handle(now, event.clone(), &mut effects);
         shell.machine.check_invariants();
         self.oracle_after(id, &event, &effects);
+        if self.report.steps.is_multiple_of(16) {
+            self.check_copies();
+        }
         for effect in effects {
             self.controller_effect(id, effect);
         }

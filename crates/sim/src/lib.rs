@@ -20,6 +20,7 @@ mod nemesis;
 mod net;
 mod oracle;
 mod process;
+mod store;
 mod user;
 mod worker;
 mod world;

@@ -89,7 +89,7 @@ impl World {
                 let value = Value { payload: Payload::raw(vec![1; 5]), contains };
                 let object = self.odd_object();
                 self.oracle.odd.insert(object.origin);
-                FromClient::Put { object, value }
+                FromClient::Put { object, value, at: None }
             }
             4 => FromClient::Fetch { object: self.odd_object() },
             5 => FromClient::Hold { thing: self.odd_thing() },

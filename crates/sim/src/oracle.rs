@@ -216,6 +216,8 @@ impl World {
 
     /// The faults are over since long: everything that was asked for has ended.
     pub fn check_all_ended(&mut self) {
+        self.check_copies();
+        self.check_forgotten();
         for id in self.living(|role| matches!(role, Role::Client(_))) {
             let trace = self.trace;
             if self.client_shell(id).odd {
@@ -264,6 +266,7 @@ impl World {
 
     /// Everybody let go of everything: nothing is left.
     pub fn check_nothing_left(&mut self) {
+        self.check_forgotten();
         let controller = self.controller;
         let machine = &self.controller_shell(controller).machine;
         for holder in machine.holds().all_holders() {

@@ -292,17 +292,20 @@ impl World {
     fn put(&mut self, id: ProcessId) {
         let object = ObjectId::of(TaskId::from_u128(self.new_id()), 0);
         let contains = self.some_things(id);
-        let value = Value { payload: Payload::raw(vec![7; 100]), contains };
+        let mut value = Value { payload: Payload::raw(vec![7; 100]), contains };
         let later = self.random.one_in(2);
         if later {
             let wait = self.random.up_to(Duration::from_secs(5));
             self.schedule_in(wait, Happening::Resolve { client: id, object });
         }
+        let at = (!later && self.random.one_in(2))
+            .then(|| self.store_put(id, object, &mut value))
+            .flatten();
         let shell = self.client_shell(id);
         let mut effects = Vec::new();
         let said = match later {
             true => shell.machine.announce(object, &mut effects),
-            false => shell.machine.put(object, value, &mut effects),
+            false => shell.machine.put(object, value, at, &mut effects),
         };
         said.expect("it is joined");
         shell.user.objects.push(object);

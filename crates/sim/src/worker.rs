@@ -2,6 +2,7 @@
 
 use crate::net::{ConnectionId, Frame};
 use crate::process::{End, Input, Message, ProcessId, Role};
+use crate::store::Store;
 use crate::world::World;
 use marline_core::controller::{Role as Joins, WorkerInfo};
 use marline_core::id::{Session, SessionId};
@@ -33,6 +34,7 @@ pub struct WorkerShell {
     pub callers: BTreeMap<Session, End>,
     carries: BTreeMap<ConnectionId, (Session, ProcessId)>,
     pub drained: bool,
+    pub store: Store,
 }
 
 impl WorkerShell {
@@ -81,6 +83,7 @@ impl WorkerShell {
             callers: BTreeMap::new(),
             carries: BTreeMap::new(),
             drained: false,
+            store: Store::default(),
         }
     }
 }
@@ -375,13 +378,14 @@ impl World {
         let now = self.processes[id.0].clock.read(self.now);
         let shell = self.worker_shell(id);
         let mut effects = Vec::new();
-        shell.machine.handle(now, event, &mut effects);
+        shell.machine.handle(now, event.clone(), &mut effects);
         shell.machine.check_invariants();
         let lease = shell.machine.lease_ends_at();
         self.share_lease(id, lease);
         for effect in effects {
             self.worker_effect(id, effect);
         }
+        self.store_after(id, &event);
     }
 
     fn worker_effect(&mut self, id: ProcessId, effect: Effect) {
@@ -407,13 +411,15 @@ impl World {
                 }
             }
             Effect::Spawn { executor, .. } => self.spawn(id, executor),
-            Effect::Run { executor, spec, attempt, .. } => {
+            Effect::Run { executor, spec, attempt, values, .. } => {
+                self.read_values(id, &values);
                 self.exec_run(id, executor, spec, attempt)
             }
             Effect::Construct { executor, spec, epoch, checkpoints, .. } => {
                 self.exec_construct(id, executor, spec, epoch, checkpoints.first())
             }
-            Effect::Call { executor, spec, attempt, .. } => {
+            Effect::Call { executor, spec, attempt, values } => {
+                self.read_values(id, &values);
                 self.exec_call(id, executor, spec, attempt)
             }
             Effect::Interrupt { executor, task, alone: _ } => {
@@ -421,12 +427,16 @@ impl World {
             }
             Effect::RefuseBlock { executor, task: _, limit: _ } => self.exec_go_on(id, executor),
             Effect::Kill { executor } => self.exec_kill(id, executor),
+            Effect::Keep { .. } | Effect::Forget { .. } | Effect::Located { .. } => {
+                self.store_effect(id, effect);
+            }
             Effect::Stopped(_) => {
                 // What it had is gone; the links of its callers with it.
                 let shell = self.worker_shell(id);
                 let connections: Vec<ConnectionId> =
                     std::mem::take(&mut shell.carries).into_keys().collect();
                 shell.callers.clear();
+                shell.store = Store::default();
                 for connection in connections {
                     self.break_connection(connection);
                 }

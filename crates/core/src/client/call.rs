@@ -383,7 +383,7 @@ impl Client {
         match message {
             FromHost::CallEnded { attempt, outcome } => {
                 let contains: Vec<Thing> =
-                    outcome.iter().flatten().flat_map(|value| value.contains.clone()).collect();
+                    outcome.iter().flatten().flat_map(Value::names).collect();
                 let wanted = self.is_sent(host, attempt);
                 self.abandoned.remove(&attempt);
                 if !contains.is_empty() {

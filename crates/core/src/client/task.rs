@@ -2,7 +2,7 @@
 
 use super::{Client, Effect};
 use crate::error::Error;
-use crate::id::{ObjectId, TaskId, Thing};
+use crate::id::{ObjectId, Session, TaskId, Thing};
 use crate::message::{FromClient, Manner};
 use crate::output::Audience;
 use crate::payload::{Outcome, Value};
@@ -74,16 +74,17 @@ impl Client {
         }
     }
 
-    /// Puts a value; it is held.
+    /// Puts a value; it is held. If its data is in a store, that is the one of the worker `at`.
     pub fn put(
         &mut self,
         object: ObjectId,
         value: Value,
+        at: Option<Session>,
         effects: &mut Vec<Effect>,
     ) -> Result<(), Error> {
         self.must_be_joined()?;
         self.adopt(Thing::Object(object));
-        effects.push(Effect::ToController(FromClient::Put { object, value }));
+        effects.push(Effect::ToController(FromClient::Put { object, value, at }));
         Ok(())
     }
 

@@ -163,6 +163,9 @@ impl Controller {
         effects: &mut Vec<Effect>,
     ) {
         if !self.has(worker, attempt) {
+            if let End::Finished(values) = &end {
+                self.discard(values, Some(worker), effects);
+            }
             return self.answer_came(attempt);
         }
         let id = attempt.task;

@@ -17,6 +17,7 @@ impl Controller {
         self.check_tasks();
         self.check_actors();
         self.check_holds();
+        self.check_copies();
         let open: u64 =
             self.sessions.values().map(|member| member.promised - member.submitted).sum();
         assert_eq!(open, self.promised, "promised submissions");

@@ -19,7 +19,9 @@ impl Controller {
             FromClient::Cancel { task, how } => {
                 self.cancel(now, task, how, effects);
             }
-            FromClient::Put { object, value } => self.put(now, session, object, value, effects),
+            FromClient::Put { object, value, at } => {
+                self.put(now, session, object, value, at, effects);
+            }
             FromClient::Announce { object } => self.announce(session, object),
             FromClient::Resolve { object, value } => {
                 self.resolve(now, session, object, value, effects);

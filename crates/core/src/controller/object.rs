@@ -4,7 +4,7 @@ use super::actor::DeathCause;
 use super::{Controller, Effect, Timer};
 use crate::error::Error;
 use crate::hold::Holder;
-use crate::id::{ActorId, ObjectId, Session, Thing};
+use crate::id::{ActorId, ObjectId, Session, SessionId, Thing};
 use crate::message::{Instance, ToClient, ToWorker, Try};
 use crate::payload::Value;
 use crate::schedule::Work;
@@ -25,6 +25,10 @@ pub(super) struct Object {
     pub waiting: BTreeSet<Work>,
     /// Sessions that want to be told.
     watchers: Vec<Session>,
+    /// Workers whose stores have its data, if that is in stores.
+    pub copies: Vec<SessionId>,
+    /// Why the last copy that was lost was.
+    pub lost: Option<Box<Error>>,
 }
 
 impl Object {
@@ -97,25 +101,28 @@ impl Controller {
         }
     }
 
-    /// An object has a value, or never will. It is kept if somebody holds it.
+    /// An object has a value, or never will. It is kept if somebody holds it. If its data is in a store, that
+    /// is the one of the worker `at`.
     pub(super) fn object_made(
         &mut self,
         now: Time,
         id: ObjectId,
         returns: u32,
         value: Result<Value, Error>,
+        at: Option<Session>,
         effects: &mut Vec<Effect>,
     ) {
-        if self.objects.get(&id).is_some_and(|object| object.value.is_some()) {
-            return; // A value never changes.
-        }
-        if !self.holds.is_held(Thing::Object(id)) {
-            if let Some(object) = self.objects.remove(&id) {
+        let value = value.and_then(|value| self.check_stored(id, value, at));
+        let known = self.objects.get(&id).is_some_and(|object| object.value.is_some());
+        if known || !self.holds.is_held(Thing::Object(id)) {
+            self.discard(value.iter(), at, effects);
+            if !known && let Some(object) = self.objects.remove(&id) {
                 self.tell_gone(id, &object, effects);
             }
-            return;
+            return; // A value never changes.
         }
         self.hold_all(Holder::Object(id), value.iter().flat_map(|value| value.contains.clone()));
+        self.copy_made(id, &value, at);
         let object = self.objects.entry(id).or_default();
         object.value = Some(value.clone());
         object.returns = returns;
@@ -195,9 +202,11 @@ impl Controller {
         session: Session,
         object: ObjectId,
         value: Value,
+        at: Option<Session>,
         effects: &mut Vec<Effect>,
     ) {
         if self.exists(Thing::Object(object)) {
+            self.discard([&value], at, effects);
             return self.hold(session, Thing::Object(object));
         }
         let size = self.check_size("the value's bytes", value.payload.len());
@@ -207,7 +216,8 @@ impl Controller {
             effects.push(Effect::ToClient { to: session, message });
         }
         self.holds.hold(Holder::Session(session.id), Thing::Object(object));
-        self.object_made(now, object, 0, value, effects);
+        self.object_made(now, object, 0, value, at, effects);
+        self.keep_put(object, at, effects);
     }
 
     /// A client will say the value of an object: from now on, work can need it.
@@ -240,7 +250,7 @@ impl Controller {
             self.check_size("the value's bytes", value.payload.len())?;
             self.check_bytes().map(|()| value)
         });
-        self.object_made(now, id, 0, value, effects);
+        self.object_made(now, id, 0, value, None, effects);
     }
 
     /// Whoever announced an object has ended.
@@ -252,7 +262,7 @@ impl Controller {
              call from one that lives longer"
         );
         let error = Error::gone(Thing::Object(id), words);
-        self.object_made(now, id, 0, Err(error), effects);
+        self.object_made(now, id, 0, Err(error), None, effects);
     }
 
     /// A client wants to be told when an object has a value.
@@ -320,6 +330,7 @@ impl Controller {
                     }
                     self.object_bytes -= object.bytes();
                     self.tell_gone(id, &object, effects);
+                    self.forget_copies(id, &object.copies, effects);
                     let contained = self.holds.release_all(Holder::Object(id));
                     self.free(contained);
                     self.promise_starved(effects);
@@ -369,14 +380,17 @@ impl Controller {
     /// The answer of a direct call names things: they are held for whoever gets it, and by the instance.
     pub(super) fn entrust(
         &mut self,
+        now: Time,
         host: Session,
         call: Try,
         to: Session,
         contains: Vec<Thing>,
+        stored: Vec<Value>,
         instance: Instance,
         kept: Vec<Thing>,
         effects: &mut Vec<Effect>,
     ) {
+        self.entrust_stored(now, host, call, to, stored, effects);
         if self.is_alive(to) {
             self.hold_all(Holder::Message { call, to: to.id }, contains);
         }

@@ -12,7 +12,7 @@ use crate::error::{Error, ErrorKind, Ran};
 use crate::hold::Holder;
 use crate::id::{ActorEpoch, Attempt, ObjectId, Session, SessionId, TaskId, Thing};
 use crate::message::{Manner, ShapeId, ToClient, ToWorker, Try};
-use crate::payload::{Outcome, Payload};
+use crate::payload::{Outcome, Payload, Value};
 use crate::schedule::{Demand, Step, Ticket, Work, WorkerSlot};
 use crate::spec::{MAX_RETURNS, Target, TaskSpec};
 use crate::time::Time;
@@ -144,7 +144,7 @@ impl Controller {
             let returns = if spec.returns > MAX_RETURNS { 0 } else { spec.returns };
             for object in (0..returns).map(|index| ObjectId::of(id, index)) {
                 self.holds.hold(Holder::Session(session.id), Thing::Object(object));
-                self.object_made(now, object, returns, Err(error.clone()), effects);
+                self.object_made(now, object, returns, Err(error.clone()), None, effects);
             }
             let message = ToClient::TaskEnded { task: id, outcome: Err(error) };
             effects.push(Effect::ToClient { to: session, message });
@@ -391,6 +391,9 @@ impl Controller {
             self.lacking -= 1;
             self.stop_waiting(Work::Task(id), &task.spec.needs);
         }
+        let at = task.worker.and_then(|worker| self.workers.get(&worker)).map(|one| one.session);
+        let stored = outcome.iter().flatten().filter(|value| value.payload.stored.is_some());
+        let stored: Vec<Value> = stored.cloned().collect();
         let outcome =
             outcome.and_then(|values| task.spec.check_results(values)).map_err(Error::bounded);
         // One that was lost before may have run, whatever became of it this time.
@@ -400,6 +403,9 @@ impl Controller {
             let bytes = values.iter().map(|value| value.payload.len()).sum();
             self.check_size("the results", bytes).map(|()| values)
         });
+        if outcome.is_err() {
+            self.discard(&stored, at, effects);
+        }
         let (state, count) = match &outcome {
             Ok(_) => (TaskState::Finished, &mut self.counters.finished),
             Err(error) if error.kind() == ErrorKind::Cancelled => {
@@ -430,7 +436,7 @@ impl Controller {
         for object in task.spec.results() {
             let value = outcome.as_ref().map(|values| values[object.index as usize].clone());
             let value = value.map_err(Clone::clone);
-            self.object_made(now, object, task.spec.returns, value, effects);
+            self.object_made(now, object, task.spec.returns, value, at, effects);
         }
         if !crate::planted!(HoldNotReleased) {
             let free = self.holds.release_all(Holder::Task(id));

@@ -20,6 +20,7 @@ mod lists;
 mod objects;
 mod output;
 mod sessions;
+mod stored;
 mod tasks;
 mod workers;
 

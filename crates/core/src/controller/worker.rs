@@ -5,7 +5,7 @@ use super::{Controller, Effect, EndCause, Timer, WorkerInfo};
 use crate::account::Grant;
 use crate::error::{Error, Ran};
 use crate::hold::Holder;
-use crate::id::{ActorEpoch, ActorId, Session, SessionEpoch, SessionId, TaskId};
+use crate::id::{ActorEpoch, ActorId, ObjectId, Session, SessionEpoch, SessionId, TaskId};
 use crate::map::{Map, Set};
 use crate::message::{FromWorker, Instance, Leave, Refusal, ShapeId, ToWorker, Try};
 use crate::schedule::WorkerSlot;
@@ -28,6 +28,8 @@ pub(super) struct Worker {
     pub backlog: Map<ShapeId, VecDeque<TaskId>>,
     /// Actors that are with it, or may still be.
     pub actors: Map<ActorId, Hosted>,
+    /// Objects whose data its store has.
+    pub stored: Set<ObjectId>,
 }
 
 /// An instance of an actor at a worker.
@@ -67,6 +69,7 @@ impl Controller {
             attempts: Set::default(),
             backlog: Map::default(),
             actors: Map::default(),
+            stored: Set::default(),
         };
         self.workers.insert(session.id, worker);
     }
@@ -122,9 +125,12 @@ impl Controller {
                 self.note_refusal(now, session, reason);
                 self.actor_destroyed(now, session, instance, Leave::Told, effects);
             }
-            FromWorker::Entrust { call, to, contains, instance, kept } => {
-                self.entrust(session, call, to, contains, instance, kept, effects);
+            FromWorker::Entrust { call, to, contains, stored, instance, kept } => {
+                self.entrust(now, session, call, to, contains, stored, instance, kept, effects);
             }
+            FromWorker::Locate { object } => self.locate(session, object, effects),
+            FromWorker::Copied { object } => self.copied(session, object, effects),
+            FromWorker::CopyLost { object, error } => self.copy_lost(session, object, error),
             FromWorker::Dropped { instance, things } => self.dropped(instance, things),
             FromWorker::CallsEnded(reports) => self.calls_ended(now, session, reports),
             FromWorker::Printed { source, output } => {
@@ -259,6 +265,7 @@ impl Controller {
             let host = &worker.info.hostname;
             Error::unavailable(Ran::Maybe, format!("worker {id} on {host} was lost: {cause}"))
         };
+        self.copies_gone(id, &worker.stored, &error());
         let mut tasks: Vec<TaskId> = worker.attempts.into_iter().collect();
         tasks.sort_unstable();
         self.attempts_lost(now, tasks, &error(), effects);

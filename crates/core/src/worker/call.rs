@@ -287,6 +287,7 @@ impl Worker {
         match call.from {
             From::Worker => {}
             From::Controller => {
+                super::stored::keep(outcome.iter().flatten(), effects);
                 let ended = match outcome {
                     Ok(values) => End::Finished(values),
                     Err(_) if call.cancelled => End::Cancelled,
@@ -302,15 +303,18 @@ impl Worker {
                 let report = CallReport { task: call.spec.id, method, instance, ran_for, error };
                 self.note_call(now, report, effects);
                 let values = outcome.iter().flatten();
-                let contains: Vec<Thing> =
-                    values.flat_map(|value| value.contains.clone()).collect();
+                let contains: Vec<Thing> = values.clone().flat_map(Value::names).collect();
+                let stored: Vec<Value> =
+                    values.filter(|value| value.payload.stored.is_some()).cloned().collect();
+                super::stored::keep(&stored, effects);
                 let message = FromHost::CallEnded { attempt, outcome };
                 if contains.is_empty() && end.kept.is_empty() {
                     return self.answer(to, message, effects);
                 }
                 let kept = end.kept;
                 self.entrusting.insert(attempt, (to, message));
-                let entrust = FromWorker::Entrust { call: attempt, to, contains, instance, kept };
+                let entrust =
+                    FromWorker::Entrust { call: attempt, to, contains, stored, instance, kept };
                 effects.push(Effect::ToController(entrust));
             }
         }
@@ -330,8 +334,9 @@ impl Worker {
             return;
         }
         let to = self.session.expect("it runs calls");
+        let (contains, stored) = (Vec::new(), Vec::new());
         let entrust =
-            FromWorker::Entrust { call: call.tried(), to, contains: Vec::new(), instance, kept };
+            FromWorker::Entrust { call: call.tried(), to, contains, stored, instance, kept };
         effects.push(Effect::ToController(entrust));
     }
 

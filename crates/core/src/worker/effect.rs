@@ -2,9 +2,10 @@
 
 use super::ExecutorId;
 use crate::account::Grant;
-use crate::id::{ActorEpoch, Attempt, Session, TaskId};
+use crate::error::Error;
+use crate::id::{ActorEpoch, Attempt, ObjectId, Session, TaskId};
 use crate::lease::Pong;
-use crate::message::{FromHost, FromWorker};
+use crate::message::{CopyAt, FromHost, FromWorker};
 use crate::payload::{Payload, Value};
 use crate::spec::{ActorSpec, TaskSpec};
 use std::sync::Arc;
@@ -50,7 +51,13 @@ pub enum Effect {
     /// End this executor by force. [`ExecutorDied`](super::Event::ExecutorDied) follows unless the
     /// session is over.
     Kill { executor: ExecutorId },
-    /// The session is over for this worker; every executor was killed. Join again.
+    /// The store keeps the data of this object until it is to forget it.
+    Keep { object: ObjectId },
+    /// The store need not keep it any more.
+    Forget { object: ObjectId },
+    /// Where the data of an object is that was looked for, or why it is nowhere.
+    Located { object: ObjectId, copies: Result<Vec<CopyAt>, Error> },
+    /// The session is over for this worker; the store keeps nothing, every executor was killed. Join again.
     Stopped(Session),
     /// The worker has drained; its process may go when what it said was acknowledged.
     Drained,

@@ -2,7 +2,7 @@
 
 use super::ExecutorId;
 use crate::error::Error;
-use crate::id::{Session, TaskId, Thing};
+use crate::id::{ObjectId, Session, TaskId, Thing};
 use crate::lease::{Ping, Terms};
 use crate::message::{ToHost, ToWorker};
 use crate::output::{Output, Source};
@@ -57,6 +57,12 @@ pub enum Event {
     MemoryShort { used: u64, limit: u64, taken: Vec<(ExecutorId, u64)> },
     /// User code printed something.
     Printed { source: Source, output: Output },
+    /// Somebody looks for the data of an object, which the store does not have.
+    DataMissing { object: ObjectId },
+    /// The store has copied the data of an object from another's.
+    DataCopied { object: ObjectId },
+    /// The store has lost the data of an object that it kept.
+    DataLost { object: ObjectId, error: Error },
     /// The worker is to finish and leave.
     DrainAsked { grace: Duration },
     /// The time has come that [`next_wake`](super::Worker::next_wake) named, or later.

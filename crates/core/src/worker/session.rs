@@ -104,6 +104,11 @@ impl Worker {
                     self.answer(to, message, effects);
                 }
             }
+            ToWorker::Keep { object } => effects.push(Effect::Keep { object }),
+            ToWorker::Forget { object } => effects.push(Effect::Forget { object }),
+            ToWorker::Located { object, copies } => {
+                effects.push(Effect::Located { object, copies });
+            }
             ToWorker::Drain { grace } => self.drain(now, grace, false, effects),
             ToWorker::WindUp { grace } => self.drain(now, grace, true, effects),
         }

@@ -216,6 +216,9 @@ impl Worker {
         self.blocked -= usize::from(blocked);
         let next = if self.draining { None } else { slots.backlog.pop_front() };
         let next = next.map(|next| Try { task: next, attempt: self.attempts[&next].attempt });
+        if let End::Finished(values) = &end {
+            super::stored::keep(values, effects);
+        }
         effects.push(Effect::ToController(FromWorker::Ended {
             attempt: tried,
             end,

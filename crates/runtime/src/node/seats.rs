@@ -266,6 +266,10 @@ impl State {
                     self.todo.push_back(Todo::Worker(index, event));
                 }
             }
+            // Nothing is put into stores yet.
+            worker::Effect::Keep { .. }
+            | worker::Effect::Forget { .. }
+            | worker::Effect::Located { .. } => {}
             worker::Effect::Stopped(session) => {
                 self.session_stopped(session);
                 self.tell_if_left(index);

@@ -47,7 +47,7 @@ fn from_client(message: &FromClient) -> usize {
     match message {
         FromClient::Submit(spec) => spec.args.len(),
         FromClient::CreateActor(spec) => spec.args.len(),
-        FromClient::Put { object: _, value } => value.payload.len(),
+        FromClient::Put { object: _, value, at: _ } => value.payload.len(),
         FromClient::Resolve { object: _, value } => ended(value, |value| value.payload.len()),
         FromClient::Cancel { .. }
         | FromClient::Announce { .. }
@@ -90,7 +90,8 @@ fn from_worker(message: &FromWorker) -> usize {
         FromWorker::Ended { end: End::Finished(results), .. } => values(results),
         FromWorker::Ended { end: End::Failed(why) | End::Lost(why), .. } => why.bytes(),
         FromWorker::ActorFailed { instance: _, error: why }
-        | FromWorker::ActorDied { instance: _, error: why } => why.bytes(),
+        | FromWorker::ActorDied { instance: _, error: why }
+        | FromWorker::CopyLost { object: _, error: why } => why.bytes(),
         FromWorker::Checkpoint { payload, .. } => payload.len(),
         FromWorker::Printed { source: _, output } => text(output),
         FromWorker::CallsEnded(reports) => reports
@@ -109,6 +110,8 @@ fn from_worker(message: &FromWorker) -> usize {
         | FromWorker::ActorRefused { .. }
         | FromWorker::Entrust { .. }
         | FromWorker::Dropped { .. }
+        | FromWorker::Locate { .. }
+        | FromWorker::Copied { .. }
         | FromWorker::Draining
         | FromWorker::Leaving => 0,
     }
@@ -122,6 +125,7 @@ fn to_worker(message: &ToWorker) -> usize {
             let saved = checkpoints.iter().map(|checkpoint| checkpoint.len()).sum::<usize>();
             spec.args.len() + values(needed) + saved
         }
+        ToWorker::Located { object: _, copies: Err(why) } => why.bytes(),
         ToWorker::TakeBack(_)
         | ToWorker::CancelAttempt { .. }
         | ToWorker::Destroy(_)
@@ -130,6 +134,9 @@ fn to_worker(message: &ToWorker) -> usize {
         | ToWorker::Watched { .. }
         | ToWorker::SessionEnded { .. }
         | ToWorker::Entrusted { .. }
+        | ToWorker::Keep { .. }
+        | ToWorker::Forget { .. }
+        | ToWorker::Located { object: _, copies: Ok(_) }
         | ToWorker::Drain { .. }
         | ToWorker::WindUp { .. } => 0,
     }
@@ -188,7 +195,7 @@ mod tests {
         assert_eq!(Message::ToHost(call).encoded_len_hint(), args + 2000 + 64);
         let ended = FromHost::CallEnded { attempt, outcome: Ok(values) };
         assert_eq!(Message::FromHost(ended).encoded_len_hint(), 2064);
-        let put = FromClient::Put { object: sample::object(), value };
+        let put = FromClient::Put { object: sample::object(), value, at: None };
         assert_eq!(Message::FromClient(put).encoded_len_hint(), 1064);
         let failure = Failure { traceback: "x".repeat(500), ..Failure::default() };
         let lost = FromHost::CallLost { attempt, error: Error::failed("no", failure) };

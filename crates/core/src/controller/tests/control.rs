@@ -260,7 +260,7 @@ fn neither_values_that_were_put_nor_some_of_the_results_are_taken_for_results() 
     let mut rig = Rig::with(Config { history: 1, ..Config::default() });
     let (client, worker) = (rig.client(1), rig.worker(2, 1));
     let put = ObjectId::of(task_id(90), 0);
-    rig.client_says(client, FromClient::Put { object: put, value: value("kept") });
+    rig.client_says(client, FromClient::Put { object: put, value: value("kept"), at: None });
     assert_eq!(rig.controller.task_result(task_id(90)).unwrap_err().kind(), ErrorKind::NotFound);
     rig.submit(client, TaskSpec { returns: 2, ..task(1) });
     let attempt = rig.assigns(worker, 1);

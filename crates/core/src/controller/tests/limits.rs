@@ -61,7 +61,7 @@ fn payloads_may_be_as_large_as_the_limit_and_not_one_byte_more() {
     }
 
     let object = ObjectId::of(task_id(90), 0);
-    rig.client_says(client, FromClient::Put { object, value: value("fours") });
+    rig.client_says(client, FromClient::Put { object, value: value("fours"), at: None });
     let ToClient::ObjectReady { value: Err(error), .. } = rig.tells(client) else {
         panic!("it is too large")
     };
@@ -129,7 +129,7 @@ fn arguments_and_the_values_that_go_along_fit_into_one_message_or_the_task_fails
     let (client, worker) = (rig.client(1), rig.worker(2, 2));
     let objects = [91, 92].map(|number| ObjectId::of(task_id(number), 0));
     for object in objects {
-        rig.client_says(client, FromClient::Put { object, value: value("four") });
+        rig.client_says(client, FromClient::Put { object, value: value("four"), at: None });
     }
     let both = |args: &'static str, number| TaskSpec {
         args: Payload::raw(args),

@@ -105,7 +105,7 @@ fn about_to_answer(rig: &mut Rig) -> (Session, Session, Session, Try, ObjectId) 
     rig.submit(client, once(1));
     let attempt = rig.assigns(worker, 1);
     let object = ObjectId::of(task_id(90), 0);
-    rig.client_says(executor, FromClient::Put { object, value: value("deep") });
+    rig.client_says(executor, FromClient::Put { object, value: value("deep"), at: None });
     let things = vec![Thing::Object(object)];
     rig.client_says(executor, FromClient::Enclose { call: attempt, things });
     // Its answer takes another way, and what it says now is heard first.
@@ -171,20 +171,24 @@ fn what_the_answer_of_a_direct_call_names_is_held_until_it_is_entrusted() {
     let call = Try { task: task_id(5), attempt: Attempt(1) };
     let object = ObjectId::of(task_id(90), 0);
     let thing = Thing::Object(object);
-    rig.client_says(executor, FromClient::Put { object, value: value("deep") });
+    rig.client_says(executor, FromClient::Put { object, value: value("deep"), at: None });
     rig.client_says(executor, FromClient::Enclose { call, things: vec![thing] });
     rig.client_says(executor, FromClient::Release { thing });
     let (contains, kept) = (vec![thing], Vec::new());
-    rig.worker_says(worker, FromWorker::Entrust { call, to: client, contains, instance, kept });
+    let stored = vec![];
+    let entrust = FromWorker::Entrust { call, to: client, contains, stored, instance, kept };
+    rig.worker_says(worker, entrust);
     assert_eq!(rig.orders(worker), ToWorker::Entrusted { call });
     assert!(rig.controller.value(object).is_some(), "it is on its way to the client");
     rig.client_says(client, FromClient::Accept { call });
     assert_eq!(rig.controller.value(object), None);
     // Answered, but nobody waits for it: it is entrusted to nobody.
-    rig.client_says(executor, FromClient::Put { object, value: value("deep") });
+    rig.client_says(executor, FromClient::Put { object, value: value("deep"), at: None });
     rig.client_says(executor, FromClient::Enclose { call, things: vec![thing] });
     rig.client_says(executor, FromClient::Release { thing });
     let (contains, kept) = (Vec::new(), Vec::new());
-    rig.worker_says(worker, FromWorker::Entrust { call, to: worker, contains, instance, kept });
+    let stored = vec![];
+    let entrust = FromWorker::Entrust { call, to: worker, contains, stored, instance, kept };
+    rig.worker_says(worker, entrust);
     assert_eq!(rig.controller.value(object), None);
 }

@@ -7,7 +7,7 @@ fn a_killed_session_lets_go_of_what_it_held_and_its_tasks_are_cancelled() {
     let mut rig = Rig::new();
     let (client, worker) = (rig.client(1), rig.worker(2, 1));
     let object = ObjectId::of(task_id(90), 0);
-    rig.client_says(client, FromClient::Put { object, value: value("kept") });
+    rig.client_says(client, FromClient::Put { object, value: value("kept"), at: None });
     rig.submit(client, task(1));
     let running = rig.assigns(worker, 1);
     rig.submit(client, task(2));

@@ -133,7 +133,8 @@ fn an_answer_that_names_things_leaves_when_they_are_held_for_its_caller() {
     let named = Value { contains: contains.clone(), ..value() };
     rig.call_ends(executor, 1, named.clone());
     let (call, to, kept) = (tried(1), CALLER, Vec::new());
-    let entrust = FromWorker::Entrust { call, to, contains, instance: ACTOR, kept };
+    let stored = vec![];
+    let entrust = FromWorker::Entrust { call, to, contains, stored, instance: ACTOR, kept };
     assert_eq!(rig.take(), [tell(entrust)]);
     rig.controller_says(ToWorker::Entrusted { call });
     assert_eq!(rig.take(), [answered(1, named)]);

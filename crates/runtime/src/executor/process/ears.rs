@@ -278,6 +278,9 @@ impl Minder {
             | FromWorker::Watch { .. }
             | FromWorker::ActorRefused { .. }
             | FromWorker::Entrust { .. }
+            | FromWorker::Locate { .. }
+            | FromWorker::Copied { .. }
+            | FromWorker::CopyLost { .. }
             | FromWorker::CallsEnded(_)
             | FromWorker::Printed { .. }
             | FromWorker::Draining

@@ -1,11 +1,11 @@
 //! Payloads, values, and what came of something: results, or why there are none.
 
-use super::field::{all, each, present, required, unknown};
+use super::field::{all, each, optional, present, required, unknown};
 use super::ids::{actor_id, actor_id_bytes};
 use crate::wire::v1::{self, actor_or_error, outcome, value_or_error};
 use marline_core::Error;
 use marline_core::id::ActorId;
-use marline_core::payload::{Encoding, Outcome, Payload, Value};
+use marline_core::payload::{Encoding, Outcome, Payload, Stored, Value};
 
 impl From<Encoding> for v1::Encoding {
     fn from(encoding: Encoding) -> v1::Encoding {
@@ -33,6 +33,7 @@ impl From<Payload> for v1::Payload {
             code_version: payload.code_version,
             inline: payload.inline,
             buffers: payload.buffers,
+            stored: payload.stored.map(|stored| v1::Stored::from(*stored)),
         }
     }
 }
@@ -45,7 +46,21 @@ impl TryFrom<v1::Payload> for Payload {
             code_version: wire.code_version,
             inline: wire.inline,
             buffers: wire.buffers,
+            stored: optional(wire.stored, "Payload.stored")?.map(Box::new),
         })
+    }
+}
+
+impl From<Stored> for v1::Stored {
+    fn from(stored: Stored) -> v1::Stored {
+        v1::Stored { object: Some(stored.object.into()), bytes: stored.bytes }
+    }
+}
+
+impl TryFrom<v1::Stored> for Stored {
+    type Error = Error;
+    fn try_from(wire: v1::Stored) -> Result<Stored, Error> {
+        Ok(Stored { object: required(wire.object, "Stored.object")?, bytes: wire.bytes })
     }
 }
 

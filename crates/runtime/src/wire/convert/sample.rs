@@ -15,7 +15,7 @@ use marline_core::id::{
 use marline_core::lease::{Ping, Pong, Terms};
 use marline_core::link::{Incarnation, Packet};
 use marline_core::message::{
-    ActorPlace, CallReport, End, FromClient, FromHost, FromWorker, Instance, Leave, Manner,
+    ActorPlace, CallReport, CopyAt, End, FromClient, FromHost, FromWorker, Instance, Leave, Manner,
     Refusal, ShapeId, ToClient, ToHost, ToWorker, Try,
 };
 use marline_core::output::{Audience, Output, Shown, Source, Stream};
@@ -53,10 +53,11 @@ variants! { to_client_name, TO_CLIENT, ToClient:
 }
 variants! { from_worker_name, FROM_WORKER, FromWorker:
     Joined Refused Started Ended Blocked Resumed ActorReady ActorFailed ActorDied ActorDestroyed
-    Watch ActorRefused Entrust Dropped CallsEnded Draining Leaving Checkpoint Printed
+    Watch ActorRefused Entrust Dropped Locate Copied CopyLost CallsEnded Draining Leaving Checkpoint Printed
 }
 variants! { to_worker_name, TO_WORKER, ToWorker:
-    Assign Execute TakeBack CancelAttempt Instantiate Destroy Kill Checkpointed Watched SessionEnded Entrusted Drain WindUp
+    Assign Execute TakeBack CancelAttempt Instantiate Destroy Kill Checkpointed Watched SessionEnded Entrusted Keep Forget Located
+    Drain WindUp
 }
 variants! { to_host_name, TO_HOST, ToHost: Call CancelCall }
 variants! { from_host_name, FROM_HOST, FromHost: CallEnded CallRefused CallLost }
@@ -104,11 +105,16 @@ pub(crate) fn payload() -> Payload {
         code_version: 13,
         inline: Bytes::from_static(b"inline"),
         buffers: vec![Bytes::from_static(b"first"), Bytes::new(), Bytes::from_static(b"last")],
+        stored: None,
     }
 }
 
 pub(crate) fn values() -> Vec<Value> {
-    vec![Value { payload: payload(), contains: things() }, Value::from(Payload::raw("plain"))]
+    vec![
+        Value { payload: payload(), contains: things() },
+        Value::from(Payload::raw("plain")),
+        Value::from(Payload::raw("large").stored_as(object())),
+    ]
 }
 
 fn value() -> Value {
@@ -225,7 +231,8 @@ pub(crate) fn from_client() -> Vec<FromClient> {
         FromClient::Submit(method_spec()),
         FromClient::Cancel { task, how: Manner::Force },
         FromClient::Cancel { task, how: Manner::AskAlone },
-        FromClient::Put { object, value: value() },
+        FromClient::Put { object, value: value(), at: None },
+        FromClient::Put { object, value: value(), at: Some(session()) },
         FromClient::Fetch { object },
         FromClient::Hold { thing: Thing::Object(object) },
         FromClient::Enclose { call: attempt(), things: vec![Thing::Object(object)] },
@@ -340,10 +347,14 @@ pub(crate) fn from_worker() -> Vec<FromWorker> {
             call: attempt,
             to: session,
             contains: things(),
+            stored: values(),
             instance,
             kept: vec![Thing::Actor(actor())],
         },
         FromWorker::Dropped { instance, things: things() },
+        FromWorker::Locate { object: object() },
+        FromWorker::Copied { object: object() },
+        FromWorker::CopyLost { object: object(), error: error() },
         FromWorker::CallsEnded(reports()),
         FromWorker::CallsEnded(Vec::new()),
         FromWorker::Draining,
@@ -356,6 +367,11 @@ pub(crate) fn from_worker() -> Vec<FromWorker> {
         messages.push(FromWorker::Ended { attempt, end, kept: things(), ran_for, next });
     }
     messages
+}
+
+fn copies() -> Vec<CopyAt> {
+    let address = Some("10.0.0.1:7000".into());
+    vec![CopyAt { worker: session(), address }, CopyAt { worker: session(), address: None }]
 }
 
 pub(crate) fn to_worker() -> Vec<ToWorker> {
@@ -392,6 +408,10 @@ pub(crate) fn to_worker() -> Vec<ToWorker> {
         ToWorker::Watched { session, alive: true },
         ToWorker::SessionEnded { session },
         ToWorker::Entrusted { call: attempt },
+        ToWorker::Keep { object: object() },
+        ToWorker::Forget { object: object() },
+        ToWorker::Located { object: object(), copies: Ok(copies()) },
+        ToWorker::Located { object: object(), copies: Err(error()) },
         ToWorker::Drain { grace: Duration::from_secs(30) },
         ToWorker::WindUp { grace: Duration::from_secs(30) },
     ]

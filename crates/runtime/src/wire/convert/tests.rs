@@ -196,13 +196,16 @@ fn malformed_messages_of_clients_are_refused_by_name() {
         (Kind::Submit(v1::TaskSpec::default()), "submit: TaskSpec.id has 0 bytes"),
         (Kind::CancelTask(v1::CancelTask::default()), "cancel_task: CancelTask.task has 0 bytes"),
         (Kind::Put(v1::Put::default()), "put: Put.object is missing"),
-        (Kind::Put(v1::Put { object: object(), value: None }), "put: Put.value is missing"),
         (
-            Kind::Put(v1::Put { object: object(), value: Some(bare) }),
+            Kind::Put(v1::Put { object: object(), ..Default::default() }),
+            "put: Put.value is missing",
+        ),
+        (
+            Kind::Put(v1::Put { object: object(), value: Some(bare), at: None }),
             "put: Put.value: Value.payload is missing",
         ),
         (
-            Kind::Put(v1::Put { object: object(), value: Some(odd) }),
+            Kind::Put(v1::Put { object: object(), value: Some(odd), at: None }),
             "put: Put.value: Value.payload: Payload.encoding is 4, which means nothing here",
         ),
         (Kind::Fetch(v1::ObjectId::default()), "fetch: ObjectId.origin has 0 bytes"),
@@ -369,6 +372,13 @@ fn malformed_messages_of_workers_are_refused_by_name() {
             Kind::Entrust(v1::Entrust { kept: nothing(), ..entrust() }),
             "Entrust.kept: Thing.kind is missing",
         ),
+        (
+            Kind::Entrust(v1::Entrust { stored: vec![v1::Value::default()], ..entrust() }),
+            "Entrust.stored: Value.payload is missing",
+        ),
+        (Kind::Locate(v1::ObjectId::default()), "locate: ObjectId.origin has 0 bytes"),
+        (Kind::Copied(v1::ObjectId::default()), "copied: ObjectId.origin has 0 bytes"),
+        (Kind::CopyLost(v1::CopyLost::default()), "CopyLost.object is missing"),
         (Kind::Dropped(v1::Dropped::default()), "Dropped.instance is missing"),
         (
             Kind::Dropped(v1::Dropped { instance: instance(), things: nothing() }),

@@ -1,7 +1,7 @@
 //! What clients and the controller say to each other.
 
 use super::{cancel_task, manner, misplaced};
-use crate::wire::convert::field::{each, or_default, present, required};
+use crate::wire::convert::field::{each, optional, or_default, present, required};
 use crate::wire::convert::ids::{actor_id, actor_id_bytes, task_id, task_id_bytes};
 use crate::wire::frame::Direction;
 use crate::wire::v1::{self, actor_changed::Place, message::Kind};
@@ -15,9 +15,11 @@ impl From<FromClient> for Kind {
         match message {
             FromClient::Submit(spec) => Kind::Submit(spec.into()),
             FromClient::Cancel { task, how } => Kind::CancelTask(cancel_task(task, how)),
-            FromClient::Put { object, value } => {
-                Kind::Put(v1::Put { object: Some(object.into()), value: Some(value.into()) })
-            }
+            FromClient::Put { object, value, at } => Kind::Put(v1::Put {
+                object: Some(object.into()),
+                value: Some(value.into()),
+                at: at.map(v1::Session::from),
+            }),
             FromClient::Announce { object } => Kind::Announce(object.into()),
             FromClient::Resolve { object, value } => Kind::Resolve(v1::ObjectReady {
                 object: Some(object.into()),
@@ -59,6 +61,7 @@ impl TryFrom<Kind> for FromClient {
             Kind::Put(wire) => FromClient::Put {
                 object: required(wire.object, "Put.object")?,
                 value: required(wire.value, "Put.value")?,
+                at: optional(wire.at, "Put.at")?,
             },
             Kind::Announce(object) => FromClient::Announce { object: object.try_into()? },
             Kind::Resolve(wire) => FromClient::Resolve {

@@ -7,8 +7,10 @@ use crate::wire::convert::ids::{task_id, task_id_bytes};
 use crate::wire::frame::Direction;
 use crate::wire::v1::{self, attempt_ended, message::Kind};
 use marline_core::Error;
-use marline_core::id::{ActorEpoch, Attempt};
-use marline_core::message::{CallReport, End, FromWorker, Instance, Leave, ShapeId, ToWorker};
+use marline_core::id::{ActorEpoch, Attempt, ObjectId};
+use marline_core::message::{
+    CallReport, CopyAt, End, FromWorker, Instance, Leave, ShapeId, ToWorker,
+};
 use std::time::Duration;
 
 impl From<ToWorker> for Kind {
@@ -57,6 +59,9 @@ impl From<ToWorker> for Kind {
             }
             ToWorker::SessionEnded { session } => Kind::SessionEnded(session.into()),
             ToWorker::Entrusted { call } => Kind::Entrusted(call.into()),
+            ToWorker::Keep { object } => Kind::Keep(object.into()),
+            ToWorker::Forget { object } => Kind::Forget(object.into()),
+            ToWorker::Located { object, copies } => Kind::Located(located(object, copies)),
             ToWorker::Drain { grace } => Kind::DrainGraceMs(millis(grace)),
             ToWorker::WindUp { grace } => Kind::WindUpGraceMs(millis(grace)),
         }
@@ -104,6 +109,15 @@ impl TryFrom<Kind> for ToWorker {
             },
             Kind::SessionEnded(session) => ToWorker::SessionEnded { session: session.try_into()? },
             Kind::Entrusted(call) => ToWorker::Entrusted { call: call.try_into()? },
+            Kind::Keep(object) => ToWorker::Keep { object: object.try_into()? },
+            Kind::Forget(object) => ToWorker::Forget { object: object.try_into()? },
+            Kind::Located(wire) => ToWorker::Located {
+                object: required(wire.object, "Located.object")?,
+                copies: match optional(wire.error, "Located.error")? {
+                    Some(error) => Err(error),
+                    None => Ok(each(wire.copies, "Located.copies")?),
+                },
+            },
             Kind::DrainGraceMs(grace) => ToWorker::Drain { grace: Duration::from_millis(grace) },
             Kind::WindUpGraceMs(grace) => ToWorker::WindUp { grace: Duration::from_millis(grace) },
             _elsewhere => return Err(misplaced(Direction::ControllerToWorker)),
@@ -148,17 +162,24 @@ impl From<FromWorker> for Kind {
                 let reason = v1::Refusal::from(reason).into();
                 Kind::ActorRefused(v1::ActorRefused { instance: Some(instance.into()), reason })
             }
-            FromWorker::Entrust { call, to, contains, instance, kept } => {
+            FromWorker::Entrust { call, to, contains, stored, instance, kept } => {
                 Kind::Entrust(v1::Entrust {
                     call: Some(call.into()),
                     to: Some(to.into()),
                     contains: all(contains),
+                    stored: all(stored),
                     instance: Some(instance.into()),
                     kept: all(kept),
                 })
             }
             FromWorker::Dropped { instance, things } => {
                 Kind::Dropped(v1::Dropped { instance: Some(instance.into()), things: all(things) })
+            }
+            FromWorker::Locate { object } => Kind::Locate(object.into()),
+            FromWorker::Copied { object } => Kind::Copied(object.into()),
+            FromWorker::CopyLost { object, error } => {
+                let (object, error) = (Some(object.into()), Some(error.into()));
+                Kind::CopyLost(v1::CopyLost { object, error })
             }
             FromWorker::CallsEnded(reports) => {
                 Kind::CallsEnded(v1::CallsEnded { reports: all(reports) })
@@ -220,12 +241,19 @@ impl TryFrom<Kind> for FromWorker {
                 call: required(wire.call, "Entrust.call")?,
                 to: required(wire.to, "Entrust.to")?,
                 contains: each(wire.contains, "Entrust.contains")?,
+                stored: each(wire.stored, "Entrust.stored")?,
                 instance: required(wire.instance, "Entrust.instance")?,
                 kept: each(wire.kept, "Entrust.kept")?,
             },
             Kind::Dropped(wire) => FromWorker::Dropped {
                 instance: required(wire.instance, "Dropped.instance")?,
                 things: each(wire.things, "Dropped.things")?,
+            },
+            Kind::Locate(object) => FromWorker::Locate { object: object.try_into()? },
+            Kind::Copied(object) => FromWorker::Copied { object: object.try_into()? },
+            Kind::CopyLost(wire) => FromWorker::CopyLost {
+                object: required(wire.object, "CopyLost.object")?,
+                error: required(wire.error, "CopyLost.error")?,
             },
             Kind::CallsEnded(wire) => {
                 FromWorker::CallsEnded(each(wire.reports, "CallsEnded.reports")?)
@@ -238,6 +266,29 @@ impl TryFrom<Kind> for FromWorker {
             Kind::Leaving(v1::Nothing {}) => FromWorker::Leaving,
             _elsewhere => return Err(misplaced(Direction::WorkerToController)),
         })
+    }
+}
+
+fn located(object: ObjectId, copies: Result<Vec<CopyAt>, Error>) -> v1::Located {
+    let (copies, error) = match copies {
+        Ok(copies) => (all(copies), None),
+        Err(error) => (Vec::new(), Some(error.into())),
+    };
+    v1::Located { object: Some(object.into()), copies, error }
+}
+
+impl From<CopyAt> for v1::CopyAt {
+    fn from(copy: CopyAt) -> v1::CopyAt {
+        let address = copy.address.map(|address| address.to_string());
+        v1::CopyAt { worker: Some(copy.worker.into()), address }
+    }
+}
+
+impl TryFrom<v1::CopyAt> for CopyAt {
+    type Error = Error;
+    fn try_from(wire: v1::CopyAt) -> Result<CopyAt, Error> {
+        let worker = required(wire.worker, "CopyAt.worker")?;
+        Ok(CopyAt { worker, address: wire.address.map(Into::into) })
     }
 }
 

@@ -1,0 +1,215 @@
+//! Whose stores have the data of which objects.
+//!
+//! The data of a large value does not pass through here: it is in the store of the worker whose executor made
+//! it, or into which a client put it, and in those of workers that have copied it since. Those are kept for as
+//! long as somebody holds the object; with the last hold their workers are told to forget it. A worker that goes
+//! takes its copies along: what is lost with the last of them is found out when somebody looks for it.
+
+use super::object::{Object, not_here};
+use super::{Controller, Effect};
+use crate::error::Error;
+use crate::hold::Holder;
+use crate::id::{ObjectId, Session, SessionId, Thing};
+use crate::map::Set;
+use crate::message::{CopyAt, ToWorker, Try};
+use crate::payload::Value;
+use crate::time::Time;
+
+impl Controller {
+    /// What is said to be in the store of `at` is a value of this object, if that is the object it names and
+    /// `at` is a worker that is here.
+    pub(super) fn check_stored(
+        &self,
+        id: ObjectId,
+        value: Value,
+        at: Option<Session>,
+    ) -> Result<Value, Error> {
+        match value.payload.stored_object() {
+            None => Ok(value),
+            Some(other) if other != id => Err(Error::invalid(format!(
+                "the data of {id} is said to be that of {other}: each object has its own"
+            ))),
+            Some(_) if at.is_some_and(|at| self.is_worker(at)) => Ok(value),
+            Some(_) => Err(lost(id, "the worker that had it is gone")),
+        }
+    }
+
+    fn is_worker(&self, session: Session) -> bool {
+        self.workers.get(&session.id).is_some_and(|worker| worker.session == session)
+    }
+
+    /// An object that is about to have this value has its data at this worker.
+    pub(super) fn copy_made(
+        &mut self,
+        id: ObjectId,
+        value: &Result<Value, Error>,
+        at: Option<Session>,
+    ) {
+        let stored = value.as_ref().is_ok_and(|value| value.payload.stored.is_some());
+        if let Some(at) = at.filter(|_| stored) {
+            self.objects.entry(id).or_default().copies = vec![at.id];
+            self.workers.get_mut(&at.id).expect("it was looked at").stored.insert(id);
+        }
+    }
+
+    /// Values that nobody wants: their data, at this worker, is forgotten, unless it counts from before.
+    pub(super) fn discard<'v>(
+        &mut self,
+        values: impl IntoIterator<Item = &'v Value>,
+        at: Option<Session>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(to) = at.filter(|at| self.is_worker(*at)) else { return };
+        for object in values.into_iter().filter_map(|value| value.payload.stored_object()) {
+            if !self.workers[&to.id].stored.contains(&object) {
+                effects.push(Effect::ToWorker { to, message: ToWorker::Forget { object } });
+            }
+        }
+    }
+
+    /// What a client has put into a worker's store counts from now on, if it was taken.
+    pub(super) fn keep_put(
+        &mut self,
+        object: ObjectId,
+        at: Option<Session>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(to) = at.filter(|at| self.is_worker(*at)) else { return };
+        if self.workers[&to.id].stored.contains(&object) {
+            effects.push(Effect::ToWorker { to, message: ToWorker::Keep { object } });
+        }
+    }
+
+    /// The answer of a direct call has values whose data is in its worker's store: they are objects, held for
+    /// whoever gets the answer.
+    pub(super) fn entrust_stored(
+        &mut self,
+        now: Time,
+        host: Session,
+        call: Try,
+        to: Session,
+        stored: Vec<Value>,
+        effects: &mut Vec<Effect>,
+    ) {
+        for value in stored {
+            let id = value.payload.stored_object().filter(|id| id.origin == call.task);
+            let Some(id) = id else { continue };
+            if let Some(by) = self.objects.get_mut(&id).and_then(|known| known.announced_by.take())
+                && let Some(member) = self.sessions.get_mut(&by.id)
+            {
+                member.announced.remove(&id); // It need not be said again.
+            }
+            if self.is_alive(to) {
+                self.holds.hold(Holder::Message { call, to: to.id }, Thing::Object(id));
+            }
+            self.object_made(now, id, 0, Ok(value), Some(host), effects);
+        }
+    }
+
+    /// A worker has copied the data.
+    pub(super) fn copied(&mut self, worker: Session, id: ObjectId, effects: &mut Vec<Effect>) {
+        let record = self.workers.get_mut(&worker.id).expect("it speaks");
+        match self.objects.get_mut(&id).filter(|object| object.is_stored()) {
+            Some(object) => {
+                if record.stored.insert(id) {
+                    object.copies.push(worker.id);
+                }
+            }
+            None => {
+                let message = ToWorker::Forget { object: id };
+                effects.push(Effect::ToWorker { to: worker, message });
+            }
+        }
+    }
+
+    /// A worker does not have the data any more.
+    pub(super) fn copy_lost(&mut self, worker: Session, id: ObjectId, error: Error) {
+        if self.workers.get_mut(&worker.id).expect("it speaks").stored.remove(&id) {
+            self.copies_gone(worker.id, &[id].into_iter().collect(), &error);
+        }
+    }
+
+    /// These copies are gone.
+    pub(super) fn copies_gone(&mut self, worker: SessionId, objects: &Set<ObjectId>, why: &Error) {
+        for id in objects {
+            let object = self.objects.get_mut(id).expect("what is stored is known");
+            object.copies.retain(|at| *at != worker);
+            object.lost = Some(Box::new(why.clone()));
+        }
+    }
+
+    /// Nobody holds the object any more.
+    pub(super) fn forget_copies(
+        &mut self,
+        id: ObjectId,
+        copies: &[SessionId],
+        effects: &mut Vec<Effect>,
+    ) {
+        for at in copies {
+            let worker = self.workers.get_mut(at).expect("a copy is at a worker");
+            worker.stored.remove(&id);
+            if crate::planted!(DataNeverForgotten) {
+                continue;
+            }
+            let message = ToWorker::Forget { object: id };
+            effects.push(Effect::ToWorker { to: worker.session, message });
+        }
+    }
+
+    /// A worker looks for the data of an object.
+    pub(super) fn locate(&mut self, worker: Session, id: ObjectId, effects: &mut Vec<Effect>) {
+        let copies = self.copies(id);
+        let message = ToWorker::Located { object: id, copies };
+        effects.push(Effect::ToWorker { to: worker, message });
+    }
+
+    /// Where the data of an object is, or why it is nowhere.
+    pub fn copies(&self, id: ObjectId) -> Result<Vec<CopyAt>, Error> {
+        let Some(object) = self.objects.get(&id).filter(|object| object.is_stored()) else {
+            return Err(not_here(Thing::Object(id), ""));
+        };
+        if object.copies.is_empty() {
+            let why = object.lost.as_ref().map_or("", |error| error.message());
+            return Err(lost(id, why));
+        }
+        let at = |at: &SessionId| {
+            let worker = &self.workers[at];
+            CopyAt { worker: worker.session, address: worker.info.address.clone() }
+        };
+        Ok(object.copies.iter().map(at).collect())
+    }
+
+    /// All objects whose data is somewhere, and where; in no order.
+    pub fn all_copies(&self) -> Vec<(ObjectId, Vec<CopyAt>)> {
+        let stored = self.objects.iter().filter(|(_, object)| !object.copies.is_empty());
+        stored.map(|(id, _)| (*id, self.copies(*id).expect("it has copies"))).collect()
+    }
+
+    /// Panics if the copies of objects and what workers are said to have differ.
+    pub(super) fn check_copies(&self) {
+        let mut copies = 0;
+        for (id, object) in &self.objects {
+            copies += object.copies.len();
+            assert!(object.copies.is_empty() || object.is_stored(), "{id} has copies of nothing");
+            for at in &object.copies {
+                let knows = self.workers.get(at).is_some_and(|worker| worker.stored.contains(id));
+                assert!(knows, "{at} is said to have a copy of {id}");
+            }
+        }
+        let stored: usize = self.workers.values().map(|worker| worker.stored.len()).sum();
+        assert_eq!(copies, stored, "copies, counted from both sides");
+    }
+}
+
+impl Object {
+    /// Whether its value's data is in stores.
+    pub fn is_stored(&self) -> bool {
+        matches!(&self.value, Some(Ok(value)) if value.payload.stored.is_some())
+    }
+}
+
+fn lost(id: ObjectId, why: &str) -> Error {
+    let words =
+        format!("value {id} is lost: every copy of its data is gone ({why}); make it again");
+    Error::gone(Thing::Object(id), words)
+}

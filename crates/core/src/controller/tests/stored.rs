@@ -1,0 +1,183 @@
+//! Values whose data is in workers' stores: where it is, and when it is forgotten.
+
+use super::*;
+
+/// The value of an object whose data is in a store.
+fn stored(object: ObjectId) -> Value {
+    Payload::raw("large").stored_as(object).into()
+}
+
+fn result(number: u128) -> ObjectId {
+    ObjectId::of(task_id(number), 0)
+}
+
+/// A task that has left its result in the store of the worker it ran at.
+fn made(rig: &mut Rig, client: Session, worker: Session, number: u128) -> ObjectId {
+    rig.submit(client, task(number));
+    let attempt = rig.assigns(worker, number);
+    rig.end(worker, attempt, End::Finished(vec![stored(result(number))]), None);
+    assert_eq!(rig.ends(client, number).unwrap(), [stored(result(number))]);
+    result(number)
+}
+
+fn released(rig: &mut Rig, client: Session, object: ObjectId) {
+    rig.client_says(client, FromClient::Release { thing: Thing::Object(object) });
+}
+
+#[test]
+fn data_is_kept_where_it_was_made_until_the_last_hold_goes() {
+    let mut rig = Rig::new();
+    let (client, worker) = (rig.client(1), rig.worker(2, 1));
+    let object = made(&mut rig, client, worker, 1);
+    assert_eq!(rig.controller.copies(object).unwrap()[0].worker, worker);
+    rig.submit(client, TaskSpec { needs: vec![object], ..task(2) });
+    released(&mut rig, client, object);
+    let (attempt, values) = rig.gives(worker, 2, true);
+    assert_eq!(values, [stored(object)], "the task holds it");
+    rig.finish(worker, attempt);
+    rig.ends(client, 2).unwrap();
+    assert_eq!(rig.orders(worker), ToWorker::Forget { object });
+    rig.nothing_left();
+}
+
+#[test]
+fn data_of_a_result_that_nobody_holds_or_wants_is_forgotten_at_once() {
+    let mut rig = Rig::new();
+    let (client, worker) = (rig.client(1), rig.worker(2, 1));
+    rig.submit(client, task(1));
+    let attempt = rig.assigns(worker, 1);
+    released(&mut rig, client, result(1));
+    rig.end(worker, attempt, End::Finished(vec![stored(result(1))]), None);
+    rig.ends(client, 1).unwrap();
+    assert_eq!(rig.orders(worker), ToWorker::Forget { object: result(1) });
+    // The same once more: the attempt is not there any more.
+    rig.end(worker, attempt, End::Finished(vec![stored(result(1))]), None);
+    assert_eq!(rig.orders(worker), ToWorker::Forget { object: result(1) });
+    // More than was asked for.
+    rig.submit(client, task(2));
+    let attempt = rig.assigns(worker, 2);
+    let two = vec![stored(result(2)), stored(ObjectId::of(task_id(2), 1))];
+    rig.end(worker, attempt, End::Finished(two), None);
+    assert_eq!(rig.orders(worker), ToWorker::Forget { object: result(2) });
+    rig.orders(worker);
+    assert_eq!(rig.ends(client, 2).unwrap_err().kind(), ErrorKind::Invalid);
+    rig.nothing_left();
+}
+
+#[test]
+fn data_under_the_name_of_another_object_is_refused() {
+    let mut rig = Rig::new();
+    let (client, worker) = (rig.client(1), rig.worker(2, 1));
+    rig.submit(client, task(1));
+    let attempt = rig.assigns(worker, 1);
+    rig.end(worker, attempt, End::Finished(vec![stored(result(9))]), None);
+    let _ = rig.ends(client, 1);
+    let kind = rig.controller.object(result(1)).unwrap().unwrap().unwrap_err().kind();
+    assert_eq!(kind, ErrorKind::Invalid);
+}
+
+#[test]
+fn what_a_client_puts_into_a_store_counts_when_the_controller_says_so() {
+    let mut rig = Rig::new();
+    let (client, worker) = (rig.client(1), rig.worker(2, 1));
+    let object = result(90);
+    let put = || FromClient::Put { object, value: stored(object), at: Some(worker) };
+    rig.client_says(client, put());
+    assert_eq!(rig.orders(worker), ToWorker::Keep { object });
+    rig.client_says(client, put());
+    assert_eq!(rig.controller.copies(object).unwrap().len(), 1, "putting it twice is once");
+    released(&mut rig, client, object);
+    assert_eq!(rig.orders(worker), ToWorker::Forget { object });
+    rig.nothing_left();
+}
+
+#[test]
+fn what_a_client_put_into_a_store_that_is_gone_is_lost_and_said_so() {
+    let mut rig = Rig::new();
+    let (client, worker) = (rig.client(1), rig.worker(2, 1));
+    rig.dies(worker);
+    let object = result(90);
+    rig.client_says(client, FromClient::Put { object, value: stored(object), at: Some(worker) });
+    let error = rig.controller.object(object).unwrap().unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Gone);
+    rig.client_says(
+        client,
+        FromClient::Put { object: result(91), value: stored(result(91)), at: None },
+    );
+    assert!(rig.controller.object(result(91)).unwrap().unwrap().is_err(), "it is nowhere");
+}
+
+#[test]
+fn a_worker_that_looks_for_data_is_told_where_it_is_and_its_copy_counts() {
+    let mut rig = Rig::new();
+    let (client, worker, other) = (rig.client(1), rig.worker(2, 1), rig.worker(3, 0));
+    let object = made(&mut rig, client, worker, 1);
+    rig.worker_says(other, FromWorker::Locate { object });
+    let ToWorker::Located { copies: Ok(copies), .. } = rig.orders(other) else { panic!("it is") };
+    assert_eq!(copies.iter().map(|copy| copy.worker).collect::<Vec<_>>(), [worker]);
+    rig.worker_says(other, FromWorker::Copied { object });
+    rig.dies(worker);
+    assert_eq!(rig.controller.copies(object).unwrap()[0].worker, other, "the copy is left");
+    released(&mut rig, client, object);
+    assert_eq!(rig.orders(other), ToWorker::Forget { object });
+    // One that comes when nobody holds it any more is forgotten.
+    rig.worker_says(other, FromWorker::Copied { object });
+    assert_eq!(rig.orders(other), ToWorker::Forget { object });
+    rig.nothing_left();
+}
+
+#[test]
+fn whoever_looks_for_lost_data_is_told_what_was_lost_and_why() {
+    let mut rig = Rig::new();
+    let (client, worker, other) = (rig.client(1), rig.worker(2, 1), rig.worker(3, 0));
+    let object = made(&mut rig, client, worker, 1);
+    rig.worker_says(worker, FromWorker::CopyLost { object, error: Error::internal("a bad disk") });
+    rig.worker_says(other, FromWorker::Locate { object });
+    let ToWorker::Located { copies: Err(error), .. } = rig.orders(other) else {
+        panic!("it is not")
+    };
+    assert_eq!(error.kind(), ErrorKind::Gone);
+    assert!(error.message().contains("a bad disk"), "{error}");
+    rig.worker_says(other, FromWorker::Locate { object: result(80) });
+    let ToWorker::Located { copies: Err(error), .. } = rig.orders(other) else {
+        panic!("it never was")
+    };
+    assert_eq!(error.kind(), ErrorKind::Gone);
+}
+
+#[test]
+fn what_a_direct_call_left_in_a_store_is_held_for_its_caller() {
+    let mut rig = Rig::new();
+    let (client, worker) = (rig.client(1), rig.worker(2, 1));
+    let instance = rig.create(client, worker, actor(7));
+    let call = Try { task: task_id(5), attempt: Attempt(1) };
+    let object = result(5);
+    let thing = Thing::Object(object);
+    let entrust = |to| FromWorker::Entrust {
+        call,
+        to,
+        contains: vec![thing],
+        stored: vec![stored(object)],
+        instance,
+        kept: vec![],
+    };
+    // It was announced, and somebody waits for it.
+    rig.client_says(client, FromClient::Announce { object });
+    rig.submit(client, TaskSpec { needs: vec![object], ..task(6) });
+    rig.worker_says(worker, entrust(client));
+    assert_eq!(rig.orders(worker), ToWorker::Entrusted { call });
+    let (attempt, values) = rig.gives(worker, 6, true);
+    assert_eq!(values, [stored(object)]);
+    rig.finish(worker, attempt);
+    rig.ends(client, 6).unwrap();
+    rig.client_says(client, FromClient::Hold { thing });
+    rig.client_says(client, FromClient::Accept { call });
+    assert!(rig.controller.copies(object).is_ok(), "the client has it");
+    rig.client_says(client, FromClient::Release { thing });
+    assert_eq!(rig.orders(worker), ToWorker::Forget { object });
+    // The caller is gone: nobody gets it.
+    rig.dies(client);
+    rig.worker_says(worker, entrust(client));
+    let said: Vec<ToWorker> = (0..2).map(|_| rig.orders(worker)).collect();
+    assert!(said.contains(&ToWorker::Forget { object }), "{said:?}");
+}

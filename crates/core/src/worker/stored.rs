@@ -1,0 +1,40 @@
+//! Large values: what the worker's store keeps for the cluster, and where it finds what it does not have.
+//!
+//! The data of a result is its executor's until the worker passes the result on; from then on the store
+//! keeps it for the cluster, until the controller says that nobody holds it. What an executor made for an answer
+//! that goes nowhere is therefore nobody's, and goes with its executor's pin.
+
+use super::{Effect, Worker};
+use crate::error::Error;
+use crate::id::{ObjectId, Thing};
+use crate::message::FromWorker;
+use crate::payload::Value;
+
+impl Worker {
+    pub(super) fn tell_controller(&self, message: FromWorker, effects: &mut Vec<Effect>) {
+        if self.session.is_some() {
+            effects.push(Effect::ToController(message));
+        }
+    }
+
+    /// Somebody looks for data that is not here.
+    pub(super) fn data_missing(&self, object: ObjectId, effects: &mut Vec<Effect>) {
+        if self.session.is_some() {
+            return effects.push(Effect::ToController(FromWorker::Locate { object }));
+        }
+        let words = format!(
+            "value {object} cannot be looked for: this worker is not part of a cluster at the moment"
+        );
+        let copies = Err(Error::gone(Thing::Object(object), words));
+        effects.push(Effect::Located { object, copies });
+    }
+}
+
+/// Results are passed on: the store keeps their data.
+pub(super) fn keep<'v>(values: impl IntoIterator<Item = &'v Value>, effects: &mut Vec<Effect>) {
+    if crate::planted!(DataNotKept) {
+        return;
+    }
+    let objects = values.into_iter().filter_map(|value| value.payload.stored_object());
+    effects.extend(objects.map(|object| Effect::Keep { object }));
+}

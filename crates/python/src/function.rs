@@ -6,7 +6,7 @@ use crate::around::{Around, within};
 use crate::failure::to_python;
 use crate::options::TaskOptions;
 use crate::reference::ObjectRef;
-use crate::session::Session;
+use crate::session::{Inner, Session};
 use marline_runtime::core::error::ErrorKind;
 use marline_runtime::core::id::ObjectId;
 use marline_runtime::core::spec::{self, Target, TaskSpec};
@@ -44,9 +44,10 @@ impl Function {
         args: &Bound<'py, PyTuple>,
         kwargs: &Bound<'py, PyDict>,
         around: &Around<'py>,
+        session: &Arc<Inner>,
     ) -> PyResult<Arguments<'py>> {
         match &self.code {
-            Some(code) => Arguments::of(args, kwargs, around, Some(code.get().id)),
+            Some(code) => Arguments::of(args, kwargs, around, Some(code.get().id), session),
             None => Arguments::plain(args, kwargs),
         }
     }
@@ -88,8 +89,9 @@ impl Function {
         kwargs: &Bound<'py, PyDict>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let around = Around::here(py)?;
-        let Arguments { payload, needs, holds, _references } =
-            self.arguments(args, kwargs, &around)?;
+        let session = &session.get().inner;
+        let Arguments { payload, needs, holds, _references, _stored } =
+            self.arguments(args, kwargs, &around, session)?;
         let spec = Arc::new(TaskSpec {
             id: new_task_id(),
             target: Target::Function(self.name.clone()),
@@ -99,7 +101,6 @@ impl Function {
             returns: self.returns,
             options: within(&self.options, around.time_left()?),
         });
-        let session = &session.get().inner;
         let client = session.client_for_work().map_err(|error| to_python(py, &error))?;
         let answer = Arc::<Answer>::default();
         let submitted = match client.try_submit_telling(spec.clone(), || answer.tell()) {

@@ -226,6 +226,7 @@ impl World {
             Effect::Room | Effect::Synced { .. } | Effect::Warn(_) | Effect::Show(_) => {}
             Effect::Ended { task, outcome } => self.user_ended(id, task, outcome),
             Effect::ObjectReady { object, value } => self.user_got(id, object, value),
+            Effect::Located { .. } => {} // Its user has no store, and reads nothing.
             Effect::ActorCreated { requested, actor } => self.user_created(id, requested, actor),
             Effect::ActorFound { actor, .. } => {
                 if let Ok(actor) = actor {

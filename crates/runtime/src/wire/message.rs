@@ -52,6 +52,7 @@ fn from_client(message: &FromClient) -> usize {
         FromClient::Cancel { .. }
         | FromClient::Announce { .. }
         | FromClient::Fetch { .. }
+        | FromClient::Locate { .. }
         | FromClient::Hold { .. }
         | FromClient::Enclose { .. }
         | FromClient::Accept { .. }
@@ -70,6 +71,7 @@ fn to_client(message: &ToClient) -> usize {
     match message {
         ToClient::TaskEnded { task: _, outcome } => ended(outcome, |results| values(results)),
         ToClient::ObjectReady { object: _, value } => ended(value, |value| value.payload.len()),
+        ToClient::Located { object: _, copies } => ended(copies, |_| 0),
         ToClient::ActorCreated { requested: _, actor } => ended(actor, |_| 0),
         ToClient::ActorFound { request: _, actor } => ended(actor, |_| 0),
         ToClient::ActorChanged { actor: _, place: ActorPlace::Dead(why) } => why.bytes(),

@@ -307,14 +307,41 @@ def test_what_one_node_has_is_brought_to_another() -> None:
     assert marline.get(is_pattern.options(resources=right).remote(pattern(5 * MB, 6), 6))
 
 
+def end_last(cluster: Separate) -> None:
+    worker = cluster.processes.pop()
+    worker.kill()
+    worker.wait()
+
+
 def test_what_was_on_a_node_that_is_gone_is_lost_and_said_so(two_nodes: Separate) -> None:
     made = make.options(resources={"right": 1.0}, max_retries=0).remote(MB, 1)
     marline.wait([made])
-    worker = two_nodes.processes[-1]
-    worker.kill()
-    worker.wait()
-    with pytest.raises(marline.ObjectLostError, match="lost"):
-        until("its loss is noticed", lambda: marline.get(made) is None)
+    end_last(two_nodes)
+    with pytest.raises(marline.ObjectLostError, match=r'which "make" made, is lost .* \(max_retries\)'):
+        marline.get(made)
+    with pytest.raises(marline.ObjectLostError, match="is lost"):
+        marline.get(is_pattern.remote(made))
+
+
+def test_lost_results_are_made_anew_with_what_they_took(two_nodes: Separate) -> None:
+    @marline.remote
+    def inverted(value: Array) -> Array:
+        return 255 - value
+
+    end_last(two_nodes)
+    for _ in range(2):
+        made = make.remote(MB, 1)
+        turned = inverted.remote(made)
+        marline.wait([made, turned])
+        kept = marline.get(turned)
+        del made
+        two_nodes.worker("--cpus", "2")
+        worker = two_nodes.processes.pop(-2)
+        worker.kill()
+        worker.wait()
+        assert marline.get(is_pattern.remote(inverted.remote(turned), 1)), "for a task"
+        assert (marline.get(turned) == 255 - pattern(MB, 1)).all(), "for this process"
+        assert (kept == 255 - pattern(MB, 1)).all(), "what was got before is still there"
 
 
 def test_no_round_of_random_kills_corrupts_or_leaks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

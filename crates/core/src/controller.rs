@@ -9,7 +9,7 @@
 //!
 //! Where things are decided: membership in `session.rs`, workers in `worker.rs`, tasks in `task.rs`,
 //! calls and actors in `actor.rs`, values and holds in `object.rs`, whose stores have the data of large ones in
-//! `stored.rs`, placement in
+//! `stored.rs`, and what makes it anew when it is lost in `lineage.rs`, placement in
 //! [`schedule`](crate::schedule), callers without a link in `control.rs`, the end of it all in
 //! `wind_up.rs`; who is shown what work prints in `output.rs`. `query.rs` and `list.rs` only read; `waiting.rs` warns.
 
@@ -23,6 +23,7 @@ mod credit;
 mod effect;
 mod event;
 mod family;
+mod lineage;
 mod list;
 mod object;
 mod output;
@@ -55,6 +56,7 @@ use crate::random::Random;
 use crate::schedule::{Schedule, Work};
 use crate::time::Time;
 use actor::Actor;
+use lineage::Lineage;
 use object::Object;
 use query::History;
 use session::Member;
@@ -87,6 +89,8 @@ pub struct Config {
     /// The most that arguments and the values that go along with them may have together, in bytes: they
     /// travel in one message.
     pub max_input_bytes: usize,
+    /// The most bytes of tasks that are remembered so that they can make results anew whose data is lost.
+    pub max_lineage_bytes: usize,
     /// How many ended tasks, and how many dead actors, can still be asked about.
     pub history: usize,
     /// A worker that could not start an executor gets no work for this long.
@@ -112,6 +116,7 @@ impl Default for Config {
             max_result_bytes: 1 << 30,
             max_payload_bytes: 64 << 20,
             max_input_bytes: 72 << 20,
+            max_lineage_bytes: 64 << 20,
             history: 10_000,
             full_pause: Duration::from_secs(1),
             warn_after: Duration::from_secs(10),
@@ -180,6 +185,8 @@ pub struct Controller {
     objects: Map<ObjectId, Object>,
     object_bytes: usize,
     holds: Holds,
+    /// Tasks that can run again.
+    lineage: Lineage,
     /// Answers that are about to come, and which sessions said so.
     enclosing: Map<Try, Set<SessionId>>,
     /// Results that only the cluster holds, oldest first, with when they go.
@@ -222,6 +229,7 @@ impl Controller {
             objects: Map::default(),
             object_bytes: 0,
             holds: Holds::default(),
+            lineage: Lineage::default(),
             enclosing: Map::default(),
             kept_results: VecDeque::new(),
             actors: Map::default(),

@@ -20,6 +20,8 @@ pub enum Holder {
     Instance(Instance),
     /// A value that contains a reference.
     Object(ObjectId),
+    /// A task that may run again to make results anew: what went along with it.
+    Lineage(TaskId),
     /// The answer of a task or call that a process is about to give, from when that says so on its own until
     /// the answer has come through its worker.
     Enclosed {

@@ -5,7 +5,7 @@ use crate::failure::to_python;
 use crate::session::Inner;
 use marline_runtime::core::error::Error;
 use marline_runtime::core::payload::Payload;
-use marline_runtime::{Wait, Waited, blocking};
+use marline_runtime::{Objects, Wait, Waited, blocking};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use std::sync::Arc;
@@ -111,10 +111,26 @@ pub fn open(
     payload: &Payload,
     deadline: Option<Instant>,
 ) -> PyResult<Payload> {
+    loop {
+        let Some(objects) = session.objects() else {
+            let opened = py.detach(|| session.client().and_then(|client| client.open(payload)));
+            return opened.map_err(|error| to_python(py, &error));
+        };
+        let opened = open_from(py, &objects, payload, deadline);
+        // The worker whose store it was may have gone, and another may be there.
+        if opened.is_ok() || !objects.is_over() {
+            return opened;
+        }
+    }
+}
+
+fn open_from(
+    py: Python<'_>,
+    objects: &Objects,
+    payload: &Payload,
+    deadline: Option<Instant>,
+) -> PyResult<Payload> {
     let raise = |error: Error| to_python(py, &error);
-    let Some(objects) = session.objects() else {
-        return session.client().and_then(|client| client.open(payload)).map_err(raise);
-    };
     let Some(reading) = objects.read(payload) else { return Ok(payload.clone()) };
     let mut reading = reading.map_err(raise)?;
     if let Some(came) = py.detach(|| reading.wait(Some(BRIEFLY))) {

@@ -87,6 +87,8 @@ struct State {
     worker: Option<Session>,
     next_request: u64,
     next_process: u64,
+    /// Everybody is being heard.
+    is_hearing: bool,
     /// Done when the lock is released.
     outside: Vec<Outside>,
 }
@@ -164,6 +166,7 @@ impl Store {
                 worker: None,
                 next_request: 0,
                 next_process: THIS.0,
+                is_hearing: false,
                 outside: Vec::new(),
             }),
             arena,
@@ -550,8 +553,17 @@ impl State {
         self.handle(now, Event::Forgotten { blob });
     }
 
+    /// The data of an object, if it is here. Whoever made it may have said so and not been heard, while others
+    /// know of it already.
+    fn find(&mut self, now: Time, object: ObjectId) -> Option<Blob> {
+        if !self.names.contains_key(&object) {
+            self.hear_all(now);
+        }
+        self.names.get(&object).copied()
+    }
+
     fn keep(&mut self, now: Time, object: ObjectId) {
-        match self.names.get(&object).copied() {
+        match self.find(now, object) {
             Some(blob) => {
                 self.handle(now, Event::Kept { blob });
                 self.let_go_of(now, object);
@@ -591,7 +603,7 @@ impl State {
     /// Somebody wants to read the data of an object.
     fn read(&mut self, now: Time, request: Request, object: ObjectId) {
         let Some(process) = self.requests.get(&request).map(|asker| asker.process) else { return };
-        if let Some(blob) = self.names.get(&object).copied() {
+        if let Some(blob) = self.find(now, object) {
             return self.handle(now, Event::PinAsked { request, process, blob });
         }
         let missing = self.missing.entry(object).or_default();

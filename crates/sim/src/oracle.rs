@@ -271,7 +271,10 @@ impl World {
         let machine = &self.controller_shell(controller).machine;
         for holder in machine.holds().all_holders() {
             assert!(
-                matches!(holder, Holder::Actor(_) | Holder::Instance(_) | Holder::Object(_)),
+                matches!(
+                    holder,
+                    Holder::Actor(_) | Holder::Instance(_) | Holder::Object(_) | Holder::Lineage(_)
+                ),
                 "{holder:?} holds something after everybody let go"
             );
         }
@@ -293,6 +296,10 @@ impl World {
             && shell.machine.holds().holders(thing).into_iter().any(|holder| match holder {
                 Holder::Actor(_) | Holder::Instance(_) => true,
                 Holder::Object(object) => self.is_rooted(Thing::Object(object), seen),
+                Holder::Lineage(task) => {
+                    let kept = shell.machine.remembered_for(task);
+                    kept.into_iter().any(|object| self.is_rooted(Thing::Object(object), seen))
+                }
                 _ => false,
             })
     }

@@ -232,7 +232,7 @@ impl Controller {
             self.holds.hold(Holder::Session(session.id), Thing::Actor(id));
         }
         let missing_thing = spec.held().find(|thing| !self.exists(*thing));
-        let waits = self.wait_for(Work::Actor(id), &spec.needs);
+        let waits = self.wait_for(now, Work::Actor(id), &spec.needs, effects);
         self.hold_all(Holder::Actor(id), spec.held());
         let actor = Actor {
             life: Life::Waiting,
@@ -274,9 +274,16 @@ impl Controller {
     }
 
     pub(super) fn actor_need_met(&mut self, now: Time, id: ActorId, effects: &mut Vec<Effect>) {
-        let Some(actor) = self.actors.get(&id) else { return };
-        if matches!(actor.life, Life::Waiting) && self.missing(&actor.spec.needs) == 0 {
-            self.actor_is_ready_to_go(now, id, effects);
+        let Some(actor) = self.actors.get(&id).filter(|one| matches!(one.life, Life::Waiting))
+        else {
+            return;
+        };
+        // Another that was there may be lost since.
+        let needs = actor.spec.needs.clone();
+        match self.wait_for(now, Work::Actor(id), &needs, effects) {
+            Ok(0) => self.actor_is_ready_to_go(now, id, effects),
+            Ok(_) => {}
+            Err(error) => self.actor_need_failed(now, id, &error, effects),
         }
     }
 

@@ -18,6 +18,7 @@ impl Controller {
         self.check_actors();
         self.check_holds();
         self.check_copies();
+        self.check_lineage();
         let open: u64 =
             self.sessions.values().map(|member| member.promised - member.submitted).sum();
         assert_eq!(open, self.promised, "promised submissions");
@@ -166,6 +167,7 @@ impl Controller {
             let exists = match holder {
                 Holder::Session(session) => self.sessions.contains_key(&session),
                 Holder::Cluster => true,
+                Holder::Lineage(task) => self.lineage.knows(task),
                 Holder::Task(task) => self.tasks.contains_key(&task),
                 Holder::Actor(actor) => self.is_living(actor),
                 Holder::Instance(instance) => self.workers.values().any(|worker| {

@@ -27,10 +27,7 @@ impl Controller {
                 self.resolve(now, session, object, value, effects);
             }
             FromClient::Fetch { object } => self.fetch(session, object, effects),
-            FromClient::Locate { object } => {
-                let message = ToClient::Located { object, copies: self.copies(object) };
-                effects.push(Effect::ToClient { to: session, message });
-            }
+            FromClient::Locate { object } => self.locate(now, session, object, effects),
             FromClient::Hold { thing } => self.hold(session, thing),
             FromClient::Enclose { call, things } => self.enclose(session, call, things),
             FromClient::Accept { call } => self.accept(session, call),

@@ -20,7 +20,7 @@ impl Controller {
         match source {
             Source::Task(attempt) => match self.tasks.get(&attempt.task)?.owner {
                 Owner::Session(owner) => self.sessions.get(&owner.id)?.driver,
-                Owner::Cluster => None,
+                Owner::Cluster | Owner::Restoring => None,
             },
             Source::Actor(instance) => self.actors.get(&instance.actor)?.driver,
         }
@@ -32,7 +32,7 @@ impl Controller {
             (Owner::Session(owner), Lifetime::NonDetached) => {
                 self.sessions.get(&owner.id)?.driver.filter(|driver| self.is_alive(*driver))
             }
-            (Owner::Session(_) | Owner::Cluster, _) => None,
+            (Owner::Session(_) | Owner::Cluster | Owner::Restoring, _) => None,
         }
     }
 
@@ -70,6 +70,7 @@ impl Controller {
                 | Holder::Actor(_)
                 | Holder::Instance(_)
                 | Holder::Object(_)
+                | Holder::Lineage(_)
                 | Holder::Enclosed { .. }
                 | Holder::Message { .. } => false,
             })

@@ -29,6 +29,10 @@ pub(super) struct Object {
     pub copies: Vec<SessionId>,
     /// Why the last copy that was lost was.
     pub lost: Option<Box<Error>>,
+    /// Whoever looks for its data, which is made anew.
+    pub seekers: Vec<Session>,
+    /// It is counted among what its task is remembered for.
+    pub in_lineage: bool,
 }
 
 impl Object {
@@ -71,10 +75,21 @@ impl Controller {
     }
 
     /// Has `work` told of each object that has no value yet. Says how many those are, or which failed.
-    pub(super) fn wait_for(&mut self, work: Work, needs: &[ObjectId]) -> Result<u32, Error> {
+    pub(super) fn wait_for(
+        &mut self,
+        now: Time,
+        work: Work,
+        needs: &[ObjectId],
+        effects: &mut Vec<Effect>,
+    ) -> Result<u32, Error> {
         let mut missing = 0;
         for object in needs {
             match self.objects.get(object).and_then(|object| object.value.as_ref()) {
+                Some(Ok(_)) if self.objects[object].is_lost() => {
+                    self.restore(now, *object, effects)?;
+                    self.objects.get_mut(object).expect("it is held").waiting.insert(work);
+                    missing += 1;
+                }
                 Some(Ok(_)) => {}
                 Some(Err(error)) => return Err(error.clone()),
                 None if self.exists(Thing::Object(*object)) => {
@@ -85,11 +100,6 @@ impl Controller {
             }
         }
         Ok(missing)
-    }
-
-    /// How many of these have no value.
-    pub(super) fn missing(&self, needs: &[ObjectId]) -> u32 {
-        needs.iter().filter(|object| self.value(**object).is_none()).count() as u32
     }
 
     /// `work` does not wait for these any more.
@@ -113,7 +123,8 @@ impl Controller {
         effects: &mut Vec<Effect>,
     ) {
         let value = value.and_then(|value| self.check_stored(id, value, at));
-        let known = self.objects.get(&id).is_some_and(|object| object.value.is_some());
+        let before = self.objects.get(&id);
+        let known = before.is_some_and(|object| object.value.is_some() && !object.is_lost());
         if known || !self.holds.is_held(Thing::Object(id)) {
             self.discard(value.iter(), at, effects);
             if !known && let Some(object) = self.objects.remove(&id) {
@@ -121,9 +132,13 @@ impl Controller {
             }
             return; // A value never changes.
         }
+        // Made anew, it may name others than before.
+        let named = self.holds.release_all(Holder::Object(id));
         self.hold_all(Holder::Object(id), value.iter().flat_map(|value| value.contains.clone()));
+        self.free(named);
         self.copy_made(id, &value, at);
         let object = self.objects.entry(id).or_default();
+        self.object_bytes -= object.bytes();
         object.value = Some(value.clone());
         object.returns = returns;
         let (watchers, waiting) =
@@ -138,6 +153,7 @@ impl Controller {
         if self.holds.holds(Holder::Cluster, Thing::Object(id)) {
             self.keep_result(now, id);
         }
+        self.tell_seekers(id, effects);
         let came = value.as_ref().map(|_| ()).map_err(Clone::clone);
         self.woken.extend(waiting.into_iter().map(|work| (work, came.clone())));
     }
@@ -337,6 +353,10 @@ impl Controller {
                     self.object_bytes -= object.bytes();
                     self.tell_gone(id, &object, effects);
                     self.forget_copies(id, &object.copies, effects);
+                    self.tell_lost(id, &object.seekers, &gone(id), effects);
+                    if object.in_lineage {
+                        self.unused(id.origin);
+                    }
                     let contained = self.holds.release_all(Holder::Object(id));
                     self.free(contained);
                     self.promise_starved(effects);

@@ -30,7 +30,7 @@ impl Controller {
     pub(super) fn audience_of(&self, owner: Owner) -> Option<Arc<Session>> {
         match owner {
             Owner::Session(session) => self.sessions.get(&session.id)?.audience.clone(),
-            Owner::Cluster => None,
+            Owner::Cluster | Owner::Restoring => None,
         }
     }
 

@@ -176,6 +176,13 @@ impl History {
         remember(&mut self.calls, &mut self.ended_calls, ended, self.limit);
     }
 
+    /// A task runs again: what is known of it is not the last word.
+    pub fn forget(&mut self, id: TaskId) {
+        if self.ended.remove(&id).is_some() {
+            self.order.retain(|other| *other != id);
+        }
+    }
+
     pub fn get(&self, id: TaskId) -> Option<&TaskStatus> {
         let ended = self.ended.get(&id).or_else(|| self.ended_calls.get(&id))?;
         Some(&ended.status)

@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::hold::Holder;
 use crate::id::{ObjectId, Session, SessionId, Thing};
 use crate::map::Set;
-use crate::message::{CopyAt, ToWorker, Try};
+use crate::message::{CopyAt, ToClient, ToWorker, Try};
 use crate::payload::Value;
 use crate::time::Time;
 
@@ -30,7 +30,9 @@ impl Controller {
                 "the data of {id} is said to be that of {other}: each object has its own"
             ))),
             Some(_) if at.is_some_and(|at| self.is_worker(at)) => Ok(value),
-            Some(_) => Err(lost(id, "the worker that had it is gone")),
+            Some(_) => {
+                Err(lost(id, None, Some("the worker that had it is gone"), "nobody else has it"))
+            }
         }
     }
 
@@ -156,21 +158,76 @@ impl Controller {
         }
     }
 
-    /// A worker looks for the data of an object.
-    pub(super) fn locate(&mut self, worker: Session, id: ObjectId, effects: &mut Vec<Effect>) {
+    /// A worker, or a client, looks for the data of an object. What is lost is made anew, if that can be.
+    pub(super) fn locate(
+        &mut self,
+        now: Time,
+        seeker: Session,
+        id: ObjectId,
+        effects: &mut Vec<Effect>,
+    ) {
+        let lost = self.objects.get(&id).is_some_and(Object::is_lost);
+        if lost {
+            match self.restore(now, id, effects) {
+                // It may have ended at once, and the object with it.
+                Ok(()) => {
+                    if let Some(object) = self.objects.get_mut(&id).filter(|one| one.is_lost()) {
+                        return object.seekers.push(seeker);
+                    }
+                }
+                Err(error) => return self.tell_lost(id, &[seeker], &error, effects),
+            }
+        }
         let copies = self.copies(id);
-        let message = ToWorker::Located { object: id, copies };
-        effects.push(Effect::ToWorker { to: worker, message });
+        self.tell_where(seeker, id, copies, effects);
+    }
+
+    /// Those who looked for the data of an object are told where it is now, or why it is not made anew.
+    pub(super) fn tell_seekers(&mut self, id: ObjectId, effects: &mut Vec<Effect>) {
+        let Some(object) = self.objects.get_mut(&id) else { return };
+        for seeker in std::mem::take(&mut object.seekers) {
+            let copies = self.copies(id);
+            self.tell_where(seeker, id, copies, effects);
+        }
+    }
+
+    pub(super) fn tell_lost(
+        &self,
+        id: ObjectId,
+        seekers: &[Session],
+        error: &Error,
+        effects: &mut Vec<Effect>,
+    ) {
+        for seeker in seekers {
+            self.tell_where(*seeker, id, Err(error.clone()), effects);
+        }
+    }
+
+    fn tell_where(
+        &self,
+        to: Session,
+        object: ObjectId,
+        copies: Result<Vec<CopyAt>, Error>,
+        effects: &mut Vec<Effect>,
+    ) {
+        if self.is_worker(to) {
+            effects.push(Effect::ToWorker { to, message: ToWorker::Located { object, copies } });
+        } else if self.listens(to) {
+            effects.push(Effect::ToClient { to, message: ToClient::Located { object, copies } });
+        }
     }
 
     /// Where the data of an object is, or why it is nowhere.
     pub fn copies(&self, id: ObjectId) -> Result<Vec<CopyAt>, Error> {
         let Some(object) = self.objects.get(&id).filter(|object| object.is_stored()) else {
-            return Err(not_here(Thing::Object(id), ""));
+            // What was to be made anew may have failed.
+            return Err(match self.objects.get(&id).and_then(|object| object.value.as_ref()) {
+                Some(Err(error)) => error.clone(),
+                Some(Ok(_)) | None => not_here(Thing::Object(id), ""),
+            });
         };
         if object.copies.is_empty() {
-            let why = object.lost.as_ref().map_or("", |error| error.message());
-            return Err(lost(id, why));
+            return Err(self.lost(id, "it is not made anew"));
         }
         let at = |at: &SessionId| {
             let worker = &self.workers[at];
@@ -202,14 +259,27 @@ impl Controller {
 }
 
 impl Object {
+    /// Whether its value's data was in stores, and no copy is left.
+    pub fn is_lost(&self) -> bool {
+        self.is_stored() && self.copies.is_empty()
+    }
+
     /// Whether its value's data is in stores.
     pub fn is_stored(&self) -> bool {
         matches!(&self.value, Some(Ok(value)) if value.payload.stored.is_some())
     }
 }
 
-fn lost(id: ObjectId, why: &str) -> Error {
+/// Says that the data of an object is lost.
+pub(super) fn lost(
+    id: ObjectId,
+    made_by: Option<&str>,
+    where_it_was: Option<&str>,
+    why_not: &str,
+) -> Error {
+    let made_by = made_by.map_or(String::new(), |name| format!(", which {name:?} made,"));
+    let gone = where_it_was.map_or(String::new(), |words| format!(": {words}"));
     let words =
-        format!("value {id} is lost: every copy of its data is gone ({why}); make it again");
+        format!("value {id}{made_by} is lost with its last copy{gone}; {why_not}: make it again");
     Error::gone(Thing::Object(id), words)
 }

@@ -25,6 +25,8 @@ pub enum Owner {
     Session(Session),
     /// Nobody's: the results are kept for a while.
     Cluster,
+    /// Nobody's: it ended before, and runs again for whoever holds its results.
+    Restoring,
 }
 
 #[derive(Debug)]
@@ -118,7 +120,7 @@ impl Controller {
         if owner == Owner::Cluster {
             self.check_room()?;
         }
-        self.admit(now, owner, spec, effects);
+        self.admit(now, owner, spec, (Attempt(0), 0), effects);
         self.dispatch(now, effects);
         Ok(())
     }
@@ -184,29 +186,40 @@ impl Controller {
         )))
     }
 
-    fn admit(&mut self, now: Time, owner: Owner, spec: Arc<TaskSpec>, effects: &mut Vec<Effect>) {
+    /// Takes a task on, which has had so many attempts and has paid for so many retries.
+    pub(super) fn admit(
+        &mut self,
+        now: Time,
+        owner: Owner,
+        spec: Arc<TaskSpec>,
+        (attempt, spent): (Attempt, u32),
+        effects: &mut Vec<Effect>,
+    ) {
         self.counters.submitted += 1;
         let id = spec.id;
         let results = match owner {
             Owner::Session(session) => {
                 self.sessions.get_mut(&session.id).expect("it speaks").tasks.insert(id);
-                Holder::Session(session.id)
+                Some(Holder::Session(session.id))
             }
-            Owner::Cluster => Holder::Cluster,
+            Owner::Cluster => Some(Holder::Cluster),
+            Owner::Restoring => None,
         };
-        for object in spec.results() {
-            self.holds.hold(results, Thing::Object(object));
+        for (object, holder) in spec.results().zip(std::iter::repeat(results)) {
+            if let Some(holder) = holder {
+                self.holds.hold(holder, Thing::Object(object));
+            }
         }
         let missing_thing = spec.held().find(|thing| !self.exists(*thing));
-        let waits = self.wait_for(Work::Task(id), &spec.needs);
+        let waits = self.wait_for(now, Work::Task(id), &spec.needs, effects);
         let task = Task {
             spec: spec.clone(),
             owner,
             also: Vec::new(),
             state: State::Waiting { missing: *waits.as_ref().unwrap_or(&0) },
-            attempt: Attempt(0),
+            attempt,
             worker: None,
-            spent: 0,
+            spent,
             cancelled: None,
             awaited: false,
             audience: self.audience_of(owner),
@@ -232,7 +245,12 @@ impl Controller {
         if !matches!(task.state, State::Waiting { .. }) {
             return;
         }
-        let missing = self.missing(&task.spec.needs);
+        // Another that was there may be lost since.
+        let needs = task.spec.needs.clone();
+        let missing = match self.wait_for(now, Work::Task(id), &needs, effects) {
+            Ok(missing) => missing,
+            Err(error) => return self.need_failed(now, id, &error, effects),
+        };
         self.tasks.get_mut(&id).expect("it waits").state = State::Waiting { missing };
         if missing == 0 && !crate::planted!(WaitingTaskNeverWoken) {
             self.make_ready(now, id, effects);
@@ -425,9 +443,9 @@ impl Controller {
         }
         let owner = match task.owner {
             Owner::Session(owner) => Some(owner),
-            Owner::Cluster => None,
+            Owner::Cluster | Owner::Restoring => None,
         };
-        for to in owner.into_iter().chain(task.also) {
+        for to in owner.into_iter().chain(task.also.iter().copied()) {
             if self.listens(to) {
                 let message = ToClient::TaskEnded { task: id, outcome: outcome.clone() };
                 effects.push(Effect::ToClient { to, message });
@@ -437,6 +455,9 @@ impl Controller {
             let value = outcome.as_ref().map(|values| values[object.index as usize].clone());
             let value = value.map_err(Clone::clone);
             self.object_made(now, object, task.spec.returns, value, at, effects);
+        }
+        if outcome.is_ok() {
+            self.remember(&task);
         }
         if !crate::planted!(HoldNotReleased) {
             let free = self.holds.release_all(Holder::Task(id));

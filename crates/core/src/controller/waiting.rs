@@ -136,7 +136,7 @@ impl Controller {
                 let Some(task) = self.tasks.get(&id) else { return Vec::new() };
                 let owner = match task.owner {
                     Owner::Session(session) => Some(session),
-                    Owner::Cluster => None,
+                    Owner::Cluster | Owner::Restoring => None,
                 };
                 owner.into_iter().chain(task.also.iter().copied()).collect()
             }

@@ -128,7 +128,7 @@ impl Controller {
             FromWorker::Entrust { call, to, contains, stored, instance, kept } => {
                 self.entrust(now, session, call, to, contains, stored, instance, kept, effects);
             }
-            FromWorker::Locate { object } => self.locate(session, object, effects),
+            FromWorker::Locate { object } => self.locate(now, session, object, effects),
             FromWorker::Copied { object } => self.copied(session, object, effects),
             FromWorker::CopyLost { object, error } => self.copy_lost(session, object, error),
             FromWorker::Dropped { instance, things } => self.dropped(instance, things),

@@ -33,7 +33,7 @@ impl Objects {
     }
 
     /// Whether nobody answers any more.
-    pub(crate) fn is_over(&self) -> bool {
+    pub fn is_over(&self) -> bool {
         match &self.0 {
             Kind::Here(_) => false,
             Kind::Elsewhere(remote) => remote.is_over(),

@@ -138,6 +138,18 @@ impl State {
         }
     }
 
+    /// Hears what every process has said so far.
+    pub(super) fn hear_all(&mut self, now: Time) {
+        if self.is_hearing {
+            return; // What is heard is looked for.
+        }
+        self.is_hearing = true;
+        for process in self.peers.keys().copied().collect::<Vec<_>>() {
+            self.hear(now, process, Who::Anybody);
+        }
+        self.is_hearing = false;
+    }
+
     fn asked(&mut self, now: Time, process: Process, ask: Ask) {
         match ask {
             Ask::Create { number, bytes } => {

@@ -130,7 +130,12 @@ fn a_worker_that_looks_for_data_is_told_where_it_is_and_its_copy_counts() {
 fn whoever_looks_for_lost_data_is_told_what_was_lost_and_why() {
     let mut rig = Rig::new();
     let (client, worker, other) = (rig.client(1), rig.worker(2, 1), rig.worker(3, 0));
-    let object = made(&mut rig, client, worker, 1);
+    let object = result(1);
+    let options = TaskOptions { max_retries: Budget::Times(0), ..TaskOptions::default() };
+    rig.submit(client, TaskSpec { options: Arc::new(options), ..task(1) });
+    let attempt = rig.assigns(worker, 1);
+    rig.end(worker, attempt, End::Finished(vec![stored(object)]), None);
+    rig.ends(client, 1).unwrap();
     rig.worker_says(worker, FromWorker::CopyLost { object, error: Error::internal("a bad disk") });
     rig.worker_says(other, FromWorker::Locate { object });
     let ToWorker::Located { copies: Err(error), .. } = rig.orders(other) else {
@@ -138,6 +143,7 @@ fn whoever_looks_for_lost_data_is_told_what_was_lost_and_why() {
     };
     assert_eq!(error.kind(), ErrorKind::Gone);
     assert!(error.message().contains("a bad disk"), "{error}");
+    assert!(error.message().contains("max_retries"), "{error}");
     rig.worker_says(other, FromWorker::Locate { object: result(80) });
     let ToWorker::Located { copies: Err(error), .. } = rig.orders(other) else {
         panic!("it never was")
@@ -180,4 +186,131 @@ fn what_a_direct_call_left_in_a_store_is_held_for_its_caller() {
     rig.worker_says(worker, entrust(client));
     let said: Vec<ToWorker> = (0..2).map(|_| rig.orders(worker)).collect();
     assert!(said.contains(&ToWorker::Forget { object }), "{said:?}");
+}
+
+/// A worker looks for data, which is to be made anew.
+fn looks(rig: &mut Rig, worker: Session, object: ObjectId) {
+    rig.worker_says(worker, FromWorker::Locate { object });
+}
+
+fn loses(rig: &mut Rig, worker: Session, object: ObjectId) {
+    rig.worker_says(worker, FromWorker::CopyLost { object, error: Error::internal("a bad disk") });
+}
+
+fn found(rig: &mut Rig, worker: Session) -> Result<Session, Error> {
+    let ToWorker::Located { copies, .. } = rig.orders(worker) else { panic!("it looked for it") };
+    copies.map(|copies| copies[0].worker)
+}
+
+#[test]
+fn a_lost_result_is_made_anew_for_whoever_looks_for_it() {
+    let mut rig = Rig::new();
+    let (client, worker, other) = (rig.client(1), rig.worker(2, 1), rig.worker(3, 0));
+    let object = made(&mut rig, client, worker, 1);
+    loses(&mut rig, worker, object);
+    looks(&mut rig, other, object);
+    let attempt = rig.assigns(worker, 1);
+    assert_eq!(attempt.attempt, Attempt(2));
+    looks(&mut rig, worker, object);
+    rig.nothing_left();
+    rig.end(worker, attempt, End::Finished(vec![stored(object)]), None);
+    assert_eq!((found(&mut rig, other), found(&mut rig, worker)), (Ok(worker), Ok(worker)));
+    rig.nothing_left();
+    released(&mut rig, client, object);
+    assert_eq!(rig.orders(worker), ToWorker::Forget { object });
+    assert_eq!(rig.controller.holds().all_things().count(), 0);
+}
+
+#[test]
+fn what_is_lost_is_made_anew_with_what_it_takes_though_nobody_holds_that_any_more() {
+    let mut rig = Rig::new();
+    let (client, worker) = (rig.client(1), rig.worker(2, 1));
+    rig.client_says(
+        client,
+        FromClient::Put { object: result(80), value: value("small"), at: None },
+    );
+    rig.submit(client, TaskSpec { needs: vec![result(80)], ..task(1) });
+    let (attempt, _) = rig.gives(worker, 1, true);
+    rig.end(worker, attempt, End::Finished(vec![stored(result(1))]), None);
+    rig.ends(client, 1).unwrap();
+    rig.submit(client, TaskSpec { needs: vec![result(1)], ..task(2) });
+    let (attempt, _) = rig.gives(worker, 2, true);
+    rig.end(worker, attempt, End::Finished(vec![stored(result(2))]), None);
+    rig.ends(client, 2).unwrap();
+    released(&mut rig, client, result(80));
+    released(&mut rig, client, result(1));
+    assert_eq!(rig.orders(worker), ToWorker::Forget { object: result(1) });
+    loses(&mut rig, worker, result(2));
+    // A task needs it: those run again that it takes, in their order.
+    rig.submit(client, TaskSpec { needs: vec![result(2)], ..task(3) });
+    let (attempt, values) = rig.gives(worker, 1, true);
+    assert_eq!(values, [value("small")]);
+    rig.end(worker, attempt, End::Finished(vec![stored(result(1))]), None);
+    let (attempt, values) = rig.gives(worker, 2, true);
+    assert_eq!(values, [stored(result(1))]);
+    rig.end(worker, attempt, End::Finished(vec![stored(result(2))]), None);
+    assert_eq!(rig.orders(worker), ToWorker::Forget { object: result(1) }, "nobody needs it now");
+    let (attempt, values) = rig.gives(worker, 3, true);
+    assert_eq!(values, [stored(result(2))]);
+    rig.finish(worker, attempt);
+    rig.ends(client, 3).unwrap();
+    // With the last hold goes what was remembered for it.
+    released(&mut rig, client, result(2));
+    assert_eq!(rig.orders(worker), ToWorker::Forget { object: result(2) });
+    released(&mut rig, client, result(3));
+    assert_eq!(rig.controller.holds().all_things().count(), 0);
+    rig.nothing_left();
+}
+
+#[test]
+fn what_fails_when_it_is_made_anew_fails_for_those_who_wait() {
+    let mut rig = Rig::new();
+    let (client, worker, other) = (rig.client(1), rig.worker(2, 1), rig.worker(3, 0));
+    let object = made(&mut rig, client, worker, 1);
+    loses(&mut rig, worker, object);
+    looks(&mut rig, other, object);
+    let attempt = rig.assigns(worker, 1);
+    rig.submit(client, TaskSpec { needs: vec![object], ..task(2) });
+    rig.end(worker, attempt, End::Failed(raised("ValueError")), None);
+    assert_eq!(found(&mut rig, other).unwrap_err().kind(), ErrorKind::Failed);
+    assert_eq!(rig.ends(client, 2).unwrap_err().kind(), ErrorKind::Failed);
+    rig.nothing_left();
+}
+
+#[test]
+fn what_was_put_or_called_or_is_not_remembered_is_lost_with_its_last_copy() {
+    let mut rig = Rig::with(Config { max_lineage_bytes: 1_000, ..Config::default() });
+    let (client, worker, other) = (rig.client(1), rig.worker(2, 1), rig.worker(3, 0));
+    let put = result(90);
+    rig.client_says(client, FromClient::Put { object: put, value: stored(put), at: Some(worker) });
+    assert_eq!(rig.orders(worker), ToWorker::Keep { object: put });
+    let old = made(&mut rig, client, worker, 1);
+    for number in 2..6 {
+        made(&mut rig, client, worker, number);
+    }
+    for object in [put, old] {
+        loses(&mut rig, worker, object);
+        looks(&mut rig, other, object);
+        let error = found(&mut rig, other).unwrap_err();
+        assert!(error.message().contains("is not remembered"), "{error}");
+    }
+    assert!(rig.controller.copies(old).unwrap_err().message().contains("\"add\""), "what made it");
+    loses(&mut rig, worker, result(5));
+    looks(&mut rig, other, result(5));
+    rig.assigns(worker, 5);
+}
+
+#[test]
+fn what_is_lost_while_something_else_is_waited_for_is_made_anew() {
+    let mut rig = Rig::new();
+    let (client, worker) = (rig.client(1), rig.worker(2, 1));
+    let object = made(&mut rig, client, worker, 1);
+    rig.client_says(client, FromClient::Announce { object: result(90) });
+    rig.submit(client, TaskSpec { needs: vec![object, result(90)], ..task(2) });
+    loses(&mut rig, worker, object);
+    rig.client_says(client, FromClient::Resolve { object: result(90), value: Ok(value("late")) });
+    let attempt = rig.assigns(worker, 1);
+    rig.end(worker, attempt, End::Finished(vec![stored(object)]), None);
+    let (_, values) = rig.gives(worker, 2, true);
+    assert_eq!(values, [stored(object), value("late")]);
 }

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -19,7 +21,7 @@ import cloudpickle
 import marline
 import numpy as np
 import pytest
-from conftest import Separate, descendants, until
+from conftest import Separate, descendants, until, up
 
 # Workers elsewhere cannot import it.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -367,3 +369,31 @@ def _is_executor(pid: int) -> bool:
         )
     except OSError:
         return False
+
+
+def test_memory_lists_what_is_held_by_size_place_holder_and_origin(tmp_path: Path) -> None:
+    binary = os.environ.get("MARLINE_BINARY", "marline")
+
+    def memory(*words: str) -> str:
+        asked = subprocess.run(
+            [binary, *words, "memory"], env=cluster.environment, capture_output=True, text=True, check=True
+        )
+        return asked.stdout
+
+    def listed() -> list[dict[str, Any]]:
+        objects: list[dict[str, Any]] = json.loads(memory("--json"))["objects"]
+        return [one for one in objects if one["bytes"] > 100_000]
+
+    with up(tmp_path) as cluster, marline.init(cluster.address, token=cluster.token):
+        put, made = marline.put(pattern(3 * MB)), make.remote(2 * MB)
+        view = marline.get(made)
+        first, second = listed()
+        assert (first["id"], first["state"], first["made_by"]) == (str(put.hex()), "stored", None)
+        assert (second["id"], second["made_by"]) == (made.hex(), "make")
+        assert [one["bytes"] // MB for one in (first, second)] == [3, 2]
+        assert [first["copies"][0]["readers"], second["copies"][0]["readers"]] == [0, 1]
+        assert all(one["holders"][0].startswith("process ") for one in (first, second))
+        assert "MADE BY" in memory() and "make" in memory()
+        del put, made, view
+        gc.collect()
+        until("nothing is held", lambda: not listed())

@@ -150,6 +150,8 @@ pub enum Command {
     Tasks(Tasks),
     /// Actors, the latest first
     Actors(Limit),
+    /// Values, the largest first: how large, where, and who holds them
+    Memory(Limit),
     /// Workers, and what is free there
     Workers(Limit),
     /// Has a worker finish what it has, and leave

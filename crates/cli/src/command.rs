@@ -7,6 +7,7 @@ mod drain;
 mod find;
 mod kill;
 mod logs;
+mod memory;
 mod run;
 mod status;
 mod tasks;
@@ -38,6 +39,7 @@ pub fn run(args: Args, printer: Printer) -> Done {
         Command::Status => status::run(&settings()?, printer),
         Command::Tasks(tasks) => tasks::run(&settings()?, tasks, printer),
         Command::Actors(limit) => actors::run(&settings()?, limit, printer),
+        Command::Memory(limit) => memory::run(&settings()?, limit, printer),
         Command::Workers(limit) => workers::run(&settings()?, limit, printer),
         Command::Drain(drain) => drain::run(&settings()?, drain, printer),
         Command::Cancel(cancel) => cancel::run(&settings()?, cancel, printer),

@@ -11,7 +11,7 @@
 //! calls and actors in `actor.rs`, values and holds in `object.rs`, whose stores have the data of large ones in
 //! `stored.rs`, and what makes it anew when it is lost in `lineage.rs`, placement in
 //! [`schedule`](crate::schedule), callers without a link in `control.rs`, the end of it all in
-//! `wind_up.rs`; who is shown what work prints in `output.rs`. `query.rs` and `list.rs` only read; `waiting.rs` warns.
+//! `wind_up.rs`; who is shown what work prints in `output.rs`. `query.rs`, `list.rs` and `list_objects.rs` only read; `waiting.rs` warns.
 
 mod actor;
 mod attempt;
@@ -25,6 +25,7 @@ mod event;
 mod family;
 mod lineage;
 mod list;
+mod list_objects;
 mod object;
 mod output;
 mod query;
@@ -41,6 +42,7 @@ pub use actor::{ActorState, DeathCause};
 pub use effect::{Effect, EndCause};
 pub use event::{Event, Role, WorkerInfo};
 pub use list::TaskFilter;
+pub use list_objects::{ObjectState, ObjectStatus};
 pub use query::{ActorStatus, TaskState, TaskStatus, WorkerState, WorkerStatus};
 pub use task::Owner;
 

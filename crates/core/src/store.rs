@@ -156,6 +156,12 @@ impl Store {
         self.spilled
     }
 
+    /// How many processes read it, and whether it is in memory.
+    pub fn look(&self, blob: Blob) -> Option<(usize, bool)> {
+        let entry = self.blobs.get(&blob)?;
+        Some((entry.pins.len(), entry.place.is_in_memory()))
+    }
+
     /// When [`Event::TimePassed`] is due.
     pub fn next_wake(&self) -> Option<Time> {
         if self.waiting.is_empty() || !self.leaving.is_empty() {

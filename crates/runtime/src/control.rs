@@ -16,8 +16,8 @@ use std::time::Duration;
 pub use crate::net::address::check_address;
 pub use crate::wire::v1::{
     ActorState, ActorStatus, ClusterResourcesReply as ClusterStatus, DeathCause,
-    ErrorKind as WireErrorKind, LogChunk, Resources as WireResources, TaskState, TaskStatus,
-    WorkerState, WorkerStatus,
+    ErrorKind as WireErrorKind, ListObjectsReply, LogChunk, ObjectHere, ObjectStatus,
+    Resources as WireResources, TaskState, TaskStatus, WorkerState, WorkerStatus,
 };
 
 /// How long one question may take.
@@ -171,6 +171,13 @@ impl Control {
         let request = v1::DeleteActorRequest { actor_id: actor.to_string() };
         let mut client = self.client.clone();
         self.ask(PATIENCE, async move { client.delete_actor(request).await }).map(drop)
+    }
+
+    /// The largest values; of a worker, what its store has.
+    pub fn objects(&self, limit: u32) -> Result<ListObjectsReply, Error> {
+        let request = v1::ListObjectsRequest { limit };
+        let mut client = self.client.clone();
+        self.ask(PATIENCE, async move { client.list_objects(request).await })
     }
 
     /// The workers, and whether there are others.

@@ -93,6 +93,15 @@ struct State {
     outside: Vec<Outside>,
 }
 
+/// What a store says of the data of an object.
+pub(crate) struct Held {
+    pub object: ObjectId,
+    pub bytes: u64,
+    /// How many processes read it.
+    pub readers: u32,
+    pub on_disk: bool,
+}
+
 /// What is looked for elsewhere.
 #[derive(Default)]
 struct Missing {
@@ -261,6 +270,22 @@ impl Store {
     /// Where data is that was looked for.
     pub fn located(&self, object: ObjectId, copies: Result<Vec<CopyAt>, Error>) {
         self.enter(|state, now| state.located(now, object, copies));
+    }
+
+    /// What it has, the largest first.
+    pub fn list(&self, limit: usize) -> Vec<Held> {
+        self.enter(|state, _| {
+            let held = state.names.iter().filter_map(|(object, blob)| {
+                let (readers, is_in_memory) = state.machine.look(*blob)?;
+                let bytes = state.blobs.get(blob)?.bytes as u64;
+                let (object, readers) = (*object, readers as u32);
+                Some(Held { object, bytes, readers, on_disk: !is_in_memory })
+            });
+            let mut held: Vec<Held> = held.collect();
+            held.sort_unstable_by_key(|held| (std::cmp::Reverse(held.bytes), held.object));
+            held.truncate(limit);
+            held
+        })
     }
 
     /// Fills room with these parts, as the data of an object. It is this process's until the cluster keeps it.

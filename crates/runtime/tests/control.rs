@@ -474,6 +474,8 @@ fn workers_and_the_cluster_are_shown() {
     assert_eq!((&worker["total"]["cpu"], &worker["free"]["cpu"]), (&json!(20_000), &json!(20_000)));
     assert_eq!(worker["pid"], std::process::id());
     pages_are_bounded(client, "ListWorkers");
+    pages_are_bounded(client, "ListObjects");
+    client.ok("ListObjects", json!({}));
 
     let runs = submit(client, "gate");
     until(|| state(client, &runs) == "TASK_STATE_RUNNING");
@@ -547,7 +549,9 @@ fn a_worker_answers_for_itself_and_says_whom_to_ask_for_the_rest() {
     let patient = json!({"task_id": NOBODY, "timeout_ms": 60_001});
     there.refused("ReadLog", patient, Code::ResourceExhausted, "TooLarge");
     gate.open();
-    let known = ["ListTasks", "ListActors", "WorkerHealth", "ReadLog"];
+    let nothing = json!({"objects": [], "more": false, "here": []});
+    assert_eq!(there.ok("ListObjects", json!({})), nothing, "it has no store");
+    let known = ["ListTasks", "ListActors", "ListObjects", "WorkerHealth", "ReadLog"];
     for operation in there.operations().iter().filter(|name| !known.contains(&&name[..])) {
         let words = there.refused(operation, json!({}), Code::Unimplemented, "Unsupported");
         assert!(words.contains(controller.address()), "{words}");

@@ -1,9 +1,11 @@
 //! Where others are: which addresses make sense, and why nobody answers at one, in words.
 
 use marline_core::error::{Error, ErrorKind, Ran};
+use std::fs::File;
 use std::io;
 use std::net::Ipv6Addr;
-use std::path::Path;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
 use tonic::{Code, Status};
 
 /// What to do where nobody answers.
@@ -111,6 +113,22 @@ fn has_folder(address: &str) -> bool {
     let path = address.strip_prefix("unix:").map(|path| Path::new(path.trim_start_matches("//")));
     let folder = path.and_then(Path::parent);
     folder.is_none_or(|folder| folder.as_os_str().is_empty() || folder.is_dir())
+}
+
+/// The longest path that a socket can have.
+const MAX_SOCKET_PATH: usize = 107;
+
+/// A path that a socket can have, for one that may be too long for it; good as long as the descriptor lives.
+pub(crate) fn short_path(path: &Path) -> io::Result<(Option<File>, PathBuf)> {
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+        return Ok((None, path.into()));
+    };
+    if path.as_os_str().len() <= MAX_SOCKET_PATH {
+        return Ok((None, path.into()));
+    }
+    let folder = File::open(folder)?;
+    let short = Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(name);
+    Ok((Some(folder), short))
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 mod actor;
 mod cluster;
 mod log;
+mod object;
 mod session;
 mod task;
 
@@ -121,6 +122,7 @@ operations! {
     get_actor_status: GetActorStatusRequest -> ActorStatus, of_controller;
     list_actors: ListActorsRequest -> ListActorsReply, of_any;
     delete_actor: DeleteActorRequest -> DeleteActorReply, of_controller;
+    list_objects: ListObjectsRequest -> ListObjectsReply, of_any;
     list_workers: ListWorkersRequest -> ListWorkersReply, of_controller;
     drain_worker: DrainWorkerRequest -> DrainWorkerReply, of_controller;
     cluster_resources: ClusterResourcesRequest -> ClusterResourcesReply, of_controller;

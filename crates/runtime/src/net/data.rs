@@ -6,6 +6,7 @@
 //! byte 0, how long all of it is, how long the piece is, the piece, and its checksum (xxh3); or a byte 1 and an error
 //! with its length. These threads block: what they carry is worth one.
 
+use super::address::short_path;
 use super::plain::{MAX_TOKEN_BYTES, PATIENCE};
 use super::server::{Token, same};
 use crate::store::Store;
@@ -20,6 +21,7 @@ use rustix::net::sockopt;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -194,7 +196,8 @@ const WELCOME: &[u8; 1] = b"+";
 
 /// Connects to the store of a worker of this machine, which listens at this path.
 pub(crate) fn reach_store(path: &str, token: &Token) -> io::Result<UnixStream> {
-    let mut socket = UnixStream::connect(path)?;
+    let (_folder, short) = short_path(Path::new(path))?;
+    let mut socket = UnixStream::connect(short)?;
     socket.set_read_timeout(Some(PATIENCE))?;
     introduce(&mut socket, STORE, token)?;
     let mut answer = [0];

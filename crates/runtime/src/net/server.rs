@@ -1,6 +1,7 @@
 //! What a node serves: joining and connections of links; the unary operations; and what tools ask every
 //! gRPC server. Only health is told to those who have no token.
 
+use super::address::short_path;
 use super::control;
 use super::data;
 use super::explain::Explained;
@@ -89,7 +90,8 @@ pub(crate) fn listen_unix(node: &Arc<Node>, path: &Path, secret: Secret) -> Resu
         Error::invalid(format!("cannot listen on {}: {error}", path.display()))
     };
     let _guard = io().enter();
-    let listener = UnixListener::bind(path).map_err(cannot)?;
+    let (_folder, short) = short_path(path).map_err(cannot)?;
+    let listener = UnixListener::bind(short).map_err(cannot)?;
     Ok(sorted(node, UnixListenerStream::new(listener), secret, Socket::Unix))
 }
 

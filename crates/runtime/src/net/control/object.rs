@@ -1,0 +1,62 @@
+//! Objects: which there are, where, and who holds them.
+
+use super::{Service, cut, page};
+use crate::wire::v1;
+use marline_core::Error;
+use marline_core::controller::{ObjectState, ObjectStatus};
+use marline_core::hold::Holder;
+
+impl Service {
+    pub(super) fn list_objects(
+        &self,
+        request: v1::ListObjectsRequest,
+    ) -> Result<v1::ListObjectsReply, Error> {
+        let limit = page(request.limit)?;
+        let node = self.node()?;
+        let (objects, more) = match node.has_controller() {
+            true => cut(node.look(|controller| controller.list_objects(limit + 1))?, limit),
+            false => (Vec::new(), false),
+        };
+        let here = node.store().map(|store| store.list(limit)).unwrap_or_default();
+        let here = here.into_iter().map(|held| v1::ObjectHere {
+            object_id: held.object.to_string(),
+            bytes: held.bytes,
+            readers: held.readers,
+            on_disk: held.on_disk,
+        });
+        let objects = objects.into_iter().map(encode).collect();
+        Ok(v1::ListObjectsReply { objects, more, here: here.collect() })
+    }
+}
+
+fn encode(status: ObjectStatus) -> v1::ObjectStatus {
+    let (state, workers) = match status.state {
+        ObjectState::Pending => ("pending", Vec::new()),
+        ObjectState::Inline => ("inline", Vec::new()),
+        ObjectState::Stored(workers) => ("stored", workers),
+        ObjectState::Lost => ("lost", Vec::new()),
+        ObjectState::Failed(_) => ("failed", Vec::new()),
+    };
+    v1::ObjectStatus {
+        object_id: status.id.to_string(),
+        bytes: status.bytes,
+        state: state.into(),
+        workers: workers.into_iter().map(|worker| worker.id.to_string()).collect(),
+        holders: status.holders.into_iter().map(in_words).collect(),
+        made_by: status.made_by.map(|name| name.to_string()).unwrap_or_default(),
+    }
+}
+
+fn in_words(holder: Holder) -> String {
+    match holder {
+        Holder::Session(session) => format!("process {session}"),
+        Holder::Cluster => "the cluster, for a while".into(),
+        Holder::Task(task) => format!("task {task}"),
+        Holder::Actor(actor) => format!("actor {actor}, which began with it"),
+        Holder::Instance(instance) => format!("actor {}", instance.actor),
+        Holder::Object(object) => format!("value {object}"),
+        Holder::Lineage(task) => format!("task {task}, should it run again"),
+        Holder::Enclosed { call, by: _ } => format!("the answer of {}", call.task),
+        Holder::Message { call, to } => format!("the answer of {} to process {to}", call.task),
+    }
+}

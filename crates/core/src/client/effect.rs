@@ -25,6 +25,8 @@ pub enum Effect {
     Room,
     /// A task or a call ended. What a call's values contain is held for the user.
     Ended { task: TaskId, outcome: Outcome },
+    /// A task or a call gave an item, which is held for the user.
+    Yielded { task: TaskId, index: u32, value: Result<Value, Error> },
     /// An object has a value, or never will.
     ObjectReady { object: ObjectId, value: Result<Value, Error> },
     /// The actor that was asked for, or why there is none.

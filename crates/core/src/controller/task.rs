@@ -40,6 +40,8 @@ pub(super) struct Task {
     pub worker: Option<SessionId>,
     /// Retries that were paid for.
     pub spent: u32,
+    /// How many of its items were taken, if it streams.
+    pub took: u32,
     /// Why it is to stop, if it is.
     pub cancelled: Option<Cancelled>,
     /// Whether the shell is to be told of its end.
@@ -114,6 +116,7 @@ impl Controller {
         }
         self.check_takes_work()?;
         spec.validate()?;
+        self.check_consumer(owner, &spec)?;
         self.check_size("the arguments", spec.args.len())?;
         if owner == Owner::Cluster {
             self.check_room()?;
@@ -207,6 +210,7 @@ impl Controller {
             attempt: Attempt(0),
             worker: None,
             spent: 0,
+            took: 0,
             cancelled: None,
             awaited: false,
             audience: self.audience_of(owner),

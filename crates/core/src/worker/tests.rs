@@ -5,6 +5,7 @@ mod checkpoints;
 mod executors;
 mod leaving;
 mod sessions;
+mod streams;
 mod tasks;
 
 use super::*;
@@ -163,6 +164,7 @@ fn task(number: u128) -> TaskSpec {
         needs: Vec::new(),
         holds: Vec::new(),
         returns: 1,
+        stream: None,
         options: Arc::default(),
     }
 }
@@ -231,5 +233,5 @@ fn answer(message: FromHost) -> Effect {
 }
 
 fn answered(call: u128, value: Value) -> Effect {
-    answer(FromHost::CallEnded { attempt: tried(call), outcome: Ok(vec![value]) })
+    answer(FromHost::CallEnded { attempt: tried(call), outcome: Ok(vec![value]), items: 0 })
 }

@@ -319,16 +319,18 @@ pub struct CallReport {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ToHost {
     /// Run this method. Calls of one caller to one instance are numbered 0, 1, 2, … and run in that order.
+    /// Of its items, so many were taken, of an earlier attempt.
     Call {
         spec: Arc<TaskSpec>,
         attempt: Attempt,
         epoch: ActorEpoch,
         number: u64,
         values: Vec<Value>,
+        took: u32,
     },
     /// Stop this call.
     CancelCall { call: TaskId, how: Manner },
-    /// Of the items of this, so many were taken in all, perhaps of an earlier attempt.
+    /// Of the items of this, so many were taken in all.
     Took { call: TaskId, count: u32 },
 }
 

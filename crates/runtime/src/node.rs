@@ -34,6 +34,7 @@ use crate::net::is_io_thread;
 use crate::net::outbox::Outbox;
 use crate::net::server::Token;
 use crate::proof::Process;
+use crate::stream::Ring;
 use links::End;
 use marline_channel::oneshot;
 use marline_core::Error;
@@ -126,6 +127,8 @@ enum Outside {
     Ended(Tell<Outcome>, Outcome),
     Actor(oneshot::Sender<Result<ActorId, Error>>, Result<ActorId, Error>),
     Object(Tell<Result<Value, Error>>, Result<Value, Error>),
+    /// Something came of a stream.
+    Ring(Vec<Ring>),
     /// An executor's thread is to be started.
     Start(thread::Start),
     /// A user is to be warned.
@@ -157,6 +160,7 @@ impl Outside {
             Outside::Ended(tell, outcome) => tell(outcome),
             Outside::Actor(waiter, actor) => drop(waiter.send(actor)),
             Outside::Object(tell, value) => tell(value),
+            Outside::Ring(rings) => rings.into_iter().for_each(|ring| ring()),
             Outside::Start(start) => start.start(),
             Outside::Warn(warn, words) => warn(&words),
             Outside::Left(waiter) => drop(waiter.send(())),

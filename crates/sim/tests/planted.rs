@@ -55,4 +55,6 @@ found! {
     a_call_that_overtakes_is_found: CallOvertakes,
     data_that_is_never_forgotten_is_found: DataNeverForgotten,
     data_of_a_result_that_is_not_kept_is_found: DataNotKept,
+    an_item_that_is_delivered_again_is_found: ItemRepeated,
+    word_of_what_was_taken_that_is_lost_is_found: TookLost,
 }

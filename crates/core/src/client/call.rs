@@ -299,14 +299,11 @@ impl Client {
             call.state = State::Sent { host, epoch };
             let (spec, attempt) = (call.spec.clone(), call.attempt);
             let values = call.values.clone().expect("it is ready");
-            let id = spec.id;
-            let message = ToHost::Call { spec, attempt, epoch, number: numbered.1, values };
+            let took = self.streams.get(&spec.id).map_or(0, Stream::took);
+            let number = numbered.1;
+            let message = ToHost::Call { spec, attempt, epoch, number, values, took };
             effects.push(Effect::ToHost { host, address: address.clone(), message });
             numbered.1 += 1;
-            if let Some(count) = self.streams.get(&id).and_then(Stream::took) {
-                let message = ToHost::Took { call: id, count };
-                effects.push(Effect::ToHost { host, address: address.clone(), message });
-            }
         }
     }
 

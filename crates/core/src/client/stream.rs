@@ -23,9 +23,9 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    /// How many items were taken, if any were.
-    pub fn took(&self) -> Option<u32> {
-        Some(self.took).filter(|count| *count > 0)
+    /// How many items were taken.
+    pub fn took(&self) -> u32 {
+        self.took
     }
 }
 
@@ -84,7 +84,10 @@ impl Client {
 
     /// Whoever sees to a stream is told how many of its items were taken, if any were.
     pub(super) fn tell_took(&self, task: TaskId, effects: &mut Vec<Effect>) {
-        let Some(count) = self.streams.get(&task).and_then(Stream::took) else { return };
+        let count = self.streams.get(&task).map_or(0, Stream::took);
+        if count == 0 {
+            return;
+        }
         match self.calls.get(&task).map(|call| call.state) {
             // It is told when it is sent.
             Some(State::Waiting) => {}

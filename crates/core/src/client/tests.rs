@@ -177,7 +177,7 @@ fn watch(host: Session) -> Effect {
 /// A call goes to the instance of this epoch, as this one of those that went there.
 fn sends(call: u128, attempt: u64, host: Session, epoch: u64, number: u64) -> Effect {
     let (spec, attempt, epoch) = (Arc::new(method(call)), Attempt(attempt), ActorEpoch(epoch));
-    let message = ToHost::Call { spec, attempt, epoch, number, values: Vec::new() };
+    let message = ToHost::Call { spec, attempt, epoch, number, values: Vec::new(), took: 0 };
     Effect::ToHost { host, address: "there".into(), message }
 }
 

@@ -117,15 +117,11 @@ impl Worker {
         &mut self,
         now: Time,
         session: Session,
-        spec: Arc<TaskSpec>,
-        attempt: Attempt,
+        call: Call,
         epoch: ActorEpoch,
         number: u64,
-        values: Vec<Value>,
         effects: &mut Vec<Effect>,
     ) {
-        let from = From::Caller(session);
-        let call = Call::new(from, spec, attempt, values, now);
         let Some(hosted) = self.instance_of(&call, epoch) else {
             return self.turn_away(&call, effects);
         };

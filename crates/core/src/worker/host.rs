@@ -1,7 +1,7 @@
 //! Callers: sessions that speak to this worker directly. None of them is believed before the
 //! controller said that its session lives, and all that one had here goes when it ends.
 
-use super::call::From;
+use super::call::{Call, From};
 use super::{Effect, Worker};
 use crate::error::Error;
 use crate::id::Session;
@@ -68,8 +68,10 @@ impl Worker {
 
     fn hear(&mut self, now: Time, session: Session, message: ToHost, effects: &mut Vec<Effect>) {
         match message {
-            ToHost::Call { spec, attempt, epoch, number, values } => {
-                self.called(now, session, spec, attempt, epoch, number, values, effects);
+            ToHost::Call { spec, attempt, epoch, number, values, took } => {
+                let mut call = Call::new(From::Caller(session), spec, attempt, values, now);
+                call.stream.took = took;
+                self.called(now, session, call, epoch, number, effects);
             }
             ToHost::CancelCall { call, how } => self.cancel_call(now, session, call, how, effects),
             ToHost::Took { call, count } => {

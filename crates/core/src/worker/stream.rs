@@ -14,7 +14,7 @@ pub(super) struct Stream {
     /// Items that this attempt gave.
     pub given: u32,
     /// Items that were taken, perhaps of an earlier attempt.
-    took: u32,
+    pub took: u32,
 }
 
 impl Stream {

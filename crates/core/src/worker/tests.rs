@@ -108,7 +108,14 @@ impl Rig {
     /// [`CALLER`] calls [`ACTOR`], as its call of this number.
     fn call(&mut self, spec: TaskSpec, number: u64) {
         let (spec, attempt, epoch) = (Arc::new(spec), Attempt(1), ACTOR.epoch);
-        self.caller_says(ToHost::Call { spec, attempt, epoch, number, values: Vec::new() });
+        self.caller_says(ToHost::Call {
+            spec,
+            attempt,
+            epoch,
+            number,
+            values: Vec::new(),
+            took: 0,
+        });
     }
 
     /// The controller's word that [`CALLER`] lives, asked for at its first call.

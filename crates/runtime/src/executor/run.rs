@@ -2,6 +2,7 @@
 //! is a thread and one that is a process; `tell` says where what happened goes.
 
 use super::ask::Ask;
+use super::items::{Items, Room};
 use super::thread::on_some_thread;
 use super::waiting::Waiting;
 use super::{Context, Instance, Invocation, Program, Reply, Teller, with_context};
@@ -78,6 +79,12 @@ pub(crate) enum Said {
         attempt: Try,
         end: CallEnd,
     },
+    /// User code gave an item.
+    Yielded {
+        attempt: Try,
+        index: u32,
+        value: Value,
+    },
     /// The actor ends itself: it begins no call any more.
     Exited {
         instance: message::Instance,
@@ -101,6 +108,8 @@ struct Tokens {
     tokens: BTreeMap<TaskId, Token>,
     /// What was asked to stop and did not run: it is about to, or has ended.
     early: VecDeque<TaskId>,
+    /// Items were taken of what did not run.
+    took_early: VecDeque<(TaskId, u32)>,
     /// Everything was: nothing runs any more.
     over: bool,
 }
@@ -113,6 +122,8 @@ struct Token {
     stops_all: Arc<AtomicBool>,
     /// What it waits for others in.
     waiting: Waiting,
+    /// How far its items were taken.
+    room: Arc<Room>,
 }
 
 impl Token {
@@ -120,10 +131,12 @@ impl Token {
         // Seen by whoever sees that it was cancelled.
         self.stops_all.fetch_or(!alone, Ordering::Relaxed);
         self.cancel.cancel();
+        self.room.stop();
     }
 }
 
-/// So many that were asked to stop before they ran are remembered: no more are on their way.
+/// So many that were asked to stop before they ran, or whose items were taken, are remembered: no more are on their
+/// way.
 const MAX_EARLY: usize = 64;
 
 impl Running {
@@ -138,6 +151,12 @@ impl Running {
             running.tokens.insert(task, token.clone());
             let early = running.early.len();
             running.early.retain(|id| *id != task);
+            running.took_early.retain(|(id, count)| {
+                if *id == task {
+                    token.room.took(*count); // Nobody waits for it yet.
+                }
+                *id != task
+            });
             running.over || running.early.len() < early
         });
         if stop {
@@ -155,12 +174,30 @@ impl Running {
         match ask {
             Ask::Stop(task) => self.interrupt(task, false),
             Ask::StopAlone(task) => self.interrupt(task, true),
+            Ask::Took { task, count } => self.took(task, count),
             Ask::NotWait { task, limit } => {
                 let token = self.with(|running| running.tokens.get(&task).cloned());
                 if let Some(token) = token {
                     token.waiting.refuse(limit);
                 }
             }
+        }
+    }
+
+    /// Items were taken of what runs under this id, or is about to.
+    fn took(&self, task: TaskId, count: u32) {
+        let token = self.with(|running| {
+            let token = running.tokens.get(&task).cloned();
+            if token.is_none() {
+                running.took_early.push_back((task, count));
+                if running.took_early.len() > MAX_EARLY {
+                    running.took_early.pop_front();
+                }
+            }
+            token
+        });
+        if let Some(token) = token {
+            token.room.took(count);
         }
     }
 
@@ -247,7 +284,8 @@ impl Runner {
     ) {
         let (name, args) = (spec.class.clone(), spec.args.clone());
         let gpus: Arc<[u32]> = grant.gpus.into();
-        let invocation = Invocation { name, args, values, returns: 0, gpus: gpus.clone() };
+        let gpus_of = gpus.clone();
+        let invocation = Invocation { name, args, values, returns: 0, items: None, gpus: gpus_of };
         let made = self.make(&invocation, checkpoints);
         let result = made.map(|instance| {
             let concurrent = spec.options.max_concurrency > 1;
@@ -331,13 +369,16 @@ impl Runner {
     /// Begins a call that ends later.
     fn begin(&self, actor: &Actor, spec: &TaskSpec, attempt: Attempt, values: Vec<Value>) {
         let (task, tell, running) = (spec.id, self.tell.clone(), self.running.clone());
+        let (context, invocation) = self.prepare(spec, attempt, actor.place(), values);
+        let items = invocation.items.clone();
         // Where one runs at a time, the next one may be here already, and is to wait.
         let (ended, has_ended) = (!actor.concurrent).then(oneshot).unzip();
         let (runner, actor_of, method) = (self.clone(), actor.clone(), spec.target.name().clone());
         let end = move |reply: Result<Reply, Error>| {
             running.end(task);
             let exits = reply.as_ref().is_ok_and(|reply| reply.exits);
-            let end = call_end(actor_of.checked(&method, reply).and_then(bounded));
+            let reply = actor_of.checked(&method, reply).and_then(bounded);
+            let end = call_end(reply, items.as_ref());
             tell(Said::CallFinished { attempt: Try { task, attempt }, end });
             if exits {
                 runner.exit(&actor_of);
@@ -346,9 +387,11 @@ impl Runner {
                 let _ = ended.send(()); // It waits for this, unless it is past waiting.
             }
         };
-        let (context, invocation) = self.prepare(spec, attempt, actor.place(), values);
         if context.cancel.is_cancelled() {
             return end(Err(not_begun()));
+        }
+        if let Err(error) = self.check_streams(&invocation) {
+            return end(Err(error));
         }
         with_context(context, || actor.instance.begin(&invocation, Box::new(end)));
         if let Some(mut has_ended) = has_ended {
@@ -364,7 +407,9 @@ impl Runner {
         place: Place,
         values: Vec<Value>,
     ) -> (Context, Invocation) {
-        let Token { cancel, stops_all, waiting } = self.running.begin(spec.id);
+        let Token { cancel, stops_all, waiting, room } = self.running.begin(spec.id);
+        let tried = Try { task: spec.id, attempt };
+        let items = spec.stream.map(|most| Items::new(tried, most, room, self.tell.clone()));
         let Place { actor, gpus } = place;
         let (actor, actor_epoch) = actor.unzip();
         let tell = Teller(self.tell.clone());
@@ -384,7 +429,18 @@ impl Runner {
             tell,
         };
         let (args, returns) = (spec.args.clone(), spec.returns);
-        (context, Invocation { name, args, values, returns, gpus })
+        (context, Invocation { name, args, values, returns, items, gpus })
+    }
+
+    fn check_streams(&self, invocation: &Invocation) -> Result<(), Error> {
+        if invocation.items.is_none() || self.program.streams() {
+            return Ok(());
+        }
+        let name = &*invocation.name;
+        let words = format!(
+            "{name:?} is of a program that does not give items while it runs: call it without a stream"
+        );
+        Err(Error::unsupported(words))
     }
 
     /// Runs user code; what it panics with is its error.
@@ -399,11 +455,13 @@ impl Runner {
         let (context, invocation) = self.prepare(spec, attempt, place, values);
         let reply = if context.cancel.is_cancelled() {
             Err(not_begun())
+        } else if let Err(error) = self.check_streams(&invocation) {
+            Err(error)
         } else {
             with_context(context, || caught(|| code(&invocation)))
         };
         self.running.end(spec.id);
-        call_end(reply.and_then(bounded))
+        call_end(reply.and_then(bounded), invocation.items.as_ref())
     }
 }
 
@@ -411,9 +469,12 @@ fn not_begun() -> Error {
     Error::cancelled("it was to stop before it ran")
 }
 
-fn call_end(reply: Result<Reply, Error>) -> CallEnd {
+fn call_end(reply: Result<Reply, Error>, items: Option<&Items>) -> CallEnd {
     match reply {
-        Ok(reply) => CallEnd { outcome: Ok(reply.values), kept: reply.kept },
+        Ok(reply) => {
+            let values = items.map_or(reply.values, |items| vec![items.count()]);
+            CallEnd { outcome: Ok(values), kept: reply.kept }
+        }
         Err(error) => CallEnd { outcome: Err(error), kept: Vec::new() },
     }
 }
@@ -468,6 +529,12 @@ fn bounded(reply: Reply) -> Result<Reply, Error> {
         "the results are {bytes} bytes, the limit is {MAX_RESULT_BYTES} (MAX_RESULT_BYTES)"
     );
     Err(Error::too_large(message).ran(Ran::Maybe))
+}
+
+/// The same of an item.
+pub(super) fn bounded_value(value: Value) -> Result<Value, Error> {
+    let reply = bounded(Reply { values: vec![value], ..Reply::default() })?;
+    Ok(reply.values.into_iter().next().expect("there is one"))
 }
 
 fn caught<R>(code: impl FnOnce() -> Result<R, Error>) -> Result<R, Error> {

@@ -8,6 +8,7 @@ use crate::client::Tell;
 use crate::executor::ask::Ask;
 use crate::executor::run::Command;
 use crate::executor::{Executors, Handle, process, thread};
+use crate::stream::Feed;
 use crate::wire::frame::Frame;
 use crate::wire::message::Message;
 use marline_channel::{oneshot, watch};
@@ -40,6 +41,7 @@ pub(super) struct WorkerSeat {
 pub(crate) struct ClientSeat {
     pub machine: Client,
     pub tasks: Map<TaskId, Tell<Outcome>>,
+    pub streams: Map<TaskId, Feed>,
     pub objects: Map<ObjectId, Vec<Tell<Result<Value, Error>>>>,
     pub creating: Map<ActorId, oneshot::Sender<Result<ActorId, Error>>>,
     pub finding: Map<u64, oneshot::Sender<Result<ActorId, Error>>>,
@@ -104,6 +106,7 @@ impl State {
         let seat = ClientSeat {
             machine,
             tasks: Map::default(),
+            streams: Map::default(),
             objects: Map::default(),
             creating: Map::default(),
             finding: Map::default(),
@@ -251,6 +254,11 @@ impl State {
                     handle.ask(if alone { Ask::StopAlone(task) } else { Ask::Stop(task) });
                 }
             }
+            worker::Effect::Took { executor, task, count } => {
+                if let Some(handle) = seat.handles.get(&executor) {
+                    handle.ask(Ask::Took { task, count });
+                }
+            }
             worker::Effect::RefuseBlock { executor, task, limit } => {
                 if let Some(handle) = seat.handles.get(&executor) {
                     handle.ask(Ask::NotWait { task, limit });
@@ -340,7 +348,19 @@ impl State {
                     true
                 });
             }
+            client::Effect::Yielded { task, index: _, value } => {
+                if let Some(feed) = seat.streams.get(&task) {
+                    let rings = feed.item(value);
+                    if !rings.is_empty() {
+                        self.outside.push(Outside::Ring(rings));
+                    }
+                }
+            }
             client::Effect::Ended { task, outcome } => {
+                if let Some(feed) = seat.streams.remove(&task) {
+                    let end = outcome.as_ref().map(|_| ()).map_err(Clone::clone);
+                    self.outside.push(Outside::Ring(feed.end(end)));
+                }
                 if let Some(waiter) = seat.tasks.remove(&task) {
                     self.outside.push(Outside::Ended(waiter, outcome));
                 }

@@ -118,6 +118,28 @@ def run(
         flush()
 
 
+def stream(
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    along: dict[str, Any] | None,
+    items: _native.Items,
+) -> None:
+    """The same of one whose items are given as it yields them."""
+    from marline._generator import give_all
+
+    run(give_all, (items, function, args, kwargs), {}, along)
+
+
+def collect(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], along: dict[str, Any] | None
+) -> Any:
+    """The same of one whose items are put, and given all together."""
+    from marline._generator import collect
+
+    return run(collect, (function, args, kwargs), {}, along)
+
+
 def flush() -> None:
     """What was printed is the task's own, also a line without an end: it does not wait for the next task."""
     try:

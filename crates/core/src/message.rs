@@ -47,7 +47,16 @@ pub enum Manner {
 impl Manner {
     /// What somebody wants who can only say whether it is to be at once.
     pub fn forced(force: bool) -> Manner {
-        if force { Manner::Force } else { Manner::Ask }
+        Manner::of(force, false)
+    }
+
+    /// What somebody wants who also says whether what was submitted goes on, unless it is at once.
+    pub fn of(force: bool, alone: bool) -> Manner {
+        match (force, alone) {
+            (true, _) => Manner::Force,
+            (false, true) => Manner::AskAlone,
+            (false, false) => Manner::Ask,
+        }
     }
 }
 

@@ -227,6 +227,18 @@ def leave() -> None:
     sys.stdout.flush()
 
 
+def stop_here() -> None:
+    """What runs here is to stop, and has seen it by itself. Raises that, so that nothing is raised while it
+    ends in good order; returns if somebody else is about to."""
+    scope = current.get()
+    running = scope.running() if scope is not None else None
+    if threading.get_ident() == _main:
+        _native.is_to_stop()
+    elif running is not None and stops.pop(running[1], None) is None:
+        return
+    raise TaskCancelledError("the task was cancelled")
+
+
 def interrupt(task: str) -> None:
     """A task is to stop that does not run on the main thread."""
     # Once: what it does to end in good order is not disturbed when it is asked again.

@@ -88,6 +88,10 @@ async def _await(
             from marline._generator import collect_each, give_each
 
             result = await (collect_each(result) if items is None else give_each(result, items))
+    except TaskCancelledError as error:
+        scope.stop()
+        flush()
+        end.fail(error)
     except asyncio.CancelledError:
         scope.stop()
         end.fail(TaskCancelledError("the call was cancelled"))

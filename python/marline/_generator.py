@@ -49,7 +49,8 @@ def give_all(items: _native.Items, function: Callable[..., Any], args: Any, kwar
     give = items.give
     try:
         for item in iterator:
-            give(item)
+            if not give(item):
+                _stop()
     finally:
         _close(iterator)
 
@@ -60,17 +61,24 @@ async def give_each(result: Any, items: _native.Items) -> None:
         iterator = _iterator(result)
         try:
             for item in iterator:
-                items.send(item)
-                await _aio.wait_for_room(items)
+                await _give(item, items)
         finally:
             _close(iterator)
         return
     try:
         async for item in result:
-            items.send(item)
-            await _aio.wait_for_room(items)
+            await _give(item, items)
     finally:
         await _aclose(result)
+
+
+async def _give(item: Any, items: _native.Items) -> None:
+    items.send(item)
+    await _aio.wait_for_room(items)
+    if items.is_stopped():
+        _stop()
+        while True:  # The loop is about to be told to cancel this.
+            await asyncio.sleep(0)
 
 
 def collect(function: Callable[..., Any], args: Any, kwargs: Any) -> DynamicObjectRefGenerator:
@@ -86,6 +94,12 @@ async def collect_each(result: Any) -> DynamicObjectRefGenerator:
     if hasattr(result, "__aiter__"):
         return DynamicObjectRefGenerator([_session.put(item) async for item in result])
     return DynamicObjectRefGenerator([_session.put(item) for item in _iterator(result)])
+
+
+def _stop() -> None:
+    from marline._executor import stop_here
+
+    stop_here()
 
 
 def _called(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:

@@ -9,7 +9,7 @@ use crate::session::joined;
 use crate::signal::interrupt_main_thread;
 use crate::submitted;
 use crate::wait::wait_for_room;
-use marline_runtime::core::error::Error;
+use marline_runtime::core::error::{Error, ErrorKind};
 use marline_runtime::core::id::{Attempt, TaskId, Thing};
 use marline_runtime::core::message::Try;
 use marline_runtime::core::payload::{Encoding, Payload, Value};
@@ -181,25 +181,37 @@ impl Items {
 
 #[pymethods]
 impl Items {
-    /// Gives an item, and waits until there is room for the next.
-    fn give(&self, value: &Bound<'_, PyAny>) -> PyResult<()> {
+    /// Gives an item, and waits until there is room for the next. Says whether it may go on.
+    fn give(&self, value: &Bound<'_, PyAny>) -> PyResult<bool> {
         self.send(value)?;
-        wait_for_room(value.py(), &self.items)
+        wait_for_room(value.py(), &self.items)?;
+        Ok(!self.items.is_stopped())
     }
 
-    /// Gives an item.
+    /// Gives an item, unless it is to stop.
     fn send(&self, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        if self.items.is_stopped() {
+            return Ok(());
+        }
         let (py, index) = (value.py(), self.items.given());
         let value = self.results.encode(value, &format!("item {index}"))?;
         if !value.contains.is_empty() {
             self.results.keep(py, Some(index), value.contains.clone())?;
         }
-        self.items.give(value).map_err(|error| to_python(py, &error))
+        match self.items.give(value) {
+            Err(error) if error.kind() != ErrorKind::Cancelled => Err(to_python(py, &error)),
+            Ok(()) | Err(_) => Ok(()),
+        }
     }
 
-    /// Whether there is room for one more.
-    fn has_room(&self, py: Python<'_>) -> PyResult<bool> {
-        self.items.has_room().map_err(|error| to_python(py, &error))
+    /// Whether there is room for one more, or it is to stop.
+    fn has_room(&self) -> bool {
+        self.items.has_room().unwrap_or(true)
+    }
+
+    /// Whether it is to stop.
+    fn is_stopped(&self) -> bool {
+        self.items.is_stopped()
     }
 }
 

@@ -99,6 +99,11 @@ impl Items {
         }
     }
 
+    /// Whether it is to stop.
+    pub fn is_stopped(&self) -> bool {
+        self.0.room.taken().stopped
+    }
+
     /// Does this when there is room, or when it is to stop; at once if that is so.
     pub fn when_room(&self, ring: Ring) {
         let mut taken = self.0.room.taken();

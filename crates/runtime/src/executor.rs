@@ -23,6 +23,7 @@ pub(crate) mod thread;
 mod waiting;
 mod wire;
 
+pub(crate) use items::COUNT_MARK;
 pub use items::{Items, LEND_AFTER};
 pub use print::PassOn;
 pub use waiting::{Wait, blocking};

@@ -4,9 +4,10 @@
 //! are woken outside of it. Whoever takes them does not need that lock, but to say every now and then how far it is.
 
 use crate::client::Client;
+use crate::executor::COUNT_MARK;
 use marline_core::error::{Error, Ran};
 use marline_core::id::{ObjectId, TaskId, Thing};
-use marline_core::payload::Value;
+use marline_core::payload::{Encoding, Outcome, Payload, Value};
 use marline_core::spec::{TaskSpec, UNCONSUMED, took_step};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -35,7 +36,6 @@ struct Came {
     taken: u32,
     /// How many of those that were taken its producer was told of.
     told: u32,
-    closed: bool,
     rings: Vec<Ring>,
 }
 
@@ -56,18 +56,30 @@ impl Feed {
         std::mem::take(&mut came.rings)
     }
 
-    /// The end. Says whom to tell.
-    pub fn end(&self, end: Result<(), Error>) -> Vec<Ring> {
+    /// How it ended. Says whom to tell.
+    pub fn end(&self, outcome: &Outcome) -> Vec<Ring> {
         let mut came = self.0.came();
+        let end = outcome.as_ref().map_err(Clone::clone).and_then(|values| is_count(values));
         came.end.get_or_insert(end);
         std::mem::take(&mut came.rings)
     }
 }
 
+/// The result of a stream is how many items it gave. Whatever does not know of streams gives something else.
+fn is_count(values: &[Value]) -> Result<(), Error> {
+    let count = values.first().map(|value| &value.payload);
+    let marks = |payload: &Payload| payload.inline.first().is_some_and(|mark| *mark == COUNT_MARK);
+    if count.is_some_and(|count| count.encoding == Encoding::MessagePack && marks(count)) {
+        return Ok(());
+    }
+    let words = "it gave one result and no items: the worker that ran it does not know of streams";
+    Err(Error::unsupported(words).ran(Ran::Maybe))
+}
+
 impl Drop for Feed {
     fn drop(&mut self) {
         let words = "the cluster was shut down while this was waited for";
-        for ring in self.end(Err(Error::unavailable(Ran::Maybe, words))) {
+        for ring in self.end(&Err(Error::unavailable(Ran::Maybe, words))) {
             ring();
         }
     }
@@ -134,13 +146,11 @@ impl Stream {
         ring();
     }
 
-    /// Wants no more of it: whatever makes it is cancelled, and what came and was not taken is let go. Says
-    /// whether it was open.
-    pub fn close(&self) -> bool {
+    /// Wants no more of it: whatever makes it is cancelled, and what came and was not taken is let go.
+    pub fn close(&self) {
         // After this, nothing comes any more.
         self.client.close_stream(self.task);
         let mut came = self.inbox.came();
-        let open = !std::mem::replace(&mut came.closed, true);
         let first = came.taken;
         let left = std::mem::take(&mut came.items).len() as u32;
         came.end = Some(Ok(()));
@@ -152,7 +162,6 @@ impl Stream {
         for ring in rings {
             ring();
         }
-        open
     }
 }
 

@@ -14,6 +14,7 @@ use crate::message::{ToClient, ToWorker, Try};
 use crate::payload::Value;
 use crate::spec::{MAX_ITEMS, TaskSpec};
 use crate::time::Time;
+use std::collections::BTreeSet;
 
 impl Controller {
     /// Says so if nobody could be told of the items of this.
@@ -49,19 +50,19 @@ impl Controller {
             Some(to) => self.deliver(now, worker, to, attempt.task, index, value, effects),
             None => self.discard([&value], Some(worker), effects),
         }
-        let said = self.enclosing.get_mut(&attempt);
-        let by: Vec<_> = said
-            .iter()
-            .flat_map(|said| said.iter().filter(|(item, _)| *item == Some(index)))
-            .copied()
-            .collect();
-        for (item, by) in by {
-            let said = self.enclosing.get_mut(&attempt).expect("it was said");
-            said.remove(&(item, by));
-            if said.is_empty() {
-                self.enclosing.remove(&attempt);
-            }
-            self.enclosed_came(attempt, item, by);
+        self.item_came(attempt, index);
+    }
+
+    /// An item has come: what it names is held by whatever it became.
+    fn item_came(&mut self, call: Try, index: u32) {
+        let Some(said) = self.enclosing.remove(&call) else { return };
+        let (came, rest): (BTreeSet<_>, BTreeSet<_>) =
+            said.into_iter().partition(|(item, _)| *item == Some(index));
+        if !rest.is_empty() {
+            self.enclosing.insert(call, rest);
+        }
+        for (item, by) in came {
+            self.enclosed_came(call, item, by);
         }
     }
 

@@ -20,10 +20,13 @@ pub const LEND_AFTER: Duration = Duration::from_millis(20);
 /// A wait without a limit, as far as anybody can tell.
 const LONGEST: Duration = Duration::from_secs(60 * 60 * 24 * 365);
 
+/// What the result of a stream begins with: in MessagePack, an unsigned number of eight bytes follows.
+pub(crate) const COUNT_MARK: u8 = 0xcf;
+
 /// What is done when there is room, by whichever thread hears of it. It must not block.
 pub type Ring = Box<dyn FnOnce() + Send>;
 
-/// Where user code gives its items. See the [module](self).
+/// Where user code gives its items. It asks for room before it makes the next one.
 #[derive(Clone)]
 pub struct Items(Arc<Giving>);
 
@@ -149,7 +152,7 @@ impl Items {
 
     /// The result of a stream: how many items there were.
     pub(super) fn count(&self) -> Value {
-        let mut bytes = vec![0xcf]; // An unsigned number of eight bytes.
+        let mut bytes = vec![COUNT_MARK];
         bytes.extend(u64::from(self.given()).to_be_bytes());
         Payload::message_pack(bytes).into()
     }
@@ -186,10 +189,11 @@ mod tests {
             })
         };
         for taken in 0..4 {
-            while items.given() < 2 + taken.min(3) {
+            let given = 2 + taken.min(3);
+            while said.load(Ordering::Relaxed) < given as usize {
                 thread::yield_now();
             }
-            assert_eq!(said.load(Ordering::Relaxed), items.given() as usize);
+            assert_eq!(items.given(), given);
             room.took(taken + 1);
         }
         producer.join().unwrap();

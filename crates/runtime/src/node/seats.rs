@@ -358,8 +358,7 @@ impl State {
             }
             client::Effect::Ended { task, outcome } => {
                 if let Some(feed) = seat.streams.remove(&task) {
-                    let end = outcome.as_ref().map(|_| ()).map_err(Clone::clone);
-                    self.outside.push(Outside::Ring(feed.end(end)));
+                    self.outside.push(Outside::Ring(feed.end(&outcome)));
                 }
                 if let Some(waiter) = seat.tasks.remove(&task) {
                     self.outside.push(Outside::Ended(waiter, outcome));

@@ -1,5 +1,6 @@
 """The native module. Private: users import from `marline`."""
 
+import pickle
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from concurrent.futures import Future
 from typing import Any, NoReturn, Self, TypeVar, final
@@ -29,13 +30,16 @@ __all__ = [
     "Output",
     "Scope",
     "Session",
+    "SharedBytes",
     "Status",
     "TaskOptions",
     "Things",
+    "about_to_fork",
     "available_cpus",
     "forked",
     "is_to_stop",
     "look_around",
+    "met_buffer",
     "noting",
     "serve",
     "sweep",
@@ -135,6 +139,12 @@ class Session:
 @final
 class Things:
     """What the references name that something pickled has in it."""
+
+    def __len__(self) -> int: ...
+
+@final
+class SharedBytes:
+    """Bytes of a large value, which can be read and not written for as long as anything is made of them."""
 
     def __len__(self) -> int: ...
 
@@ -258,5 +268,7 @@ def is_to_stop() -> bool: ...
 def noting(dumps: Callable[[], _T]) -> tuple[_T, Things]: ...
 def available_cpus() -> int: ...
 def look_around() -> None: ...
+def about_to_fork() -> None: ...
 def forked() -> None: ...
+def met_buffer(buffer: pickle.PickleBuffer) -> bool: ...
 def sweep() -> None: ...

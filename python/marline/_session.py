@@ -312,7 +312,7 @@ def _forked() -> None:
         _leave_surroundings()
 
 
-os.register_at_fork(after_in_child=_forked)
+os.register_at_fork(before=_native.about_to_fork, after_in_child=_forked)
 
 
 def status() -> _native.Status:

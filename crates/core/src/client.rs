@@ -60,6 +60,8 @@ pub struct Client {
     streams: Map<TaskId, Stream>,
     /// Objects that were asked for.
     fetching: Set<ObjectId>,
+    /// Objects whose data is looked for.
+    locating: Set<ObjectId>,
     /// Actors asked for by name or to be created.
     creating: Set<ActorId>,
     finding: BTreeSet<u64>,
@@ -136,6 +138,12 @@ impl Client {
                     self.end_use(Thing::Object(object), effects);
                 }
             }
+            ToClient::Located { object, copies } => {
+                if self.locating.remove(&object) {
+                    effects.push(Effect::Located { object, copies });
+                    self.end_use(Thing::Object(object), effects);
+                }
+            }
             ToClient::ActorCreated { requested, actor } => {
                 self.actor_created(requested, actor, effects);
             }
@@ -177,6 +185,6 @@ impl Client {
 
     /// How much has not ended: tasks, calls, fetches.
     pub fn outstanding(&self) -> usize {
-        self.tasks.len() + self.calls.len() + self.fetching.len()
+        self.tasks.len() + self.calls.len() + self.fetching.len() + self.locating.len()
     }
 }

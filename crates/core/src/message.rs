@@ -76,6 +76,8 @@ pub enum FromClient {
     Resolve { object: ObjectId, value: Result<Value, Error> },
     /// Tell me when this has a value.
     Fetch { object: ObjectId },
+    /// Who has the data of this? I have no store that would ask.
+    Locate { object: ObjectId },
     /// I hold this too: a value that I hold, or an answer that was entrusted to me, named it.
     Hold { thing: Thing },
     /// The answer of this, or this one of its items, which I am about to give to my worker, names these: they are
@@ -116,6 +118,8 @@ pub enum ToClient {
     Yielded { task: TaskId, index: u32, value: Result<Value, Error> },
     /// An object that this client asked for has a value, or never will.
     ObjectReady { object: ObjectId, value: Result<Value, Error> },
+    /// The answer to `Locate`: who has its data, or why nobody has.
+    Located { object: ObjectId, copies: Result<Vec<CopyAt>, Error> },
     /// The answer to `CreateActor`: the actor that was created, or found under its name.
     ActorCreated { requested: ActorId, actor: Result<ActorId, Error> },
     /// The answer to `FindActor`.

@@ -146,7 +146,7 @@ impl Client {
 
     /// Gets the value of a reference, blocking this thread until there is one.
     pub fn get<T: DeserializeOwned>(&self, object: &ObjectRef<T>) -> Result<T, Error> {
-        decode(&self.inner.get(object.id)?.wait()??.payload)
+        decode(&self.inner.open(&self.inner.get(object.id)?.wait()??.payload)?)
     }
 }
 
@@ -282,13 +282,13 @@ impl<T: DeserializeOwned> TaskHandle<T> {
 
     /// Blocks this thread until it has ended.
     pub fn wait(self) -> Result<T, Error> {
-        decode_outcome(self.pending.wait()?)
+        decode_outcome(&self.object.client, self.pending.wait()?)
     }
 
     /// Blocks this thread until it has ended, or the time is over: then it can be waited for again. Its
     /// result is given once; asking again after that is `Invalid`.
     pub fn wait_timeout(&mut self, timeout: Duration) -> Result<T, Error> {
-        decode_outcome(self.pending.wait_timeout(timeout)?)
+        decode_outcome(&self.object.client, self.pending.wait_timeout(timeout)?)
     }
 
     /// What is known of it: where it is, how often it was tried, why it waits.
@@ -337,15 +337,16 @@ impl<T> fmt::Debug for TaskHandle<T> {
 impl<T: DeserializeOwned> Future for TaskHandle<T> {
     type Output = Result<T, Error>;
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let pending = Pin::new(&mut self.get_mut().pending);
-        Poll::Ready(decode_outcome(ready!(pending.poll(cx))?))
+        let this = self.get_mut();
+        let outcome = ready!(Pin::new(&mut this.pending).poll(cx))?;
+        Poll::Ready(decode_outcome(&this.object.client, outcome))
     }
 }
 
-fn decode_outcome<T: DeserializeOwned>(outcome: Outcome) -> Result<T, Error> {
+fn decode_outcome<T: DeserializeOwned>(client: &Client, outcome: Outcome) -> Result<T, Error> {
     let values = outcome?;
     let value = values.first().ok_or_else(|| Error::internal("a result without a value"))?;
-    decode(&value.payload)
+    decode(&client.inner.open(&value.payload)?)
 }
 
 /// A reference to a value: an argument for tasks, which get the value itself.

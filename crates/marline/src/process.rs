@@ -17,7 +17,7 @@ use marline_runtime::core::controller::{Config, Counters, WorkerStatus};
 use marline_runtime::core::error::Error;
 use marline_runtime::core::lease::Terms;
 use marline_runtime::core::resources::Resources;
-use marline_runtime::{ExecutorOptions, Load, PassOn, WorkerOptions};
+use marline_runtime::{ExecutorOptions, Load, PassOn, StoreOptions, WorkerOptions};
 use std::sync::Arc;
 use std::thread::available_parallelism;
 use std::time::Duration;
@@ -143,6 +143,7 @@ impl Worker {
                     pass_on: PassOn::All,
                     forks: None,
                 },
+                store: StoreOptions::from_environment().ok(),
                 config: Default::default(),
             },
             grace: GRACE,

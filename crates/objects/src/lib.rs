@@ -21,6 +21,11 @@ pub mod spill;
 pub mod view;
 pub mod window;
 
+/// What tells bytes from what a disk or a network made of them.
+pub fn checksum(bytes: &[u8]) -> u64 {
+    xxhash_rust::xxh3::xxh3_64(bytes)
+}
+
 pub use arena::Arena;
 pub use segment::Access;
 pub use space::Block;

@@ -1,39 +1,122 @@
-//! How the parts of a value lie in a block, one after the other: its data, and the buffers that stand outside
-//! of it. Each begins where the fastest instructions want it.
+//! How a value lies in a block: how many parts it has and how long each is, then the parts, one after the
+//! other: its data, and the buffers that stand outside of it. Each begins where the fastest instructions want it.
+//! A block says this of itself, so that it means the same in memory, in a file, and at another node.
 
 use std::ops::Range;
 
 /// What the beginning of each part is a multiple of: a line of a cache, and the longest vectors.
 pub const ALIGNMENT: usize = 64;
+/// How many bytes a number takes.
+const NUMBER: usize = size_of::<u64>();
 
-/// Where each of these parts is, and how long all of it is. Nothing if no block could be so long.
-pub fn lay_out(lens: impl IntoIterator<Item = usize>) -> Option<(Vec<Range<usize>>, usize)> {
-    let mut end = 0_usize;
-    let mut parts = Vec::new();
-    for len in lens {
-        let start = end.checked_next_multiple_of(ALIGNMENT)?;
-        end = start.checked_add(len)?;
-        parts.push(start..end);
+/// Where the parts of a value are, and how long all of it is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Layout {
+    parts: Vec<Range<usize>>,
+    len: usize,
+}
+
+impl Layout {
+    /// Of parts of these lengths. Nothing if no block could be so long.
+    pub fn of(lens: impl IntoIterator<Item = usize>) -> Option<Layout> {
+        let lens: Vec<usize> = lens.into_iter().collect();
+        let mut end = lens.len().checked_add(1)?.checked_mul(NUMBER)?;
+        let mut parts = Vec::with_capacity(lens.len());
+        for len in lens {
+            let start = end.checked_next_multiple_of(ALIGNMENT)?;
+            end = start.checked_add(len)?;
+            parts.push(start..end);
+        }
+        isize::try_from(end).ok()?;
+        Some(Layout { parts, len: end })
     }
-    isize::try_from(end).ok()?;
-    Some((parts, end))
+
+    /// Of what is in this block. Nothing if that makes no sense.
+    pub fn read(block: &[u8]) -> Option<Layout> {
+        let number = |index: usize| {
+            let at = index.checked_mul(NUMBER)?;
+            let bytes = block.get(at..at.checked_add(NUMBER)?)?;
+            usize::try_from(u64::from_le_bytes(bytes.try_into().ok()?)).ok()
+        };
+        let count = number(0)?;
+        if count > block.len() / NUMBER {
+            return None;
+        }
+        let lens = (1..=count).map(number).collect::<Option<Vec<usize>>>()?;
+        Layout::of(lens).filter(|layout| layout.len <= block.len())
+    }
+
+    /// Fills a block of this layout with these parts.
+    pub fn fill(&self, block: &mut [u8], parts: &[&[u8]]) {
+        let lens = std::iter::once(parts.len()).chain(parts.iter().map(|part| part.len()));
+        for (index, number) in lens.enumerate() {
+            let at = index * NUMBER;
+            block[at..at + NUMBER].copy_from_slice(&(number as u64).to_le_bytes());
+        }
+        for (range, part) in self.parts.iter().zip(parts) {
+            block[range.clone()].copy_from_slice(part);
+        }
+    }
+
+    /// Where each part is.
+    pub fn parts(&self) -> &[Range<usize>] {
+        &self.parts
+    }
+
+    /// How long all of it is.
+    pub fn bytes(&self) -> usize {
+        self.len
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use marline_core::random::Random;
 
     #[test]
     fn parts_begin_aligned_and_follow_one_another() {
-        let (parts, len) = lay_out([100, 0, 64, 1]).unwrap();
-        assert_eq!(parts, [0..100, 128..128, 128..192, 192..193]);
-        assert_eq!(len, 193);
-        assert_eq!(lay_out([]), Some((vec![], 0)));
+        let layout = Layout::of([100, 0, 64, 1]).unwrap();
+        assert_eq!(layout.parts(), [64..164, 192..192, 192..256, 256..257]);
+        assert_eq!(layout.bytes(), 257);
+        assert_eq!(Layout::of([]).unwrap().bytes(), 8);
+    }
+
+    #[test]
+    fn a_block_says_what_is_in_it() {
+        let parts: [&[u8]; 3] = [b"one", b"", &[7; 1_000]];
+        let layout = Layout::of(parts.map(<[u8]>::len)).unwrap();
+        let mut block = vec![0; layout.bytes() + 10];
+        layout.fill(&mut block, &parts);
+        let read = Layout::read(&block).unwrap();
+        assert_eq!(read, layout);
+        for (range, part) in read.parts().iter().zip(parts) {
+            assert_eq!(&block[range.clone()], part);
+        }
     }
 
     #[test]
     fn what_no_memory_could_hold_is_refused() {
-        assert_eq!(lay_out([usize::MAX, 1]), None);
-        assert_eq!(lay_out([isize::MAX as usize, 1]), None);
+        assert_eq!(Layout::of([usize::MAX, 1]), None);
+        assert_eq!(Layout::of([isize::MAX as usize, 1]), None);
+    }
+
+    #[test]
+    fn nonsense_is_refused_and_nothing_is_read_that_is_not_there() {
+        let mut random = Random::new(3);
+        for len in 0..200 {
+            for _ in 0..50 {
+                let mut block: Vec<u8> = (0..len).map(|_| random.below(4) as u8).collect();
+                if len > 8 {
+                    block[1..8].fill(0);
+                }
+                if let Some(layout) = Layout::read(&block) {
+                    assert!(layout.parts().iter().all(|part| part.end <= block.len()));
+                }
+            }
+        }
+        let mut block = vec![0; 64];
+        block[..8].copy_from_slice(&u64::MAX.to_le_bytes());
+        assert_eq!(Layout::read(&block), None);
     }
 }

@@ -4,6 +4,7 @@
 //! Every piece has a checksum, which is kept in memory and looked at when it is read back: what a disk made of
 //! it is noticed, not handed out.
 
+use crate::checksum;
 use crate::space::{Block, Space, rounded};
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 use std::collections::BTreeMap;
@@ -13,7 +14,6 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
-use xxhash_rust::xxh3::xxh3_64;
 
 /// How long a file is, unless something larger is to fit. It takes no room on the disk before it is written.
 const FILE_BYTES: u64 = 4 << 30;
@@ -110,7 +110,7 @@ impl Spill {
         let mut spilled =
             Spilled { spill: self.clone(), file, block, len: bytes.len(), checksum: 0 };
         spilled.file.write_all_at(bytes, block.offset)?;
-        spilled.checksum = xxh3_64(bytes);
+        spilled.checksum = checksum(bytes);
         Ok(spilled)
     }
 
@@ -161,7 +161,7 @@ impl Spilled {
             io::ErrorKind::UnexpectedEof => SpillError::Corrupt,
             _ => SpillError::Disk(error),
         })?;
-        if xxh3_64(room) != self.checksum {
+        if checksum(room) != self.checksum {
             return Err(SpillError::Corrupt);
         }
         Ok(())

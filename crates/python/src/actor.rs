@@ -90,8 +90,9 @@ impl Actor {
         timeout: Option<f64>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let around = Around::here(py)?;
-        let Arguments { payload, needs, holds, _references } = match self.is_plain {
-            false => Arguments::of(args, kwargs, &around, None, returns.2)?,
+        let session = &self.held.session;
+        let Arguments { payload, needs, holds, _references, _stored } = match self.is_plain {
+            false => Arguments::of(args, kwargs, &around, None, returns.2, session)?,
             true => Arguments::plain(args, kwargs)?,
         };
         let needed: Vec<Needed> = _references.iter().map(|one| one.get().needed()).collect();
@@ -109,11 +110,10 @@ impl Actor {
             options: within(&within(&self.options, seconds(timeout)), left),
         });
         let answer = Arc::<Answer>::default();
-        let session = &self.held.session;
         let client = session.client().map_err(|error| to_python(py, &error))?;
         if !client.is_local() {
             session.called.store(true, Ordering::Relaxed);
-            if !spec.holds.is_empty() {
+            if !spec.holds.is_empty() || spec.args.stored.is_some() {
                 // What it names is known to the controller before the actor speaks of it.
                 py.detach(|| client.sync()).map_err(|error| to_python(py, &error))?;
             }

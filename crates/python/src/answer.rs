@@ -4,7 +4,7 @@ use crate::reference::Held;
 use crate::session::Inner;
 use marline_runtime::Tell;
 use marline_runtime::core::error::{Error, Ran};
-use marline_runtime::core::payload::Outcome;
+use marline_runtime::core::payload::{Outcome, Value};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
@@ -38,8 +38,8 @@ impl Answer {
     pub fn tell_call(self: &Arc<Answer>, session: &Arc<Inner>) -> Tell<Outcome> {
         let (tell, answer, session) = (self.tell(), self.clone(), session.clone());
         Box::new(move |outcome: Outcome| {
-            let named = outcome.iter().flatten().flat_map(|value| &value.contains);
-            let held: Vec<Held> = named.map(|thing| Held::new(&session, *thing)).collect();
+            let named = outcome.iter().flatten().flat_map(Value::names);
+            let held: Vec<Held> = named.map(|thing| Held::new(&session, thing)).collect();
             if !held.is_empty() {
                 let _ = answer.held.set(held);
             }

@@ -1,14 +1,18 @@
 //! Arguments of tasks and calls, as they travel. References among them are left out: their values go along.
 
 use crate::around::Around;
-use crate::pickle;
+use crate::failure::to_python;
+use crate::pickle::{self, Room};
 use crate::plain;
-use crate::reference::ObjectRef;
+use crate::reference::{Held, ObjectRef};
+use crate::session::Inner;
 use marline_runtime::core::id::{ObjectId, Thing};
 use marline_runtime::core::payload::{Payload, Value};
+use marline_runtime::new_object_id;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
+use std::sync::Arc;
 
 /// See the [module](self).
 pub struct Arguments<'py> {
@@ -17,6 +21,8 @@ pub struct Arguments<'py> {
     pub holds: Vec<Thing>,
     /// Kept until they are submitted, so that what they name is held.
     pub _references: Vec<Bound<'py, ObjectRef>>,
+    /// The same of their data, if that is in a store.
+    pub _stored: Option<Held>,
 }
 
 impl<'py> Arguments<'py> {
@@ -28,6 +34,7 @@ impl<'py> Arguments<'py> {
         around: &Around<'py>,
         code: Option<ObjectId>,
         collects: bool,
+        session: &Arc<Inner>,
     ) -> PyResult<Arguments<'py>> {
         let py = args.py();
         let mut references = Vec::new();
@@ -49,10 +56,20 @@ impl<'py> Arguments<'py> {
             None => all.into_pyobject(py)?,
             Some(values) => (all.0, all.1, values).into_pyobject(py)?,
         };
-        let Value { payload, contains } = pickle::encode(all.as_any(), "arguments")?;
+        let room = || Some(Room { objects: session.objects()?, object: new_object_id() });
+        let (value, at) = pickle::encode(all.as_any(), "arguments", room)?;
+        let Value { payload, contains } = value;
+        let stored = payload.stored_object().map(|object| {
+            // What references in it name is held by the task itself.
+            let value = Value::from(payload.clone());
+            let put = session.client().and_then(|client| client.put_as(object, value, at));
+            put.map(|()| Held::new(session, Thing::Object(object)))
+        });
+        let stored = stored.transpose().map_err(|error| to_python(py, &error))?;
         let mut needs = ids(py, &references)?;
         needs.extend(code);
-        Ok(Arguments { payload, needs, holds: contains, _references: references })
+        let holds = contains;
+        Ok(Arguments { payload, needs, holds, _references: references, _stored: stored })
     }
 
     /// Encodes arguments for what is written in another language.
@@ -67,7 +84,8 @@ impl<'py> Arguments<'py> {
         }
         let (payload, references) = plain::dump_arguments(args)?;
         let needs = ids(args.py(), &references)?;
-        Ok(Arguments { payload, needs, holds: Vec::new(), _references: references })
+        let (holds, _stored) = (Vec::new(), None);
+        Ok(Arguments { payload, needs, holds, _references: references, _stored })
     }
 }
 

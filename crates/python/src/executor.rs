@@ -3,17 +3,18 @@
 
 use crate::failure::{of_user_code, to_python};
 use crate::fork::generation;
-use crate::pickle::{self, function};
+use crate::pickle::{self, Room, function};
 use crate::plain;
 use crate::session::joined;
 use crate::signal::interrupt_main_thread;
 use crate::submitted;
 use crate::wait::wait_for_room;
 use marline_runtime::core::error::{Error, ErrorKind};
-use marline_runtime::core::id::{Attempt, TaskId, Thing};
+use marline_runtime::core::id::{Attempt, ObjectId, TaskId, Thing};
 use marline_runtime::core::message::Try;
 use marline_runtime::core::payload::{Encoding, Payload, Value};
-use marline_runtime::{End, Instance, Invocation, Program, Reply, context, serve_as};
+use marline_runtime::core::spec::SAVE_METHOD;
+use marline_runtime::{End, Instance, Invocation, Program, Reply, context, objects, serve_as};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -194,9 +195,11 @@ impl Items {
             return Ok(());
         }
         let (py, index) = (value.py(), self.items.given());
-        let value = self.results.encode(value, &format!("item {index}"))?;
+        let name = format!("item {index}");
+        let value = self.results.encode(value, &name, index.saturating_add(1))?;
         if !value.contains.is_empty() {
-            self.results.keep(py, Some(index), value.contains.clone())?;
+            let kept = self.results.keep(py, Some(index), value.contains.clone());
+            kept.inspect_err(|_| self.results.discard(std::slice::from_ref(&value)))?;
         }
         match self.items.give(value) {
             Err(error) if error.kind() != ErrorKind::Cancelled => Err(to_python(py, &error)),
@@ -384,6 +387,8 @@ fn is_plain(invocation: &Invocation) -> bool {
 struct Results {
     returns: u32,
     is_plain: bool,
+    /// They are the state of an actor, to be saved.
+    is_state: bool,
     /// Whose they are, where that is not to be seen from where they come.
     tried: Option<Try>,
 }
@@ -395,14 +400,30 @@ fn tried() -> Option<Try> {
 
 impl Results {
     fn of(invocation: &Invocation) -> Results {
-        Results { returns: invocation.returns, is_plain: is_plain(invocation), tried: None }
+        let is_state = &*invocation.name == SAVE_METHOD;
+        let (returns, is_plain) = (invocation.returns, is_plain(invocation));
+        Results { returns, is_plain, is_state, tried: None }
     }
 
-    fn encode(self, result: &Bound<'_, PyAny>, name: &str) -> PyResult<Value> {
+    fn encode(self, result: &Bound<'_, PyAny>, name: &str, index: u32) -> PyResult<Value> {
         if self.is_plain {
             Ok(plain::dump(result)?.into())
         } else {
-            pickle::encode_result(result, name)
+            pickle::encode_result(result, name, || self.room(index))
+        }
+    }
+
+    /// Where a large result goes. The state of an actor is the controller's.
+    fn room(self, index: u32) -> Option<Room> {
+        let tried = self.tried.or_else(tried).filter(|_| !self.is_state)?;
+        Some(Room { objects: objects()?, object: ObjectId::of(tried.task, index) })
+    }
+
+    /// Nobody gets these.
+    fn discard(self, values: &[Value]) {
+        let stored = values.iter().filter_map(|value| value.payload.stored_object());
+        if let Some(objects) = objects() {
+            stored.for_each(|object| objects.discard(object));
         }
     }
 
@@ -410,13 +431,16 @@ impl Results {
     fn reply(self, result: &Bound<'_, PyAny>) -> PyResult<Reply> {
         let values = match self.returns {
             0 => Vec::new(),
-            1 => vec![self.encode(result, "the result")?],
+            1 => vec![self.encode(result, "the result", 0)?],
             _ => {
-                let encode = |(index, one): (usize, PyResult<Bound<'_, PyAny>>)| {
-                    self.encode(&one?, &format!("the result[{index}]"))
-                };
-                let values = result.try_iter().map_err(|_| self.is_no_sequence(result))?;
-                values.enumerate().map(encode).collect::<PyResult<Vec<_>>>()?
+                let mut values = Vec::new();
+                let results = result.try_iter().map_err(|_| self.is_no_sequence(result))?;
+                for (one, index) in results.zip(0..) {
+                    let name = format!("the result[{index}]");
+                    let encoded = one.and_then(|one| self.encode(&one, &name, index));
+                    values.push(encoded.inspect_err(|_| self.discard(&values))?);
+                }
+                values
             }
         };
         let named = values.iter().flat_map(|value| value.contains.iter().copied());
@@ -455,8 +479,8 @@ impl Results {
         if !exits {
             return Err(of_user_code(py, error));
         }
-        let none = || self.encode(&py.None().into_bound(py), "None");
-        let values = (0..self.returns).map(|_| none()).collect::<PyResult<Vec<_>>>();
+        let none = |index| self.encode(&py.None().into_bound(py), "None", index);
+        let values = (0..self.returns).map(none).collect::<PyResult<Vec<_>>>();
         let values = values.map_err(|error| of_user_code(py, error))?;
         Ok(Reply { values, exits: true, ..Reply::default() })
     }

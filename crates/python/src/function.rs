@@ -7,7 +7,7 @@ use crate::failure::to_python;
 use crate::generator::ObjectRefGenerator;
 use crate::options::{Returns, TaskOptions};
 use crate::reference::ObjectRef;
-use crate::session::Session;
+use crate::session::{Inner, Session};
 use marline_runtime::core::error::ErrorKind;
 use marline_runtime::core::id::ObjectId;
 use marline_runtime::core::spec::{self, Target, TaskSpec};
@@ -45,9 +45,13 @@ impl Function {
         args: &Bound<'py, PyTuple>,
         kwargs: &Bound<'py, PyDict>,
         around: &Around<'py>,
+        session: &Arc<Inner>,
     ) -> PyResult<Arguments<'py>> {
         match &self.code {
-            Some(code) => Arguments::of(args, kwargs, around, Some(code.get().id), self.returns.2),
+            Some(code) => {
+                let code = Some(code.get().id);
+                Arguments::of(args, kwargs, around, code, self.returns.2, session)
+            }
             None => Arguments::plain(args, kwargs),
         }
     }
@@ -89,8 +93,9 @@ impl Function {
         kwargs: &Bound<'py, PyDict>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let around = Around::here(py)?;
-        let Arguments { payload, needs, holds, _references } =
-            self.arguments(args, kwargs, &around)?;
+        let session = &session.get().inner;
+        let Arguments { payload, needs, holds, _references, _stored } =
+            self.arguments(args, kwargs, &around, session)?;
         let spec = Arc::new(TaskSpec {
             id: new_task_id(),
             target: Target::Function(self.name.clone()),
@@ -101,7 +106,6 @@ impl Function {
             stream: self.returns.1,
             options: within(&self.options, around.time_left()?),
         });
-        let session = &session.get().inner;
         let client = session.client_for_work().map_err(|error| to_python(py, &error))?;
         let answer = Arc::<Answer>::default();
         if spec.stream.is_some() {

@@ -10,6 +10,7 @@ mod actor;
 mod answer;
 mod arguments;
 mod around;
+mod buffer;
 mod completions;
 mod cpus;
 mod executor;
@@ -38,13 +39,15 @@ mod _native {
     #[pymodule_export]
     use crate::around::look_around;
     #[pymodule_export]
+    use crate::buffer::{SharedBytes, met_buffer};
+    #[pymodule_export]
     use crate::completions::Completions;
     #[pymodule_export]
     use crate::cpus::available_cpus;
     #[pymodule_export]
     use crate::executor::{CallEnd, Items, is_to_stop, serve};
     #[pymodule_export]
-    use crate::fork::forked;
+    use crate::fork::{about_to_fork, forked};
     #[pymodule_export]
     use crate::function::Function;
     #[pymodule_export]

@@ -1,18 +1,20 @@
 //! Python values as payloads. Plain pickle where it can, cloudpickle where it cannot: for what is defined in
 //! `__main__`, lambdas, closures.
 
+use crate::buffer::{self, Buffers, SharedBytes};
 use crate::failure::to_python;
 use crate::plain;
 use bytes::Bytes;
+use marline_runtime::Objects;
 use marline_runtime::core::controller::Config;
 use marline_runtime::core::error::Error;
-use marline_runtime::core::id::Thing;
-use marline_runtime::core::payload::{Encoding, Payload, Value};
+use marline_runtime::core::id::{ObjectId, Session, Thing};
+use marline_runtime::core::payload::{Encoding, Payload, STORED_BYTES, Stored, Value};
 use memchr::memmem;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 use std::cell::{Cell, RefCell};
 
 /// The protocol of all that is pickled.
@@ -32,11 +34,38 @@ pub fn is_result() -> bool {
 }
 
 /// Pickles what a task or call gives back.
-pub fn encode_result(value: &Bound<'_, PyAny>, name: &str) -> PyResult<Value> {
+pub fn encode_result(
+    value: &Bound<'_, PyAny>,
+    name: &str,
+    room: impl FnOnce() -> Option<Room>,
+) -> PyResult<Value> {
     let outer = IS_RESULT.replace(true);
-    let encoded = encode(value, name);
+    let encoded = encode(value, name, room);
     IS_RESULT.set(outer);
-    encoded
+    encoded.map(|(value, _)| value)
+}
+
+/// Where a large value goes: as the data of an object.
+pub struct Room {
+    pub objects: Objects,
+    pub object: ObjectId,
+}
+
+impl Room {
+    /// Puts these parts there. Signals are handled while there is no room.
+    fn write(&self, py: Python<'_>, parts: &[&[u8]]) -> PyResult<Option<Session>> {
+        let mut raised = None;
+        let written = py.detach(|| {
+            self.objects.write(self.object, parts, || {
+                raised = Python::attach(|py| py.check_signals()).err();
+                raised.is_none()
+            })
+        });
+        match raised {
+            Some(raised) => Err(raised),
+            None => written.map_err(|error| to_python(py, &error)),
+        }
+    }
 }
 
 /// A reference is being pickled. It may only be as part of something that Marline sends.
@@ -85,17 +114,52 @@ pub fn function<'py>(
     Ok(function.bind(py))
 }
 
-/// Pickles a value. What cannot be pickled is named as a part of `name`.
-pub fn encode(value: &Bound<'_, PyAny>, name: &str) -> PyResult<Value> {
+/// Pickles a value. What cannot be pickled is named as a part of `name`. If it is large and there is room, its data
+/// goes there; says at which worker that is.
+pub fn encode(
+    value: &Bound<'_, PyAny>,
+    name: &str,
+    room: impl FnOnce() -> Option<Room>,
+) -> PyResult<(Value, Option<Session>)> {
+    let py = value.py();
+    if let Ok(bytes) = value.cast_exact::<PyBytes>()
+        && bytes.as_bytes().len() > STORED_BYTES
+    {
+        // As it is: there is no more to be said about it.
+        return place(py, name, room, Payload::raw(Bytes::new()), bytes, &Buffers::default());
+    }
     let outer = MET.replace(Some(Vec::new()));
     let pickled = pickle(value, name);
-    let met = MET.replace(outer);
+    let (met, buffers) = (MET.replace(outer), buffer::take_met());
     let (pickled, code_version) = pickled?;
-    check_size(value.py(), name, pickled.as_bytes().len())?;
-    let inline = Bytes::copy_from_slice(pickled.as_bytes());
-    let encoding = Encoding::Pickle5;
-    let payload = Payload { encoding, code_version, inline, ..Payload::default() };
-    Ok(Value { payload, contains: met.unwrap_or_default() })
+    let payload = Payload { encoding: Encoding::Pickle5, code_version, ..Payload::default() };
+    let (mut value, at) = place(py, name, room, payload, &pickled, &buffers)?;
+    value.contains = met.unwrap_or_default();
+    Ok((value, at))
+}
+
+/// Has data and buffers go along with a message, or into the node's store.
+fn place(
+    py: Python<'_>,
+    name: &str,
+    room: impl FnOnce() -> Option<Room>,
+    payload: Payload,
+    data: &Bound<'_, PyBytes>,
+    buffers: &Buffers,
+) -> PyResult<(Value, Option<Session>)> {
+    let data = data.as_bytes();
+    let bytes = data.len() + buffers.len_bytes();
+    if bytes > STORED_BYTES
+        && let Some(room) = room()
+    {
+        let parts: Vec<&[u8]> = std::iter::once(data).chain(buffers.parts()).collect();
+        let at = room.write(py, &parts)?;
+        let stored = Some(Box::new(Stored { object: room.object, bytes: bytes as u64 }));
+        return Ok((Payload { stored, ..payload }.into(), at));
+    }
+    check_size(py, name, bytes)?;
+    let (inline, buffers) = (Bytes::copy_from_slice(data), buffers.copied());
+    Ok((Payload { inline, buffers, ..payload }.into(), None))
 }
 
 /// Refuses what a controller would refuse, before it goes anywhere: whoever made it is told, where it was made.
@@ -117,7 +181,16 @@ fn pickle<'py>(value: &Bound<'py, PyAny>, name: &str) -> PyResult<(Bound<'py, Py
     static DUMPS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     static FALLBACK: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let py = value.py();
-    if let Ok(pickled) = function(py, &DUMPS, "pickle", "dumps")?.call1((value, PROTOCOL)) {
+    static OPTIONS: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
+    let options = OPTIONS.get_or_try_init(py, || {
+        let options = PyDict::new(py);
+        options
+            .set_item("buffer_callback", py.import("marline._native")?.getattr("met_buffer")?)?;
+        Ok::<_, PyErr>(options.unbind())
+    })?;
+    let dumps = function(py, &DUMPS, "pickle", "dumps")?;
+    drop(buffer::take_met()); // Of what could not be pickled.
+    if let Ok(pickled) = dumps.call((value, PROTOCOL), Some(options.bind(py))) {
         let pickled = pickled.cast_into::<PyBytes>()?;
         // What is pickled by its name in `__main__` has another `__main__` where it is read.
         if memmem::find(pickled.as_bytes(), b"__main__").is_none() {
@@ -125,6 +198,7 @@ fn pickle<'py>(value: &Bound<'py, PyAny>, name: &str) -> PyResult<(Bound<'py, Py
         }
     }
     MET.with_borrow_mut(|met| met.iter_mut().for_each(Vec::clear));
+    drop(buffer::take_met());
     let fallback = function(py, &FALLBACK, "marline._pickle", "dumps_value")?;
     fallback.call1((value, name))?.extract()
 }
@@ -137,9 +211,20 @@ pub fn decode<'py>(py: Python<'py>, payload: &Payload) -> PyResult<Bound<'py, Py
         let error = py.import("marline._pickle")?.call_method1("incompatible", what)?;
         return Err(PyErr::from_value(error));
     }
+    static BUFFERS: PyOnceLock<Py<PyString>> = PyOnceLock::new();
     let bytes = || PyBytes::new(py, &payload.inline);
     match payload.encoding {
-        Encoding::Pickle5 => function(py, &LOADS, "pickle", "loads")?.call1((bytes(),)),
+        Encoding::Pickle5 if payload.len() <= STORED_BYTES && payload.buffers.is_empty() => {
+            function(py, &LOADS, "pickle", "loads")?.call1((bytes(),))
+        }
+        Encoding::Pickle5 => {
+            let buffers = payload.buffers.iter().map(|buffer| SharedBytes(buffer.clone()));
+            let named = PyDict::new(py);
+            let name = BUFFERS.get_or_init(py, || PyString::intern(py, "buffers").unbind());
+            named.set_item(name, PyList::new(py, buffers.collect::<Vec<_>>())?)?;
+            let data = SharedBytes(payload.inline.clone());
+            function(py, &LOADS, "pickle", "loads")?.call((data,), Some(&named))
+        }
         Encoding::Raw => Ok(bytes().into_any()),
         Encoding::MessagePack => plain::load(py, &payload.inline),
     }

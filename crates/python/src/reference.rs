@@ -4,15 +4,17 @@ use crate::answer::Answer;
 use crate::failure::to_python;
 use crate::pickle;
 use crate::session::{Inner, current};
-use crate::wait::wait_for;
+use crate::wait::{open, wait_for};
 use marline_runtime::core::error::Error;
 use marline_runtime::core::id::{ObjectId, TaskId, Thing};
 use marline_runtime::core::payload::{Outcome, Value};
+use marline_runtime::new_object_id;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 /// How a reference is pickled: what makes it again, and from what.
 type Reduced<'py> = (Bound<'py, PyAny>, (Bound<'py, PyBytes>, u32));
@@ -24,19 +26,24 @@ pub type Needed = (Arc<Answer>, usize);
 pub struct Held {
     pub session: Arc<Inner>,
     pub thing: Thing,
+    /// Nobody holds it for this handle: its value comes to this process alone.
+    is_bare: bool,
 }
 
 impl Held {
     /// A handle that is counted already.
     pub fn new(session: &Arc<Inner>, thing: Thing) -> Held {
         session.held.fetch_add(1, Ordering::Relaxed);
-        Held { session: session.clone(), thing }
+        Held { session: session.clone(), thing, is_bare: false }
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
         self.session.held.fetch_sub(1, Ordering::Relaxed);
+        if self.is_bare {
+            return;
+        }
         if let Ok(client) = self.session.client() {
             client.release(self.thing);
         }
@@ -65,7 +72,9 @@ impl ObjectRef {
 
     /// A result of a call that this process made.
     pub fn of_call(session: &Arc<Inner>, id: ObjectId, answer: Arc<Answer>) -> ObjectRef {
-        ObjectRef { is_private: true, ..ObjectRef::result(session, id, answer) }
+        let mut reference = ObjectRef::result(session, id, answer);
+        (reference.is_private, reference.held.is_bare) = (true, true);
+        reference
     }
 
     /// The object that others know its value by.
@@ -90,9 +99,18 @@ impl ObjectRef {
         let client = session.client()?;
         let (answer, index) = self.needed();
         if let Some(Ok(values)) = answer.get() {
-            return client.put(values[index].clone());
+            let value = values[index].clone();
+            if let Some(id) = value.payload.stored_object() {
+                client.retain(Thing::Object(id)); // It is an object already.
+                return Ok(id);
+            }
+            let id = new_object_id();
+            client.put_as(id, value, None)?;
+            return Ok(id);
         }
-        let id = client.announce()?;
+        // As what it is: if its data is in a store, the controller knows it by that name.
+        let id = self.id;
+        client.announce_as(id)?;
         let (came, session) = (answer.clone(), session.clone());
         answer.then(Box::new(move || {
             if let Ok(client) = session.client() {
@@ -156,9 +174,18 @@ impl ObjectRef {
     }
 
     /// What it has come to, as a Python value or exception.
-    pub fn value<'py>(&self, py: Python<'py>, outcome: &Outcome) -> PyResult<Bound<'py, PyAny>> {
+    pub fn value<'py>(
+        &self,
+        py: Python<'py>,
+        outcome: &Outcome,
+        deadline: Option<Instant>,
+    ) -> PyResult<Bound<'py, PyAny>> {
         let index = self.answer.get().map_or(0, |(_, index)| *index);
         match outcome {
+            Ok(values) if values[index].payload.stored.is_some() => {
+                let payload = open(py, &self.held.session, &values[index].payload, deadline)?;
+                pickle::decode(py, &payload)
+            }
             Ok(values) => pickle::decode(py, &values[index].payload),
             Err(error) => Err(to_python(py, error)),
         }
@@ -211,7 +238,7 @@ impl ObjectRef {
         let outcome = self.answer().get().ok_or_else(|| {
             to_python(py, &Error::not_ready(format!("the value of {} has not come", self.id)))
         })?;
-        self.value(py, outcome)
+        self.value(py, outcome, None)
     }
 
     /// Nothing of it changes: a copy is the same one.

@@ -9,9 +9,9 @@ use crate::fork::generation;
 use crate::function::{Function, SCHEME};
 use crate::options::{ActorOptions, Amounts};
 use crate::output::Output;
-use crate::pickle::{self, Things};
+use crate::pickle::{self, Room, Things};
 use crate::reference::ObjectRef;
-use crate::wait::{interruptible, wait_for};
+use crate::wait::{deadline, interruptible, wait_for};
 use bytes::Bytes;
 use marline_runtime::core::error::Error;
 use marline_runtime::core::id::Thing;
@@ -21,8 +21,8 @@ use marline_runtime::core::payload::{Payload, Value};
 use marline_runtime::core::spec::ActorSpec;
 use marline_runtime::core::worker;
 use marline_runtime::{
-    Client, Controller, ExecutorOptions, ForkServer, NoProgram, PassOn, WorkerOptions,
-    new_actor_id, record, runs_for,
+    Client, Controller, ExecutorOptions, ForkServer, NoProgram, Objects, PassOn, StoreOptions,
+    WorkerOptions, new_actor_id, new_object_id, record, runs_for,
 };
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -64,6 +64,11 @@ impl Inner {
 }
 
 impl Inner {
+    /// The store of this node, if this process can use one.
+    pub fn objects(&self) -> Option<Objects> {
+        self.client().ok().and_then(Client::objects)
+    }
+
     /// What speaks to the cluster, for new work: in an executor, that is a part of what runs there.
     pub fn client_for_work(&self) -> Result<&Client, Error> {
         let client = self.client()?;
@@ -185,6 +190,7 @@ impl Session {
                         setup,
                     }),
                 },
+                store: Some(StoreOptions::from_environment()?),
                 config: worker::Config {
                     prestarted: Some((SCHEME.into(), ready)),
                     max_idle_executors: ready.max(8),
@@ -255,9 +261,12 @@ impl Session {
     /// Puts a value.
     fn put(&self, value: &Bound<'_, PyAny>) -> PyResult<ObjectRef> {
         let py = value.py();
-        let value = pickle::encode(value, "the value")?;
-        let put = self.inner.client().and_then(|client| client.put(value.clone()));
-        let id = put.map_err(|error| to_python(py, &error))?;
+        let client = self.inner.client().map_err(|error| to_python(py, &error))?;
+        let id = new_object_id();
+        let room = || Some(Room { objects: self.inner.objects()?, object: id });
+        let (value, at) = pickle::encode(value, "the value", room)?;
+        let put = client.put_as(id, value.clone(), at);
+        put.map_err(|error| to_python(py, &error))?;
         Ok(ObjectRef::put(&self.inner, id, value))
     }
 
@@ -281,8 +290,9 @@ impl Session {
         let things = things.into_iter().flat_map(|things| things.get().0.iter().copied());
         let contains = packages.chain(things).collect();
         let value = Value { payload, contains };
-        let put = self.inner.client().and_then(|client| client.put(value.clone()));
-        let id = put.map_err(|error| to_python(py, &error))?;
+        let id = new_object_id();
+        let put = self.inner.client().and_then(|client| client.put_as(id, value.clone(), None));
+        put.map_err(|error| to_python(py, &error))?;
         Ok(ObjectRef::put(&self.inner, id, value))
     }
 
@@ -295,13 +305,14 @@ impl Session {
     ) -> PyResult<Bound<'py, PyList>> {
         let answers: Vec<&Arc<Answer>> =
             references.iter().map(|reference| reference.get().answer()).collect();
+        let deadline = deadline(timeout);
         if !wait_for(py, &answers, answers.len(), timeout)? {
             return Err(to_python(py, &not_in_time(&references, &answers, timeout)));
         }
         let values = PyList::empty(py);
         for (reference, answer) in references.iter().zip(&answers) {
             let outcome = answer.get().expect("it has come");
-            values.append(reference.get().value(py, outcome)?)?;
+            values.append(reference.get().value(py, outcome, deadline)?)?;
         }
         Ok(values)
     }
@@ -339,8 +350,8 @@ impl Session {
     ) -> PyResult<Actor> {
         let (class, options) = (class_.get(), options.get());
         let around = Around::here(py)?;
-        let Arguments { payload, needs, holds, _references } =
-            class.arguments(args, kwargs, &around)?;
+        let Arguments { payload, needs, holds, _references, _stored } =
+            class.arguments(args, kwargs, &around, &self.inner)?;
         let spec = ActorSpec {
             id: new_actor_id(),
             class: class.name.clone(),

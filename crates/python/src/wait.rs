@@ -2,6 +2,9 @@
 
 use crate::answer::{Answer, Ring, when};
 use crate::failure::to_python;
+use crate::session::Inner;
+use marline_runtime::core::error::Error;
+use marline_runtime::core::payload::Payload;
 use marline_runtime::{Items, LEND_AFTER, Wait, Waited, blocking};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -76,6 +79,12 @@ pub fn wait_briefly(py: Python<'_>, answers: &[&Arc<Answer>], timeout: f64) -> P
     }
 }
 
+/// When a wait that begins now is over, if it has a limit that makes sense.
+pub fn deadline(timeout: Option<f64>) -> Option<Instant> {
+    let timeout = Duration::try_from_secs_f64(timeout?).ok()?;
+    Instant::now().checked_add(timeout)
+}
+
 /// Whether there is anything to wait for.
 enum Begin {
     Come,
@@ -142,6 +151,44 @@ fn sleep_until_rung(py: Python<'_>, deadline: Instant, wait: &Wait) -> PyResult<
         }
     }
 }
+
+/// A payload with its data, wherever that is; in time. Signals are handled as they come, and a task gives up its CPU
+/// for what takes its time.
+pub fn open(
+    py: Python<'_>,
+    session: &Inner,
+    payload: &Payload,
+    deadline: Option<Instant>,
+) -> PyResult<Payload> {
+    let raise = |error: Error| to_python(py, &error);
+    let Some(objects) = session.objects() else {
+        return session.client().and_then(|client| client.open(payload)).map_err(raise);
+    };
+    let Some(reading) = objects.read(payload) else { return Ok(payload.clone()) };
+    let mut reading = reading.map_err(raise)?;
+    if let Some(came) = py.detach(|| reading.wait(Some(BRIEFLY))) {
+        return came.map_err(raise);
+    }
+    blocking(|wait| {
+        loop {
+            py.check_signals()?;
+            if let Some(came) = py.detach(|| reading.wait(Some(SIGNALS_EVERY))) {
+                return came.map_err(raise);
+            }
+            if let Some(error) = wait.error() {
+                return Err(raise(error));
+            }
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                let words =
+                    "the value is there, and its data did not come in time; it may still come";
+                return Err(raise(Error::timeout(words)));
+            }
+        }
+    })
+}
+
+/// So long something may take that is nearly there.
+const BRIEFLY: Duration = Duration::from_millis(2);
 
 /// Does what takes its time and knows nothing of signals, on a thread of its own. A signal that raises ends the
 /// wait for it; what it comes to is dropped then.

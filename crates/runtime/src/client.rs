@@ -1,30 +1,38 @@
 //! What a program that submits work holds: tasks, values, actors, and waiting for them.
 
 use crate::control::{Control, TaskStatus};
+use crate::executor::child;
 use crate::net::server::Secret;
-use crate::net::{MAX_MESSAGE_BYTES, dial};
+use crate::net::{MAX_MESSAGE_BYTES, data, dial};
 use crate::node::{Membership, Node, Onlooker, Printout, Seat};
 use crate::process::JOIN_PATIENCE;
 use crate::proof::Process;
+use crate::store::{Objects, Reading, Remote};
 use crate::stream::{Feed, Stream};
 use crate::upstream::Upstream;
+use bytes::Bytes;
 use marline_channel::oneshot;
 use marline_core::controller::Role;
 use marline_core::error::{Error, ErrorKind, Ran};
-use marline_core::id::{ActorId, ObjectId, TaskId, Thing};
-use marline_core::message::{Manner, Try};
+use marline_core::id::{ActorId, ObjectId, Session, TaskId, Thing};
+use marline_core::message::{CopyAt, Manner, Try};
 use marline_core::output::{Audience, Source};
-use marline_core::payload::{Outcome, Value};
+use marline_core::payload::{Outcome, Payload, Value};
 use marline_core::spec::{ActorSpec, TaskSpec};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::{self, Poll, Wake, Waker, ready};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 /// The most bytes of arguments or values: a message without what surrounds them.
 const MAX_CARRIED_BYTES: usize = MAX_MESSAGE_BYTES - (1 << 20);
+
+/// So often it is asked who has the data of a value that does not come.
+const MAX_LOOKS: u32 = 5;
+/// Of so many workers it is looked at whether they are on this machine.
+const MAX_NEAR: u32 = 1_000;
 
 /// A client of a cluster. Cheap to clone; its session ends with the last clone.
 #[derive(Clone)]
@@ -40,13 +48,31 @@ struct Shared {
     elsewhere: Option<Control>,
     /// How many of its sessions have ended.
     ended: Arc<AtomicU64>,
+    /// The store of a worker of this machine, as far as it was looked for.
+    near: Mutex<Near>,
 }
 
 impl Shared {
     fn new(node: Arc<Node>, index: usize, elsewhere: Option<Control>) -> Arc<Shared> {
         let ended = node.enter(|state, _| state.client(index).ended.clone());
-        Arc::new(Shared { node, index, elsewhere, ended })
+        Arc::new(Shared { node, index, elsewhere, ended, near: Mutex::default() })
     }
+}
+
+/// What is known of stores of this machine.
+#[derive(Default)]
+struct Near {
+    /// In which of the client's sessions it was looked.
+    session: u64,
+    objects: Option<Objects>,
+    looked_at: Option<Instant>,
+}
+
+/// If there was none, it is looked again after this long: a worker may have come.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+
+fn is_recent(looked_at: Instant) -> bool {
+    looked_at.elapsed() < LOOK_EVERY
 }
 
 impl Drop for Shared {
@@ -370,20 +396,105 @@ impl Client {
         self.with(|machine, effects| machine.cancel(task, how, effects));
     }
 
-    /// Puts a value; it is held until it is [released](Client::release).
+    /// Puts a value; it is held until it is [released](Client::release). A large one goes to the store of this
+    /// node, if there is one.
     pub fn put(&self, value: Value) -> Result<ObjectId, Error> {
-        fits("the value's bytes", value.payload.len())?;
-        let object = ObjectId::of(crate::new_task_id(), 0);
-        self.with(|machine, effects| machine.put(object, value, None, effects))?;
+        let object = crate::new_object_id();
+        let Value { payload, contains } = value;
+        let (payload, at) = match self.objects() {
+            Some(objects) => objects.keep(object, payload)?,
+            None => (payload, None),
+        };
+        self.put_as(object, Value { payload, contains }, at)?;
         Ok(object)
+    }
+
+    /// The same under a [new id](crate::new_object_id). If its data is in a store, that is the one of the worker
+    /// `at`.
+    pub fn put_as(&self, object: ObjectId, value: Value, at: Option<Session>) -> Result<(), Error> {
+        fits("the value's bytes", value.payload.len())?;
+        self.with(|machine, effects| machine.put(object, value, at, effects))
+    }
+
+    /// The store of this node, if this process can use one.
+    pub fn objects(&self) -> Option<Objects> {
+        child::objects().or_else(|| self.shared.node.objects()).or_else(|| self.objects_near())
+    }
+
+    /// The store of a worker on this machine, if its controller is elsewhere and knows one.
+    fn objects_near(&self) -> Option<Objects> {
+        let control = self.shared.elsewhere.as_ref()?;
+        let session = self.ended_sessions();
+        let mut near = self.shared.near.lock().expect("nothing panics under it");
+        let is_over = near.objects.as_ref().is_some_and(Objects::is_over);
+        let is_fresh = near.session == session && !is_over;
+        if is_fresh && (near.objects.is_some() || near.looked_at.is_some_and(is_recent)) {
+            return near.objects.clone();
+        }
+        let (workers, _) = control.workers(MAX_NEAR).ok()?;
+        let token = self.shared.node.token();
+        let paths = workers.iter().map(|worker| &worker.store).filter(|path| !path.is_empty());
+        let socket = paths.into_iter().find_map(|path| data::reach_store(path, &token).ok());
+        let objects = socket.map(|socket| Objects::elsewhere(Remote::new(socket)));
+        *near = Near { session, objects: objects.clone(), looked_at: Some(Instant::now()) };
+        objects
+    }
+
+    /// A payload with its data, wherever that is. Blocks until it is at this node.
+    pub fn open(&self, payload: &Payload) -> Result<Payload, Error> {
+        if payload.stored.is_none() {
+            return Ok(payload.clone());
+        }
+        match self.objects() {
+            Some(objects) => objects.open(payload),
+            None => self.bring(payload),
+        }
+    }
+
+    /// Brings the data of a payload into this process.
+    fn bring(&self, payload: &Payload) -> Result<Payload, Error> {
+        let object = payload.stored_object().expect("it is somewhere else");
+        let token = self.shared.node.token();
+        let mut tries = 1;
+        loop {
+            let copies = self.locate(object)?;
+            match data::fetch(&copies, &token, object, |bytes| Ok(vec![0; bytes])) {
+                Ok(whole) => return Reading::of(object, payload, Bytes::from(whole)),
+                Err(error) if tries == MAX_LOOKS || !data::may_be_elsewhere(&error) => {
+                    return Err(error);
+                }
+                // Whoever had it may be gone, and somebody else may have it.
+                Err(_) => tries += 1,
+            }
+        }
+    }
+
+    /// Who has the data of an object that this client holds.
+    fn locate(&self, object: ObjectId) -> Result<Vec<CopyAt>, Error> {
+        let (waiter, mut receiver) = oneshot();
+        self.shared.node.enter(|state, _| {
+            let mut effects = Vec::new();
+            let seat = state.client(self.shared.index);
+            seat.machine.locate(object, &mut effects)?;
+            seat.locating.entry(object).or_default().push(waiter);
+            state.client_effects(self.shared.index, effects);
+            Ok::<_, Error>(())
+        })?;
+        receiver.recv().wait().map_err(|_| gone())?
     }
 
     /// Announces a value that comes later, and can be needed from now on; it is held until it is
     /// [released](Client::release).
     pub fn announce(&self) -> Result<ObjectId, Error> {
-        let object = ObjectId::of(crate::new_task_id(), 0);
-        self.with(|machine, effects| machine.announce(object, effects))?;
+        let object = crate::new_object_id();
+        self.announce_as(object)?;
         Ok(object)
+    }
+
+    /// The same under this id: a new one, or that of a result of a call that this client made and that comes to it
+    /// alone.
+    pub fn announce_as(&self, object: ObjectId) -> Result<(), Error> {
+        self.with(|machine, effects| machine.announce(object, effects))
     }
 
     /// The value of what was announced, or why there is none.

@@ -36,9 +36,10 @@ impl Cluster {
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").into(),
             resources,
+            store: None,
             provides: Arc::new(Provided { names, preemptible: false }),
         };
-        self.node.host_worker(Executors::Threads(program), info, worker::Config::default());
+        self.node.host_worker(Executors::Threads(program), None, info, worker::Config::default());
     }
 
     /// A client of this cluster.

@@ -21,13 +21,14 @@ mod process;
 mod proof;
 pub mod record;
 mod signal;
+mod store;
 mod stream;
 mod upstream;
 mod wire;
 
 pub use client::{Client, Pending, Tell, wait_for_some};
 pub use cluster::Cluster;
-pub use executor::child::{runs_for, serve_as, serve_if_executor};
+pub use executor::child::{objects, runs_for, serve_as, serve_if_executor};
 pub use executor::command::{CommandEnd, CommandLine, MAX_OUTPUT_BYTES};
 pub use executor::process::{ForkServer, Waited, Waiter};
 pub use executor::{
@@ -41,11 +42,18 @@ pub use process::{Controller, ExecutorOptions, Load, Worker, WorkerOptions, host
 pub use signal::on_signal;
 pub use stream::{Next, Stream};
 
-use marline_core::id::{ActorId, ClusterId, SessionId, TaskId};
+pub use store::{Objects, Reading, SPILL_VARIABLE, STORE_VARIABLE, StoreOptions};
+
+use marline_core::id::{ActorId, ClusterId, ObjectId, SessionId, TaskId};
 
 /// A new id for a task or a call, that no other process makes.
 pub fn new_task_id() -> TaskId {
     TaskId::from_u128(uuid::Uuid::now_v7().as_u128())
+}
+
+/// A new id for a value.
+pub fn new_object_id() -> ObjectId {
+    ObjectId::of(new_task_id(), 0)
 }
 
 /// A new id for an actor.

@@ -3,6 +3,7 @@
 
 pub(crate) mod address;
 mod control;
+pub(crate) mod data;
 pub(crate) mod dial;
 mod explain;
 pub(crate) mod outbox;

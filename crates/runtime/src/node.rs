@@ -9,6 +9,7 @@
 //! it is released. Commands to executors are sent under the lock, so that their order is the order
 //! in which they were decided; sending never blocks.
 
+mod bring;
 mod control;
 mod controller;
 mod links;
@@ -34,6 +35,7 @@ use crate::net::is_io_thread;
 use crate::net::outbox::Outbox;
 use crate::net::server::Token;
 use crate::proof::Process;
+use crate::store::{Objects, Store};
 use crate::stream::Ring;
 use links::End;
 use marline_channel::oneshot;
@@ -46,7 +48,7 @@ use marline_core::payload::{Outcome, Value};
 use marline_core::resources::Resources;
 use marline_core::time::Time;
 use marline_core::worker;
-use seats::{ClientSeat, WorkerSeat};
+use seats::{ClientSeat, Copies, WorkerSeat};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -127,6 +129,7 @@ enum Outside {
     Ended(Tell<Outcome>, Outcome),
     Actor(oneshot::Sender<Result<ActorId, Error>>, Result<ActorId, Error>),
     Object(Tell<Result<Value, Error>>, Result<Value, Error>),
+    Located(oneshot::Sender<Copies>, Copies),
     /// Something came of a stream.
     Ring(Vec<Ring>),
     /// An executor's thread is to be started.
@@ -160,6 +163,7 @@ impl Outside {
             Outside::Ended(tell, outcome) => tell(outcome),
             Outside::Actor(waiter, actor) => drop(waiter.send(actor)),
             Outside::Object(tell, value) => tell(value),
+            Outside::Located(waiter, copies) => drop(waiter.send(copies)),
             Outside::Ring(rings) => rings.into_iter().for_each(|ring| ring()),
             Outside::Start(start) => start.start(),
             Outside::Warn(warn, words) => warn(&words),
@@ -266,15 +270,36 @@ impl Node {
     pub fn host_worker(
         &self,
         executors: Executors,
+        store: Option<Store>,
         offer: controller_machine::WorkerInfo,
         config: worker::Config,
     ) -> Seat {
-        self.enter(|state, now| state.join_worker(now, executors, offer, config))
+        let me = &self.me;
+        self.enter(|state, now| state.join_worker(me, now, executors, store, offer, config))
     }
 
     /// Starts a client here; says which.
     pub fn host_client(&self) -> usize {
         self.enter(|state, now| state.join_client(now))
+    }
+
+    /// The store of this node, if a worker of this process has one.
+    pub fn objects(&self) -> Option<Objects> {
+        self.store().map(Objects::here)
+    }
+
+    pub fn store(&self) -> Option<Store> {
+        self.enter(|state, _| state.workers.iter().find_map(|seat| seat.store.clone()))
+    }
+
+    /// What direct calls of this process's clients carry, from now on.
+    pub fn set_token(&self, token: Token) {
+        self.enter(|state, _| state.token = token);
+    }
+
+    /// What direct calls of this process's clients carry.
+    pub fn token(&self) -> Token {
+        self.enter(|state, _| state.token.clone())
     }
 
     /// Ends a client's session; its handle lives on.

@@ -1,7 +1,7 @@
 //! Long-running parts as processes run them: a controller that listens, a worker that joins one.
 
 use crate::client::Client;
-use crate::executor::lifeline::Lifeline;
+use crate::executor::lifeline::{self, Lifeline};
 use crate::executor::process::{ForkServer, Forks, Launch};
 use crate::executor::{Executors, PassOn, Program, command};
 use crate::net::dial;
@@ -10,6 +10,7 @@ use crate::net::server::{Secret, Server, Token, listen, listen_unix};
 use crate::node::{Membership, Node, Seat};
 use crate::proof::Process;
 use crate::signal::run_until_left;
+use crate::store::{Store, StoreOptions};
 use crate::upstream::Upstream;
 use marline_core::controller::{self, Role, WorkerInfo};
 use marline_core::error::Error;
@@ -90,6 +91,20 @@ fn serve(
     Ok((Listening { _server: server, socket: None }, reachable(bound, towards).to_string()))
 }
 
+/// Has processes of this machine reach a worker's store, by a socket beside its lifeline. If there cannot be
+/// one, what they make travels with messages.
+fn serve_store(
+    node: &Arc<Node>,
+    executors: &Executors,
+    secret: &Secret,
+) -> Option<(Listening, Arc<str>)> {
+    let launch = launch_of(executors)?;
+    let path = lifeline::store_path(Path::new(launch.lifeline.path()));
+    let path = path.to_str()?;
+    let (listening, _) = serve(node, &format!("unix:{path}"), secret, ELSEWHERE).ok()?;
+    Some((listening, path.into()))
+}
+
 /// A socket that nobody listens on is left of a process that was killed.
 fn take_away_if_dead(path: &Path) {
     let is_socket = path.symlink_metadata().is_ok_and(|file| file.file_type().is_socket());
@@ -146,8 +161,9 @@ impl Controller {
     pub fn start(at: &str, token: Token, config: controller::Config) -> Result<Controller, Error> {
         let node = Node::new();
         node.host_controller(config);
-        let secret = Secret::new(token);
+        let secret = Secret::new(token.clone());
         let (server, address) = serve(&node, at, &secret, ELSEWHERE)?;
+        node.set_token(token);
         Ok(Controller { node, servers: vec![server], address, secret, launches: Vec::new() })
     }
 
@@ -163,8 +179,14 @@ impl Controller {
         options.resources.validate()?;
         let (info, executors, _) =
             options.prepare(&self.node, Some(self.address.as_str().into()))?;
+        let store = options.store.as_ref().map(|store| Store::new(store, self.secret.clone()));
         self.launches.extend(launch_of(&executors));
-        self.node.host_worker(executors, info, options.behaviour());
+        let listening =
+            store.as_ref().and_then(|_| serve_store(&self.node, &executors, &self.secret));
+        let (server, path) = listening.unzip();
+        self.servers.extend(server);
+        let info = WorkerInfo { store: path, ..info };
+        self.node.host_worker(executors, store, info, options.behaviour());
         Ok(())
     }
 
@@ -259,6 +281,8 @@ pub struct WorkerOptions {
     pub program: Arc<dyn Program>,
     /// Where user code runs.
     pub executors: ExecutorOptions,
+    /// What its store of large values may take; without one, values travel with messages.
+    pub store: Option<StoreOptions>,
     /// How it behaves.
     pub config: worker::Config,
 }
@@ -294,6 +318,7 @@ impl WorkerOptions {
             version: env!("CARGO_PKG_VERSION").into(),
             resources: self.resources.clone(),
             provides: Arc::new(Provided { names, preemptible: self.preemptible }),
+            store: None,
         };
         Ok((info, executors, process))
     }
@@ -356,7 +381,7 @@ impl ExecutorOptions {
 /// So many descriptors are asked for: enough for some ten thousand executors.
 const MAX_DESCRIPTORS: u64 = 65_536;
 
-/// Executors that are processes take five descriptors each, of which many systems allow 1,024 unless more are
+/// Executors that are processes take six descriptors each, of which many systems allow 1,024 unless more are
 /// asked for. If no more are allowed, what needs one is refused for now.
 fn allow_descriptors() {
     let limits = getrlimit(Resource::Nofile);
@@ -371,7 +396,7 @@ pub struct Worker {
     node: Arc<Node>,
     seat: Seat,
     launch: Option<Arc<Launch>>,
-    _server: Option<Listening>,
+    _servers: Vec<Listening>,
 }
 
 impl Worker {
@@ -402,7 +427,13 @@ impl Worker {
         };
         let (info, executors, process) = options.prepare(&node, address)?;
         let launch = launch_of(&executors);
-        let seat = node.seat_worker(executors, options.behaviour());
+        // What nobody could be brought is not kept.
+        let store = options.store.as_ref().filter(|_| options.listen.is_some());
+        let store = store.map(|store| Store::new(store, secret.clone()));
+        let listening = store.as_ref().and_then(|_| serve_store(&node, &executors, &secret));
+        let (store_server, path) = listening.unzip();
+        let info = WorkerInfo { store: path, ..info };
+        let seat = node.seat_worker(executors, store, options.behaviour());
         let membership = Membership {
             seat,
             session_id: crate::new_session_id(),
@@ -411,7 +442,8 @@ impl Worker {
             secret,
             process,
         };
-        let worker = Worker { node, seat, launch, _server: server };
+        let servers = server.into_iter().chain(store_server).collect();
+        let worker = Worker { node, seat, launch, _servers: servers };
         dial::join(&worker.node, membership, JOIN_PATIENCE)?;
         Ok(worker)
     }

@@ -93,6 +93,7 @@ fn worker(controller: &str, token: Option<Arc<str>>, listen: Option<&str>) -> Wo
         preemptible: false,
         program: Arc::new(Echo),
         executors: ExecutorOptions::Threads,
+        store: None,
         config: Default::default(),
     })
     .unwrap()

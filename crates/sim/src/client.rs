@@ -228,6 +228,7 @@ impl World {
             Effect::Ended { task, outcome } => self.user_ended(id, task, outcome),
             Effect::Yielded { task, index, value } => self.user_given(id, task, index, value),
             Effect::ObjectReady { object, value } => self.user_got(id, object, value),
+            Effect::Located { .. } => {} // Its user has no store, and reads nothing.
             Effect::ActorCreated { requested, actor } => self.user_created(id, requested, actor),
             Effect::ActorFound { actor, .. } => {
                 if let Ok(actor) = actor {

@@ -453,14 +453,13 @@ impl World {
         }
         if is_call {
             // What the answer names is held for the user, one handle each.
-            for thing in outcome.iter().flatten().flat_map(|value| value.contains.clone()) {
+            for thing in outcome.iter().flatten().flat_map(Value::names) {
                 let user = &mut self.client_shell(id).user;
                 match thing {
                     Thing::Object(object) => user.objects.push(object),
                     Thing::Actor(actor) => user.actors.push(actor),
                 }
             }
-            self.release(id, Thing::Object(ObjectId::of(task, 0)));
         }
     }
 

@@ -78,6 +78,7 @@ impl WorkerShell {
                 version: "simulated".into(),
                 resources,
                 provides: Arc::new(provides),
+                store: None,
             },
             upstream: Upstream::default(),
             callers: BTreeMap::new(),

@@ -70,7 +70,7 @@ pub fn run(settings: &Settings, asked: &Run, printer: Printer) -> Done {
     let outcome = pending.wait()?;
     let watched = watch.finish();
     let interrupted = asked_to_stop.load(Ordering::Relaxed) > 0;
-    end(task, outcome, interrupted, &watched, printer)
+    end(&client, task, outcome, interrupted, &watched, printer)
 }
 
 /// The first signal asks the command to stop, the second does not wait for it, the third does not even
@@ -271,6 +271,7 @@ impl Shared {
 
 /// Ends as the command did.
 fn end(
+    client: &Client,
     task: TaskId,
     outcome: Outcome,
     interrupted: bool,
@@ -281,7 +282,7 @@ fn end(
         Ok(values) => {
             let value =
                 values.first().ok_or_else(|| Failure::failed("a result without a value"))?;
-            (Some(CommandEnd::decode(&value.payload)?), None)
+            (Some(CommandEnd::decode(&client.open(&value.payload)?)?), None)
         }
         Err(error) => {
             let payload = error.failure().and_then(|failure| failure.payload.as_ref());

@@ -11,7 +11,9 @@ use crate::units::{Count, Named, count};
 use marline_runtime::control::{Control, WorkerStatus};
 use marline_runtime::core::resources::{Amount, Resources};
 use marline_runtime::core::worker;
-use marline_runtime::{ExecutorOptions, NoProgram, PassOn, Program, Worker, WorkerOptions};
+use marline_runtime::{
+    ExecutorOptions, NoProgram, PassOn, Program, StoreOptions, Worker, WorkerOptions,
+};
 use serde_json::json;
 use std::net::IpAddr;
 use std::process::ExitCode;
@@ -58,6 +60,7 @@ pub fn options(offer: &Offer, home: &Home<'_>) -> Result<WorkerOptions, Failure>
             pass_on: if offer.quiet { PassOn::Nothing } else { PassOn::All },
             forks,
         },
+        store: Some(StoreOptions::from_environment()?),
         config,
     })
 }

@@ -20,7 +20,7 @@ fn what_a_cluster_writes_down_is_its_users_alone() {
     for name in home.left() {
         assert_eq!(mode(&folder.join(&name)), 0o600, "{name}");
     }
-    assert_eq!(home.left().len(), 4, "{:?}", home.left());
+    assert_eq!(home.left().len(), 5, "{:?}", home.left());
     assert!(std::fs::read_to_string(up.token_file()).unwrap().len() > 64);
 }
 

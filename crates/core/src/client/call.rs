@@ -567,7 +567,7 @@ impl Client {
         effects: &mut Vec<Effect>,
     ) {
         let actor = self.calls[&id].actor;
-        for thing in outcome.iter().flatten().flat_map(|value| value.contains.clone()) {
+        for thing in outcome.iter().flatten().flat_map(Value::names) {
             self.retain(thing, effects);
         }
         self.end_call(id, outcome, effects);
@@ -578,6 +578,10 @@ impl Client {
     pub(super) fn end_call(&mut self, id: TaskId, outcome: Outcome, effects: &mut Vec<Effect>) {
         self.leave_state(id);
         let call = self.calls.remove(&id).expect("a call ends once");
+        if call.state == State::Relayed {
+            // The controller made objects of its results, which nobody knows of: its user has the values.
+            call.spec.results().for_each(|object| self.release(Thing::Object(object), effects));
+        }
         if let Some(deadline) = call.deadline {
             self.timers.remove(&(deadline, Timer::Call(id)));
         }

@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::id::{ActorId, ObjectId, Session, TaskId};
 use crate::lease::Pong;
-use crate::message::{FromClient, ToHost};
+use crate::message::{CopyAt, FromClient, ToHost};
 use crate::output::Shown;
 use crate::payload::{Outcome, Value};
 use std::sync::Arc;
@@ -23,12 +23,15 @@ pub enum Effect {
     CloseHost { host: Session },
     /// More submissions are welcome.
     Room,
-    /// A task or a call ended. What a call's values contain is held for the user.
+    /// A task or a call ended. What a call's values [name](crate::payload::Value::names) is held for the user, once
+    /// for each time that it is named.
     Ended { task: TaskId, outcome: Outcome },
     /// A task or a call gave an item, which is held for the user.
     Yielded { task: TaskId, index: u32, value: Result<Value, Error> },
     /// An object has a value, or never will.
     ObjectReady { object: ObjectId, value: Result<Value, Error> },
+    /// Who has the data of an object, or why nobody has.
+    Located { object: ObjectId, copies: Result<Vec<CopyAt>, Error> },
     /// The actor that was asked for, or why there is none.
     ActorCreated { requested: ActorId, actor: Result<ActorId, Error> },
     /// The actor that has the name, or why there is none.

@@ -59,6 +59,7 @@ impl Client {
         for (task, ran) in tasks {
             effects.push(Effect::Ended { task, outcome: Err(gone(ran)) });
         }
+        self.locating.clear();
         let mut objects: Vec<ObjectId> = self.fetching.drain().collect();
         objects.sort_unstable();
         for object in objects {

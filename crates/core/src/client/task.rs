@@ -90,7 +90,8 @@ impl Client {
         Ok(())
     }
 
-    /// Announces an object whose value comes later: others can need it from now on. It is held.
+    /// Announces an object whose value comes later: others can need it from now on. It is held. A result of a call
+    /// of this client may be announced as what it is.
     pub fn announce(&mut self, object: ObjectId, effects: &mut Vec<Effect>) -> Result<(), Error> {
         self.must_be_joined()?;
         self.adopt(Thing::Object(object));
@@ -116,6 +117,16 @@ impl Client {
         if self.fetching.insert(object) {
             self.begin_use(Thing::Object(object));
             effects.push(Effect::ToController(FromClient::Fetch { object }));
+        }
+        Ok(())
+    }
+
+    /// Asks who has the data of an object that this client holds.
+    pub fn locate(&mut self, object: ObjectId, effects: &mut Vec<Effect>) -> Result<(), Error> {
+        self.must_be_joined()?;
+        if self.locating.insert(object) {
+            self.begin_use(Thing::Object(object));
+            effects.push(Effect::ToController(FromClient::Locate { object }));
         }
         Ok(())
     }

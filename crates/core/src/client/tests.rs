@@ -472,7 +472,18 @@ fn calls_to_a_host_that_listens_nowhere_go_through_the_controller() {
     rig.actor_is(ActorPlace::Ready { epoch, host: HOST, address: None, options });
     assert_eq!(rig.take(), [tell(FromClient::Submit(Arc::new(method(1))))]);
     rig.controller_says(ToClient::TaskEnded { task: task_id(1), outcome: done() });
-    assert_eq!(rig.take(), [ended(1)]);
+    let result = Thing::Object(ObjectId::of(task_id(1), 0));
+    let let_go = tell(FromClient::Release { thing: result });
+    assert_eq!(rig.take(), [let_go, ended(1)], "its user has the value");
+    // If its data is in a store, it is held for the user.
+    rig.call(2);
+    rig.take();
+    let result = ObjectId::of(task_id(2), 0);
+    let outcome = Ok(vec![Payload::raw("large").stored_as(result).into()]);
+    rig.controller_says(ToClient::TaskEnded { task: task_id(2), outcome: outcome.clone() });
+    assert_eq!(rig.take(), [Effect::Ended { task: task_id(2), outcome }]);
+    rig.wants(|client, effects| client.release(Thing::Object(result), effects));
+    assert_eq!(rig.take(), [tell(FromClient::Release { thing: Thing::Object(result) })]);
 }
 
 #[test]

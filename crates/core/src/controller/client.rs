@@ -27,6 +27,10 @@ impl Controller {
                 self.resolve(now, session, object, value, effects);
             }
             FromClient::Fetch { object } => self.fetch(session, object, effects),
+            FromClient::Locate { object } => {
+                let message = ToClient::Located { object, copies: self.copies(object) };
+                effects.push(Effect::ToClient { to: session, message });
+            }
             FromClient::Hold { thing } => self.hold(session, thing),
             FromClient::Enclose { call, item, things } => self.enclose(session, call, item, things),
             FromClient::Accept { call } => self.accept(session, call),

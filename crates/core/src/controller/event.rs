@@ -32,6 +32,8 @@ pub struct WorkerInfo {
     pub resources: Resources,
     /// What it can run.
     pub provides: Arc<Provided>,
+    /// Where processes of its machine reach its store, if it has one.
+    pub store: Option<Arc<str>>,
 }
 
 impl WorkerInfo {

@@ -210,7 +210,13 @@ impl Controller {
             return self.hold(session, Thing::Object(object));
         }
         let size = self.check_size("the value's bytes", value.payload.len());
-        let value = size.and_then(|()| self.check_bytes()).map(|()| value);
+        let value = match size.and_then(|()| self.check_bytes()) {
+            Ok(()) => Ok(value),
+            Err(error) => {
+                self.discard([&value], at, effects);
+                Err(error)
+            }
+        };
         if let Err(error) = &value {
             let message = ToClient::ObjectReady { object, value: Err(error.clone()) };
             effects.push(Effect::ToClient { to: session, message });

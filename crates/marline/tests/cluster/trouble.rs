@@ -44,13 +44,17 @@ fn a_command_ends_while_what_it_left_prints_without_end() {
 }
 
 #[test]
-fn a_result_that_is_too_large_is_the_tasks_error_and_its_executor_goes_on() {
+fn a_result_that_has_no_room_is_the_tasks_error_and_its_executor_goes_on() {
     let (controller, client) = cluster();
-    let _worker = start_worker(&controller, &[]);
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.env("MARLINE_STORE_MEMORY", "50000000");
+    let _worker = start_worker_as(command, &controller, &[]);
     let before: u32 = client.task("pid").submit(()).unwrap().wait().unwrap();
+    let large = client.task("large").submit::<String>((40_usize << 20,)).unwrap().wait();
+    assert_eq!(large.unwrap().len(), 40 << 20, "it goes to the worker's store");
     let error = client.task("large").submit::<String>((100_usize << 20,)).unwrap().wait();
     let error = error.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::TooLarge, "{error}");
+    assert_eq!(error.kind(), ErrorKind::Exhausted, "{error}");
     assert_eq!(controller.counters().lost, 0);
     assert_eq!(client.task("pid").submit::<u32>(()).unwrap().wait().unwrap(), before);
 }
@@ -132,9 +136,10 @@ fn a_worker_that_loses_its_session_while_it_drains_does_not_come_back() {
 #[test]
 fn what_is_too_large_together_fails_alone() {
     let (controller, client) = cluster();
-    let _worker = start_worker(&controller, &[]);
+    // Nobody on this machine has a store: values go along with what needs them.
     let large = "x".repeat(40 << 20);
     let [first, second] = [&large, &large].map(|text| client.put(text).unwrap());
+    let _worker = start_worker(&controller, &[]);
     let both = client.task("double").submit::<u64>((&first, &second)).unwrap();
     let error = both.wait().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TooLarge, "{error}");

@@ -2,9 +2,10 @@
 //!
 //! A worker starts its own program again, with the same arguments and `MARLINE_EXECUTOR` set. Where the
 //! program would make itself a worker, [`serve_if_executor`] makes it an executor instead: its standard
-//! input is a socket to the worker, over which it first gets three descriptors: a pipe for its answers (quicker
+//! input is a socket to the worker, over which it first gets four descriptors: a pipe for its answers (quicker
 //! than the socket, and who waits at a socket is woken also when its peer has read from it), a socket on which
-//! it is asked to stop what it runs, and the [lifeline](super::lifeline).
+//! it is asked to stop what it runs, one to the node's [store](crate::store), and the
+//! [lifeline](super::lifeline).
 //!
 //! The main thread reads commands and runs user code itself. One thread watches: it ends this process,
 //! and everything that user code started and left in its process group, when the worker is gone or when
@@ -19,6 +20,7 @@ use super::run::{Command, Runner, Running};
 use super::spin::Spin;
 use super::wire::{decode_command, encode_ready, encode_said, next_frame};
 use crate::clock::Clock;
+use crate::store::{Objects, Remote};
 use bytes::BytesMut;
 use marline_core::spec::COMMAND_SCHEME;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -31,7 +33,7 @@ use std::io::{self, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::Duration;
 
@@ -39,7 +41,9 @@ use std::time::Duration;
 /// the most memory it may take (0: any), and its runtime.
 pub(crate) const VARIABLE: &str = "MARLINE_EXECUTOR";
 /// How many descriptors an executor gets.
-pub(crate) const DESCRIPTORS: usize = 3;
+pub(crate) const DESCRIPTORS: usize = 4;
+/// What comes with them: whether the worker has no store, or one.
+pub(crate) const HAS_STORE: [u8; 2] = *b"-+";
 /// How much is read at a time.
 const READ_BYTES: usize = 64 << 10;
 /// Without anything due, the watching thread looks this often.
@@ -83,7 +87,9 @@ fn is_socket(stdin: &Stat, number: u64) -> bool {
 fn serve(program: Arc<dyn Program>, memory: u64) -> io::Result<()> {
     let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
-    let [answers, control, lifeline] = receive_descriptors(&socket)?;
+    let ([answers, control, store, lifeline], has_store) = receive_descriptors(&socket)?;
+    let objects = has_store.then(|| Objects::elsewhere(Remote::new(UnixStream::from(store))));
+    let _ = OBJECTS.set(objects.clone());
     if memory > 0 {
         let limit = Rlimit { current: Some(memory), maximum: Some(memory) };
         rustix::process::setrlimit(Resource::As, limit)?;
@@ -111,7 +117,7 @@ fn serve(program: Arc<dyn Program>, memory: u64) -> io::Result<()> {
         let _ = io::stdout().flush();
         say(&answers, &encode_said(said));
     };
-    let mut runner = Runner::new(program, running, Arc::new(tell));
+    let mut runner = Runner::new(program, running, objects, Arc::new(tell));
     let (mut read, mut buffer) = (BytesMut::new(), vec![0; READ_BYTES]);
     let mut spin = Spin::default();
     loop {
@@ -138,6 +144,14 @@ fn receive(socket: &UnixStream, buffer: &mut [u8], spin: &mut Spin) -> rustix::i
     come.unwrap_or_else(|| recv(socket, buffer, RecvFlags::empty()).map(|(count, _)| count))
 }
 
+/// The store of its node, in a process that is an executor.
+static OBJECTS: OnceLock<Option<Objects>> = OnceLock::new();
+
+/// The store of this node, if this process is an executor.
+pub fn objects() -> Option<Objects> {
+    OBJECTS.get().cloned().flatten()
+}
+
 /// What this executor runs, or ran last.
 static SOURCE: Mutex<Option<Source>> = Mutex::new(None);
 
@@ -157,7 +171,8 @@ fn say(answers: &Mutex<File>, frame: &[u8]) {
     let _ = answers.lock().expect("nothing panics under it").write_all(frame);
 }
 
-fn receive_descriptors(socket: &UnixStream) -> io::Result<[OwnedFd; DESCRIPTORS]> {
+/// Gets its descriptors; says whether there is a store.
+fn receive_descriptors(socket: &UnixStream) -> io::Result<([OwnedFd; DESCRIPTORS], bool)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut byte = [0];
@@ -167,8 +182,9 @@ fn receive_descriptors(socket: &UnixStream) -> io::Result<[OwnedFd; DESCRIPTORS]
         _ => Vec::new(), // Of a foreign enum: nothing else is sent.
     });
     let descriptors: Vec<OwnedFd> = descriptors.collect();
-    <[OwnedFd; DESCRIPTORS]>::try_from(descriptors)
-        .map_err(|_| io::Error::other("its worker did not pass on its descriptors"))
+    let descriptors = <[OwnedFd; DESCRIPTORS]>::try_from(descriptors)
+        .map_err(|_| io::Error::other("its worker did not pass on its descriptors"))?;
+    Ok((descriptors, byte == [HAS_STORE[1]]))
 }
 
 /// Starts the thread that ends this process in time, and passes on what the worker asks.

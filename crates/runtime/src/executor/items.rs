@@ -6,7 +6,9 @@
 use super::process::Waiter;
 use super::run::{Said, Tell, bounded_value};
 use super::waiting::blocking;
+use crate::store::Objects;
 use marline_core::error::{Error, Ran};
+use marline_core::id::ObjectId;
 use marline_core::message::Try;
 use marline_core::payload::{Payload, Value};
 use marline_core::spec::MAX_ITEMS;
@@ -36,6 +38,8 @@ struct Giving {
     most: u32,
     given: AtomicU32,
     room: Arc<Room>,
+    /// Where large ones go.
+    objects: Option<Objects>,
     tell: Tell,
 }
 
@@ -81,8 +85,15 @@ impl Room {
 }
 
 impl Items {
-    pub(super) fn new(attempt: Try, most: u32, room: Arc<Room>, tell: Tell) -> Items {
-        Items(Arc::new(Giving { attempt, most, given: AtomicU32::new(0), room, tell }))
+    pub(super) fn new(
+        attempt: Try,
+        most: u32,
+        room: Arc<Room>,
+        objects: Option<Objects>,
+        tell: Tell,
+    ) -> Items {
+        let given = AtomicU32::new(0);
+        Items(Arc::new(Giving { attempt, most, given, room, objects, tell }))
     }
 
     /// How many were given.
@@ -138,11 +149,16 @@ impl Items {
 
     /// Gives the next item. Room for it was asked for before.
     pub fn give(&self, value: Value) -> Result<(), Error> {
-        let Giving { attempt, given, tell, .. } = &*self.0;
+        let Giving { attempt, given, objects, tell, .. } = &*self.0;
         self.has_room()?;
         let index = given.load(Ordering::Relaxed);
         if index == MAX_ITEMS {
             return Err(Error::exhausted(format!("{MAX_ITEMS} items were given (MAX_ITEMS)")));
+        }
+        let mut value = value;
+        if let Some(objects) = objects {
+            let object = ObjectId::item(attempt.task, index);
+            value.payload = objects.keep(object, value.payload)?.0;
         }
         let value = bounded_value(value)?;
         given.store(index + 1, Ordering::Relaxed);
@@ -173,7 +189,7 @@ mod tests {
             count.fetch_add(1, Ordering::Relaxed);
         });
         let attempt = Try { task: TaskId::from_u128(1), attempt: Attempt(1) };
-        (Items::new(attempt, most, room.clone(), tell), room, said)
+        (Items::new(attempt, most, room.clone(), None, tell), room, said)
     }
 
     #[test]

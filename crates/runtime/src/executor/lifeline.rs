@@ -80,7 +80,7 @@ impl Lifeline {
 impl Lifeline {
     /// Takes the file away: every executor is seen to be dead.
     pub fn remove(&self) {
-        let _ = std::fs::remove_file(&self.path);
+        take_away(Path::new(&self.path));
     }
 }
 
@@ -88,6 +88,17 @@ impl Drop for Lifeline {
     fn drop(&mut self) {
         self.remove();
     }
+}
+
+/// Where processes of this machine reach the store of the worker that has this file.
+pub(crate) fn store_path(lifeline: &Path) -> PathBuf {
+    lifeline.with_extension("store")
+}
+
+/// Takes a worker's file away, and its socket.
+fn take_away(path: &Path) {
+    let _ = std::fs::remove_file(path);
+    let _ = std::fs::remove_file(store_path(path));
 }
 
 /// A file that is locked, and has no name yet that others look for.
@@ -140,7 +151,7 @@ pub(crate) fn is_free(path: &Path) -> Option<bool> {
     };
     match file.try_lock() {
         Ok(()) => {
-            let _ = std::fs::remove_file(path);
+            take_away(path);
             Some(true)
         }
         Err(TryLockError::WouldBlock) => Some(false),

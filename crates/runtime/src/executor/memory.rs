@@ -95,6 +95,13 @@ async fn watch(node: Weak<Node>, worker: usize, launch: Weak<Launch>) {
     }
 }
 
+/// How much memory there is for this process and its executors, if that is known.
+pub fn total() -> Option<u64> {
+    let groups = Groups::of_this_process();
+    let limits = [groups.first_usage(), groups.second_usage(), machine()];
+    limits.into_iter().flatten().map(|usage| usage.limit).min()
+}
+
 /// What the environment says, if it makes sense.
 fn threshold(said: Option<&str>) -> f64 {
     let threshold = said.and_then(|said| said.trim().parse().ok());

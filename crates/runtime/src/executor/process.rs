@@ -22,7 +22,7 @@ pub(crate) use forks::Forks;
 pub use switchboard::{Waited, Waiter};
 
 use super::ask::Ask;
-use super::child::{DESCRIPTORS, VARIABLE};
+use super::child::{DESCRIPTORS, HAS_STORE, VARIABLE};
 use super::lifeline::Lifeline;
 use super::log::{Logs, Source};
 use super::memory;
@@ -31,12 +31,14 @@ use super::run::Command;
 use super::wire::encode_command;
 use crate::net::io;
 use crate::node::Node;
+use crate::store::Store;
 use birth::{Born, Outfit};
 use death::{Whose, end, how, was_killed};
 use ears::{Ears, Pipes};
 use marline_core::error::{Error, Ran};
 use marline_core::map::Set;
 use marline_core::payload::Value;
+use marline_core::store;
 use marline_core::worker::{Event, ExecutorId};
 use outgoing::Outgoing;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
@@ -101,17 +103,20 @@ enum Life {
 }
 
 impl Handle {
-    /// Starts an executor of this runtime.
+    /// Starts an executor of this runtime. Says which process it is for the store.
     pub fn spawn(
         node: Weak<Node>,
         worker: usize,
         executor: ExecutorId,
         runtime: &str,
         launch: Arc<Launch>,
-    ) -> std::io::Result<Handle> {
+        store: Option<&Store>,
+    ) -> std::io::Result<(Handle, Option<store::Process>)> {
         let (socket, theirs) = UnixStream::pair()?;
         let (control, their_control) = UnixStream::pair()?;
         let (answers, their_answers) = std::io::pipe()?;
+        let (ours, their_store) = UnixStream::pair()?;
+        let process = store.map(|store| store.add_peer(ours)).transpose()?;
         socket.set_nonblocking(true)?;
         control.set_nonblocking(true)?;
         rustix::io::ioctl_fionbio(&answers, true)?;
@@ -132,9 +137,14 @@ impl Handle {
         launch.alive.fetch_add(1, Ordering::Relaxed);
         memory::start(&node, worker, &launch);
         let minder = Arc::new(Minder { node, worker, executor, launch, shared: shared.clone() });
-        let descriptors = Descriptors { answers: their_answers, control: their_control };
+        let descriptors = Descriptors {
+            answers: their_answers,
+            control: their_control,
+            store: their_store,
+            has_store: process.is_some(),
+        };
         io().spawn(minder.run(runtime.into(), variable, theirs, descriptors));
-        Ok(Handle { shared })
+        Ok((Handle { shared }, process))
     }
 
     /// Tells it to do something. Does not block: what has no room goes when there is.
@@ -240,6 +250,9 @@ impl Shared {
 struct Descriptors {
     answers: PipeWriter,
     control: UnixStream,
+    /// At whose other end is nobody, if there is no store.
+    store: UnixStream,
+    has_store: bool,
 }
 
 /// Minds one executor from its start until it is seen to be dead.
@@ -304,14 +317,14 @@ impl Minder {
         drop(life);
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
-        let Descriptors { answers, control } = descriptors;
+        let Descriptors { answers, control, store, has_store } = descriptors;
         let lifeline = self.launch.lifeline.file().as_fd();
-        let descriptors = [answers.as_fd(), control.as_fd(), lifeline];
+        let descriptors = [answers.as_fd(), control.as_fd(), store.as_fd(), lifeline];
         ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
         // If it cannot be sent, the executor has died, which is seen next.
         let _ = sendmsg(
             &self.shared.commands.socket,
-            &[IoSlice::new(b"!")],
+            &[IoSlice::new(&[HAS_STORE[usize::from(has_store)]])],
             &mut ancillary,
             SendFlags::NOSIGNAL,
         );

@@ -5,12 +5,15 @@ use super::ask::Ask;
 use super::items::{Items, Room};
 use super::thread::on_some_thread;
 use super::waiting::Waiting;
-use super::{Context, Instance, Invocation, Program, Reply, Teller, with_context};
+use super::{
+    Context, Instance, Invocation, Program, Reply, Teller, blocking, context, with_context,
+};
 use crate::net::MAX_MESSAGE_BYTES;
+use crate::store::Objects;
 use marline_channel::{CancelToken, oneshot};
 use marline_core::account::Grant;
 use marline_core::error::{Error, Failure, Ran};
-use marline_core::id::{ActorEpoch, ActorId, Attempt, TaskId};
+use marline_core::id::{ActorEpoch, ActorId, Attempt, ObjectId, TaskId};
 use marline_core::message;
 use marline_core::message::Try;
 use marline_core::output::Source;
@@ -21,7 +24,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The most bytes of results: a message without what surrounds them.
 const MAX_RESULT_BYTES: usize = MAX_MESSAGE_BYTES - (1 << 20);
@@ -236,6 +239,8 @@ pub(crate) struct Runner {
     program: Arc<dyn Program>,
     tell: Tell,
     running: Running,
+    /// Where large values are.
+    objects: Option<Objects>,
     actor: Option<Actor>,
     /// The actor has ended itself.
     exited: Arc<AtomicBool>,
@@ -253,8 +258,13 @@ struct Actor {
 }
 
 impl Runner {
-    pub fn new(program: Arc<dyn Program>, running: Running, tell: Tell) -> Runner {
-        Runner { program, tell, running, actor: None, exited: Arc::default() }
+    pub fn new(
+        program: Arc<dyn Program>,
+        running: Running,
+        objects: Option<Objects>,
+        tell: Tell,
+    ) -> Runner {
+        Runner { program, tell, running, objects, actor: None, exited: Arc::default() }
     }
 
     /// Does what it is told, and says how it ended. Calls of an actor that takes several at a time run
@@ -285,8 +295,9 @@ impl Runner {
         let (name, args) = (spec.class.clone(), spec.args.clone());
         let gpus: Arc<[u32]> = grant.gpus.into();
         let gpus_of = gpus.clone();
-        let invocation = Invocation { name, args, values, returns: 0, items: None, gpus: gpus_of };
-        let made = self.make(&invocation, checkpoints);
+        let mut invocation =
+            Invocation { name, args, values, returns: 0, items: None, gpus: gpus_of };
+        let made = self.open(&mut invocation).and_then(|()| self.make(&invocation, checkpoints));
         let result = made.map(|instance| {
             let concurrent = spec.options.max_concurrency > 1;
             let saved = spec.options.checkpoints.is_some();
@@ -369,7 +380,7 @@ impl Runner {
     /// Begins a call that ends later.
     fn begin(&self, actor: &Actor, spec: &TaskSpec, attempt: Attempt, values: Vec<Value>) {
         let (task, tell, running) = (spec.id, self.tell.clone(), self.running.clone());
-        let (context, invocation) = self.prepare(spec, attempt, actor.place(), values);
+        let (context, mut invocation) = self.prepare(spec, attempt, actor.place(), values);
         let items = invocation.items.clone();
         // Where one runs at a time, the next one may be here already, and is to wait.
         let (ended, has_ended) = (!actor.concurrent).then(oneshot).unzip();
@@ -377,8 +388,10 @@ impl Runner {
         let end = move |reply: Result<Reply, Error>| {
             running.end(task);
             let exits = reply.as_ref().is_ok_and(|reply| reply.exits);
-            let reply = actor_of.checked(&method, reply).and_then(bounded);
-            let end = call_end(reply, items.as_ref());
+            let kept = actor_of
+                .checked(&method, reply)
+                .and_then(|reply| runner.keep(task, &method, reply));
+            let end = call_end(kept.and_then(bounded), items.as_ref());
             tell(Said::CallFinished { attempt: Try { task, attempt }, end });
             if exits {
                 runner.exit(&actor_of);
@@ -390,7 +403,8 @@ impl Runner {
         if context.cancel.is_cancelled() {
             return end(Err(not_begun()));
         }
-        if let Err(error) = self.check_streams(&invocation) {
+        let ready = self.check_streams(&invocation).and_then(|()| self.open(&mut invocation));
+        if let Err(error) = ready {
             return end(Err(error));
         }
         with_context(context, || actor.instance.begin(&invocation, Box::new(end)));
@@ -409,7 +423,9 @@ impl Runner {
     ) -> (Context, Invocation) {
         let Token { cancel, stops_all, waiting, room } = self.running.begin(spec.id);
         let tried = Try { task: spec.id, attempt };
-        let items = spec.stream.map(|most| Items::new(tried, most, room, self.tell.clone()));
+        let items = spec
+            .stream
+            .map(|most| Items::new(tried, most, room, self.objects.clone(), self.tell.clone()));
         let Place { actor, gpus } = place;
         let (actor, actor_epoch) = actor.unzip();
         let tell = Teller(self.tell.clone());
@@ -452,17 +468,84 @@ impl Runner {
         values: Vec<Value>,
         code: impl FnOnce(&Invocation) -> Result<Reply, Error>,
     ) -> CallEnd {
-        let (context, invocation) = self.prepare(spec, attempt, place, values);
+        let (context, mut invocation) = self.prepare(spec, attempt, place, values);
         let reply = if context.cancel.is_cancelled() {
             Err(not_begun())
         } else if let Err(error) = self.check_streams(&invocation) {
             Err(error)
         } else {
-            with_context(context, || caught(|| code(&invocation)))
+            with_context(context, || {
+                self.open(&mut invocation)?;
+                caught(|| code(&invocation))
+            })
         };
+        let reply = reply.and_then(|reply| self.keep(spec.id, spec.target.name(), reply));
         self.running.end(spec.id);
         call_end(reply.and_then(bounded), invocation.items.as_ref())
     }
+
+    /// Brings the data of arguments here that is in stores.
+    fn open(&self, invocation: &mut Invocation) -> Result<(), Error> {
+        let values = invocation.values.iter_mut().map(|value| &mut value.payload);
+        for payload in values.chain([&mut invocation.args]) {
+            if payload.stored.is_some() {
+                let objects = self.objects.as_ref().ok_or_else(no_store)?;
+                *payload = bring(objects, payload)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts large results into the node's store. The state of an actor is the controller's.
+    fn keep(&self, task: TaskId, method: &str, mut reply: Reply) -> Result<Reply, Error> {
+        let Some(objects) = self.objects.as_ref().filter(|_| method != SAVE_METHOD) else {
+            return Ok(reply);
+        };
+        for (value, index) in reply.values.iter_mut().zip(0..) {
+            let payload = std::mem::take(&mut value.payload);
+            match objects.keep(ObjectId::of(task, index), payload) {
+                Ok((payload, _)) => value.payload = payload,
+                Err(error) => {
+                    let made = reply.values.iter().filter_map(|one| one.payload.stored_object());
+                    made.for_each(|object| objects.discard(object));
+                    return Err(error);
+                }
+            }
+        }
+        Ok(reply)
+    }
+}
+
+/// A payload with its data. What takes its time is waited for as other work is: the CPU is free meanwhile.
+fn bring(objects: &Objects, payload: &Payload) -> Result<Payload, Error> {
+    let Some(reading) = objects.read(payload) else { return Ok(payload.clone()) };
+    let mut reading = reading?;
+    if let Some(came) = reading.wait(Some(BRIEFLY)) {
+        return came;
+    }
+    let cancel = context().map(|context| context.cancel);
+    blocking(|wait| {
+        loop {
+            if let Some(came) = reading.wait(Some(LOOK_EVERY)) {
+                return came;
+            }
+            if cancel.as_ref().is_some_and(|cancel| cancel.is_cancelled()) {
+                return Err(Error::cancelled("it was to stop while its arguments came"));
+            }
+            if let Some(error) = wait.error() {
+                return Err(error);
+            }
+        }
+    })
+}
+
+/// So long something may take that is nearly there.
+const BRIEFLY: Duration = Duration::from_millis(2);
+/// Who waits for what takes its time looks this often whether it is to stop.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+fn no_store() -> Error {
+    Error::unsupported("a value is in a node's store, and this executor has none to read it from")
 }
 
 fn not_begun() -> Error {

@@ -5,6 +5,7 @@ use super::Program;
 use super::ask::Ask;
 use super::run::{Command, Runner, Running, Said};
 use crate::node::Node;
+use crate::store::Objects;
 use marline_channel::{Receiver, Sender, rendezvous, unbounded};
 use marline_core::error::{Error, Ran};
 use marline_core::worker::{Event, ExecutorId};
@@ -70,6 +71,7 @@ impl Handle {
         worker: usize,
         executor: ExecutorId,
         program: Arc<dyn Program>,
+        objects: Option<Objects>,
     ) -> (Handle, Start) {
         let (commands, inbox) = unbounded();
         let running = Running::default();
@@ -79,7 +81,7 @@ impl Handle {
                 node.executor_said(worker, event(executor, said));
             }
         };
-        let mut runner = Runner::new(program, running.clone(), Arc::new(tell));
+        let mut runner = Runner::new(program, running.clone(), objects, Arc::new(tell));
         let run = move || {
             while let Ok(command) = inbox.recv().wait() {
                 runner.handle(command);

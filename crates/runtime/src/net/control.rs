@@ -112,7 +112,7 @@ operations! {
     close_session: CloseSessionRequest -> CloseSessionReply, of_controller;
     submit_task: SubmitTaskRequest -> SubmitTaskReply, of_controller;
     get_task_status: GetTaskStatusRequest -> TaskStatus, of_controller;
-    get_task_result: GetTaskResultRequest -> GetTaskResultReply, of_controller;
+    get_task_result: GetTaskResultRequest -> GetTaskResultReply, of_controller, await;
     cancel_task: CancelTaskRequest -> CancelTaskReply, of_controller;
     wait_tasks: WaitTasksRequest -> WaitTasksReply, of_controller, await;
     list_tasks: ListTasksRequest -> ListTasksReply, of_any;

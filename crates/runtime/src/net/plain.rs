@@ -10,6 +10,7 @@
 //! that writes; and a read hands over all that has come. Acknowledgements, and what nobody waits for,
 //! leave with whatever leaves next, or after [`LAZY`].
 
+use super::data;
 use super::outbox::{Outbox, Shared};
 use super::server::Token;
 use super::{KEEP_ALIVE, MAX_MESSAGE_BYTES};
@@ -40,7 +41,7 @@ pub(crate) const MAX_TOKEN_BYTES: usize = 4 << 10;
 const READ_BYTES: usize = 64 << 10;
 
 /// A connected socket of either kind.
-pub(super) enum Socket {
+pub(crate) enum Socket {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
@@ -68,6 +69,14 @@ impl Socket {
         let _ = sockopt::set_tcp_keepcnt(&socket, 2);
         let _ = sockopt::set_tcp_user_timeout(&socket, 2 * KEEP_ALIVE.as_millis() as u32);
         Socket::Tcp(socket)
+    }
+
+    /// For a thread that blocks.
+    pub(super) fn into_std(self) -> io::Result<data::Stream> {
+        match self {
+            Socket::Tcp(socket) => socket.into_std().map(data::Stream::Tcp),
+            Socket::Unix(socket) => socket.into_std().map(data::Stream::Unix),
+        }
     }
 
     async fn readable(&self) -> io::Result<()> {

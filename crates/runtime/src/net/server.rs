@@ -2,6 +2,7 @@
 //! gRPC server. Only health is told to those who have no token.
 
 use super::control;
+use super::data;
 use super::explain::Explained;
 use super::outbox::{Haste, Outbox, Outgoing, outbox};
 use super::plain::{self, Connection, FIRST_BYTE, PATIENCE, Socket};
@@ -179,6 +180,11 @@ async fn sort<IO: Stranger>(
     let Ok(Some(first)) = timeout(PATIENCE, first_byte(&stranger)).await else { return };
     if first == FIRST_BYTE {
         serve_plain(node, plain(stranger), &token).await;
+    } else if first == data::FIRST_BYTE || first == data::STORE_FIRST_BYTE {
+        let store = node.upgrade().and_then(|node| node.store());
+        if let (Some(store), Ok(stream)) = (store, plain(stranger).into_std()) {
+            data::serve(store, stream, token);
+        }
     } else {
         let _ = sockopt::set_tcp_nodelay(&stranger, true);
         let _ = streams.send(Ok(stranger)).await;

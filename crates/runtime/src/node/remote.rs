@@ -7,6 +7,7 @@ use crate::executor::Executors;
 use crate::net::outbox::Outbox;
 use crate::net::server::{Secret, Token};
 use crate::proof::Process;
+use crate::store::Store;
 use crate::upstream::Upstream;
 use crate::wire::frame::{Direction, Frame};
 use crate::wire::join::{Join, Joined, check_protocol};
@@ -63,8 +64,14 @@ impl Node {
     }
 
     /// Makes a seat for a worker of a controller elsewhere.
-    pub fn seat_worker(&self, executors: Executors, config: worker::Config) -> Seat {
-        self.enter(|state, _| state.seat_worker(executors, config))
+    pub fn seat_worker(
+        self: &Arc<Node>,
+        executors: Executors,
+        store: Option<Store>,
+        config: worker::Config,
+    ) -> Seat {
+        let me = Arc::downgrade(self);
+        self.enter(|state, _| state.seat_worker(&me, executors, store, config))
     }
 
     /// Makes a seat for a client of a controller elsewhere.

@@ -8,6 +8,7 @@ use crate::client::Tell;
 use crate::executor::ask::Ask;
 use crate::executor::run::Command;
 use crate::executor::{Executors, Handle, process, thread};
+use crate::store::{Objects, Store};
 use crate::stream::Feed;
 use crate::wire::frame::Frame;
 use crate::wire::message::Message;
@@ -18,7 +19,9 @@ use marline_core::controller::{self, Role, WorkerInfo};
 use marline_core::error::Ran;
 use marline_core::id::{ActorId, ObjectId, TaskId};
 use marline_core::map::Map;
+use marline_core::message::CopyAt;
 use marline_core::payload::{Outcome, Value};
+use marline_core::store;
 use marline_core::time::Time;
 use marline_core::worker::{self, ExecutorId, Worker};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,6 +32,10 @@ pub(super) struct WorkerSeat {
     pub machine: Worker,
     executors: Executors,
     handles: Map<ExecutorId, Handle>,
+    /// Large values, if it has room for them.
+    pub store: Option<Store>,
+    /// Which process each executor is for the store.
+    processes: Map<ExecutorId, store::Process>,
     /// It has drained: it leaves, and does not come back.
     pub drained: bool,
     /// Who waits for it to have left.
@@ -37,12 +44,16 @@ pub(super) struct WorkerSeat {
     pub note: Warn,
 }
 
+/// Who has the data of an object, or why nobody has.
+pub(super) type Copies = Result<Vec<CopyAt>, Error>;
+
 /// A client of this process, and who waits for what.
 pub(crate) struct ClientSeat {
     pub machine: Client,
     pub tasks: Map<TaskId, Tell<Outcome>>,
     pub streams: Map<TaskId, Feed>,
     pub objects: Map<ObjectId, Vec<Tell<Result<Value, Error>>>>,
+    pub locating: Map<ObjectId, Vec<oneshot::Sender<Copies>>>,
     pub creating: Map<ActorId, oneshot::Sender<Result<ActorId, Error>>>,
     pub finding: Map<u64, oneshot::Sender<Result<ActorId, Error>>>,
     pub syncing: Map<u64, oneshot::Sender<()>>,
@@ -59,6 +70,15 @@ pub(crate) struct ClientSeat {
     pub left: bool,
 }
 
+/// Data in the store that an event is about.
+enum Made {
+    Nothing,
+    /// It was made for an answer.
+    For(Vec<ObjectId>),
+    /// Its maker is dead.
+    By(store::Process),
+}
+
 /// What is done with warnings.
 pub(crate) type Warn = Arc<dyn Fn(&str) + Send + Sync>;
 
@@ -70,12 +90,14 @@ fn on_standard_error() -> Warn {
 impl State {
     pub(super) fn join_worker(
         &mut self,
+        node: &Weak<Node>,
         now: Time,
         executors: Executors,
+        store: Option<Store>,
         info: WorkerInfo,
         config: worker::Config,
     ) -> Seat {
-        let seat = self.seat_worker(executors, config);
+        let seat = self.seat_worker(node, executors, store, config);
         self.joining = Some(seat);
         self.note_offer(self.workers.len() - 1, &info);
         self.open(now, Role::Worker(info));
@@ -89,11 +111,22 @@ impl State {
         index
     }
 
-    pub(super) fn seat_worker(&mut self, executors: Executors, config: worker::Config) -> Seat {
+    pub(super) fn seat_worker(
+        &mut self,
+        node: &Weak<Node>,
+        executors: Executors,
+        store: Option<Store>,
+        config: worker::Config,
+    ) -> Seat {
+        if let Some(store) = &store {
+            store.belongs_to(node.clone(), self.workers.len());
+        }
         self.workers.push(WorkerSeat {
             machine: Worker::new(config),
             executors,
             handles: Map::default(),
+            store,
+            processes: Map::default(),
             drained: false,
             leaving: Vec::new(),
             note: on_standard_error(),
@@ -108,6 +141,7 @@ impl State {
             tasks: Map::default(),
             streams: Map::default(),
             objects: Map::default(),
+            locating: Map::default(),
             creating: Map::default(),
             finding: Map::default(),
             syncing: Map::default(),
@@ -193,11 +227,13 @@ impl State {
         {
             seat.handles.remove(executor);
         }
+        let made = seat.data_of(&event);
         let mut effects = Vec::new();
         seat.machine.handle(now, event, &mut effects);
         for effect in effects {
             self.worker_effect(node, index, effect);
         }
+        self.workers[index].seen_to(made);
         self.workers[index].renew_lifeline();
     }
 
@@ -274,11 +310,25 @@ impl State {
                     self.todo.push_back(Todo::Worker(index, event));
                 }
             }
-            // Nothing is put into stores yet.
-            worker::Effect::Keep { .. }
-            | worker::Effect::Forget { .. }
-            | worker::Effect::Located { .. } => {}
+            worker::Effect::Keep { object } => {
+                if let Some(store) = &seat.store {
+                    store.keep(object);
+                }
+            }
+            worker::Effect::Forget { object } => {
+                if let Some(store) = &seat.store {
+                    store.forget(object);
+                }
+            }
+            worker::Effect::Located { object, copies } => {
+                if let Some(store) = &seat.store {
+                    store.located(object, copies);
+                }
+            }
             worker::Effect::Stopped(session) => {
+                if let Some(store) = &seat.store {
+                    store.works_under(None);
+                }
                 self.session_stopped(session);
                 self.tell_if_left(index);
             }
@@ -369,6 +419,11 @@ impl State {
                     self.outside.push(Outside::Object(waiter, value.clone()));
                 }
             }
+            client::Effect::Located { object, copies } => {
+                for waiter in seat.locating.remove(&object).unwrap_or_default() {
+                    self.outside.push(Outside::Located(waiter, copies.clone()));
+                }
+            }
             client::Effect::ActorCreated { requested, actor } => {
                 if let Some(waiter) = seat.creating.remove(&requested) {
                     self.outside.push(Outside::Actor(waiter, actor));
@@ -392,6 +447,7 @@ impl State {
             }
             client::Effect::Stopped(session) => {
                 seat.syncing.clear();
+                seat.locating.clear();
                 seat.ended.fetch_add(1, Ordering::Relaxed);
                 if seat.left {
                     seat.onlooker = None; // There is nothing more to see.
@@ -430,19 +486,89 @@ impl WorkerSeat {
         let node = node.clone();
         match &self.executors {
             Executors::Threads(program) => {
-                let (handle, start) = thread::Handle::new(node, index, executor, program.clone());
+                let objects = self.store.clone().map(Objects::here);
+                let (handle, start) =
+                    thread::Handle::new(node, index, executor, program.clone(), objects);
                 self.handles.insert(executor, Handle::Thread(handle));
                 (Some(worker::Event::ExecutorReady { executor }), Some(start))
             }
             Executors::Processes(launch) => {
-                match process::Handle::spawn(node, index, executor, runtime, launch.clone()) {
-                    Ok(handle) => {
+                let store = self.store.as_ref();
+                match process::Handle::spawn(node, index, executor, runtime, launch.clone(), store)
+                {
+                    Ok((handle, process)) => {
+                        if let Some(process) = process {
+                            self.processes.insert(executor, process);
+                        }
                         self.handles.insert(executor, Handle::Process(handle));
                         (None, None)
                     }
                     Err(_) => (Some(worker::Event::ExecutorRefused { executor }), None),
                 }
             }
+        }
+    }
+
+    /// What an event says of data in the store. What an executor has said to the store before it said this is
+    /// heard first.
+    fn data_of(&mut self, event: &worker::Event) -> Made {
+        let Some(store) = &self.store else { return Made::Nothing };
+        match event {
+            worker::Event::Joined { session, .. } => {
+                store.works_under(Some(*session));
+                Made::Nothing
+            }
+            worker::Event::RunEnded { executor, end, .. }
+            | worker::Event::CallFinished { executor, end, .. } => {
+                let values = end.outcome.iter().flatten();
+                let objects: Vec<ObjectId> =
+                    values.filter_map(|value| value.payload.stored_object()).collect();
+                if objects.is_empty() {
+                    return Made::Nothing;
+                }
+                if let Some(process) = self.processes.get(executor) {
+                    store.hear(*process);
+                }
+                Made::For(objects)
+            }
+            worker::Event::Yielded { executor, value, .. } => {
+                let Some(object) = value.payload.stored_object() else { return Made::Nothing };
+                if let Some(process) = self.processes.get(executor) {
+                    store.hear(*process);
+                }
+                Made::For(vec![object])
+            }
+            worker::Event::ExecutorDied { executor, .. }
+            | worker::Event::ExecutorRefused { executor } => {
+                self.processes.remove(executor).map_or(Made::Nothing, Made::By)
+            }
+            worker::Event::PingReceived { .. }
+            | worker::Event::Fenced { .. }
+            | worker::Event::ControllerSaid { .. }
+            | worker::Event::CallerSaid { .. }
+            | worker::Event::ExecutorReady { .. }
+            | worker::Event::Constructed { .. }
+            | worker::Event::Blocked { .. }
+            | worker::Event::Resumed { .. }
+            | worker::Event::Dropped { .. }
+            | worker::Event::ActorExited { .. }
+            | worker::Event::MemoryShort { .. }
+            | worker::Event::Printed { .. }
+            | worker::Event::DataMissing { .. }
+            | worker::Event::DataCopied { .. }
+            | worker::Event::DataLost { .. }
+            | worker::Event::DrainAsked { .. }
+            | worker::Event::TimePassed => Made::Nothing,
+        }
+    }
+
+    /// The worker has decided what becomes of it.
+    fn seen_to(&self, made: Made) {
+        let Some(store) = &self.store else { return };
+        match made {
+            Made::Nothing => {}
+            Made::For(objects) => objects.into_iter().for_each(|object| store.answered(object)),
+            Made::By(process) => store.left(process),
         }
     }
 

@@ -52,6 +52,7 @@ fn from_client(message: &FromClient) -> usize {
         FromClient::Cancel { .. }
         | FromClient::Announce { .. }
         | FromClient::Fetch { .. }
+        | FromClient::Locate { .. }
         | FromClient::Hold { .. }
         | FromClient::Enclose { .. }
         | FromClient::Accept { .. }
@@ -72,6 +73,7 @@ fn to_client(message: &ToClient) -> usize {
         ToClient::TaskEnded { task: _, outcome } => ended(outcome, |results| values(results)),
         ToClient::Yielded { value, .. } => ended(value, |value| value.payload.len()),
         ToClient::ObjectReady { object: _, value } => ended(value, |value| value.payload.len()),
+        ToClient::Located { object: _, copies } => ended(copies, |_| 0),
         ToClient::ActorCreated { requested: _, actor } => ended(actor, |_| 0),
         ToClient::ActorFound { request: _, actor } => ended(actor, |_| 0),
         ToClient::ActorChanged { actor: _, place: ActorPlace::Dead(why) } => why.bytes(),

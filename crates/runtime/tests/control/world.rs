@@ -102,6 +102,7 @@ pub fn world(config: Config) -> World {
         preemptible: false,
         program: Arc::new(Stage(world.gate.clone())),
         executors: ExecutorOptions::Threads,
+        store: None,
         config: Default::default(),
     });
     let worker = worker.unwrap();

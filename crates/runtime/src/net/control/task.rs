@@ -5,7 +5,7 @@ use crate::wire::convert::control::{
     Detail, decode_filter, decode_task, encode_task, encode_task_here, id,
 };
 use crate::wire::v1;
-use marline_core::Error;
+use marline_core::error::{Error, Ran};
 use marline_core::id::TaskId;
 use std::collections::HashSet;
 
@@ -31,12 +31,21 @@ impl Service {
         Ok(encode_task(status, Detail::Whole, self.wall))
     }
 
-    pub(super) fn get_task_result(
+    pub(super) async fn get_task_result(
         &self,
         request: v1::GetTaskResultRequest,
     ) -> Result<v1::GetTaskResultReply, Error> {
         let id = id(&request.task_id, "GetTaskResultRequest.task_id")?;
-        let outcome = self.node()?.look(|controller| controller.task_result(id))??;
+        let node = self.node()?;
+        let outcome = node.look(|controller| controller.task_result(id))??;
+        // Whoever asks like this has no store: large values are brought here.
+        let outcome = match outcome {
+            Ok(values) if values.iter().any(|value| value.payload.stored.is_some()) => {
+                let bring = move || node.bring_all(values);
+                tokio::task::spawn_blocking(bring).await.map_err(|_| shut_down())?
+            }
+            outcome => outcome,
+        };
         Ok(match outcome {
             Ok(values) => v1::GetTaskResultReply {
                 values: values.into_iter().map(v1::Value::from).collect(),
@@ -105,6 +114,10 @@ impl Service {
         let tasks = listed.iter().map(|(worker, task)| encode_task_here(*worker, task, self.wall));
         Ok(v1::ListTasksReply { tasks: tasks.collect(), more })
     }
+}
+
+fn shut_down() -> Error {
+    Error::unavailable(Ran::Maybe, "the controller was shut down")
 }
 
 /// The tasks that are named, each once.

@@ -102,6 +102,8 @@ pub(super) fn name(kind: &Kind) -> &'static str {
         Kind::Announce(_) => "announce",
         Kind::Resolve(_) => "resolve",
         Kind::Fetch(_) => "fetch",
+        Kind::LocateForClient(_) => "locate_for_client",
+        Kind::LocatedForClient(_) => "located_for_client",
         Kind::Hold(_) => "hold",
         Kind::Enclose(_) => "enclose",
         Kind::Accept(_) => "accept",

@@ -44,11 +44,11 @@ macro_rules! variants {
 }
 
 variants! { from_client_name, FROM_CLIENT, FromClient:
-    Submit Cancel Put Announce Resolve Fetch Hold Enclose Accept Release Took CreateActor FindActor WatchActor DeleteActor KillActor Watch
+    Submit Cancel Put Announce Resolve Fetch Locate Hold Enclose Accept Release Took CreateActor FindActor WatchActor DeleteActor KillActor Watch
     Sync ShowOutput
 }
 variants! { to_client_name, TO_CLIENT, ToClient:
-    Credit TaskEnded Yielded ObjectReady ActorCreated ActorFound ActorChanged SessionEnded Synced Warning
+    Credit TaskEnded Yielded ObjectReady Located ActorCreated ActorFound ActorChanged SessionEnded Synced Warning
     Printed
 }
 variants! { from_worker_name, FROM_WORKER, FromWorker:
@@ -215,6 +215,7 @@ pub(crate) fn worker_role() -> Role {
         version: "0.9.9".into(),
         resources: resources(),
         provides: Arc::new(Provided { names, preemptible: true }),
+        store: Some("/run/one.store".into()),
     })
 }
 
@@ -235,6 +236,7 @@ pub(crate) fn from_client() -> Vec<FromClient> {
         FromClient::Put { object, value: value(), at: None },
         FromClient::Put { object, value: value(), at: Some(session()) },
         FromClient::Fetch { object },
+        FromClient::Locate { object },
         FromClient::Hold { thing: Thing::Object(object) },
         FromClient::Enclose { call: attempt(), item: None, things: vec![Thing::Object(object)] },
         FromClient::Enclose { call: attempt(), item: Some(0), things: things() },
@@ -299,6 +301,8 @@ pub(crate) fn to_client() -> Vec<ToClient> {
         ToClient::Yielded { task, index: 5, value: Err(error()) },
         ToClient::ObjectReady { object, value: Ok(value()) },
         ToClient::ObjectReady { object, value: Err(error()) },
+        ToClient::Located { object, copies: Ok(copies()) },
+        ToClient::Located { object, copies: Err(error()) },
         ToClient::ActorCreated { requested: actor, actor: Ok(actor) },
         ToClient::ActorCreated { requested: actor, actor: Err(error()) },
         ToClient::ActorFound { request: 9, actor: Ok(actor) },

@@ -30,6 +30,7 @@ pub(crate) fn encode_worker(status: WorkerStatus, wall: Wall) -> v1::WorkerStatu
         actors: status.actors as u64,
         joined_at: wall.unix_millis(status.joined),
         preemptible: info.provides.preemptible,
+        store: info.store.map(|store| store.to_string()).unwrap_or_default(),
     }
 }
 

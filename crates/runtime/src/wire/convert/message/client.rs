@@ -1,5 +1,6 @@
 //! What clients and the controller say to each other.
 
+use super::worker::{copies, located};
 use super::{cancel_task, manner, misplaced};
 use crate::wire::convert::field::{each, optional, or_default, present, required};
 use crate::wire::convert::ids::{actor_id, actor_id_bytes, task_id, task_id_bytes};
@@ -26,6 +27,7 @@ impl From<FromClient> for Kind {
                 value: Some(value.into()),
             }),
             FromClient::Fetch { object } => Kind::Fetch(object.into()),
+            FromClient::Locate { object } => Kind::LocateForClient(object.into()),
             FromClient::Hold { thing } => Kind::Hold(thing.into()),
             FromClient::Enclose { call, item, things } => Kind::Enclose(v1::Enclose {
                 call: Some(call.into()),
@@ -73,6 +75,7 @@ impl TryFrom<Kind> for FromClient {
                 value: required(wire.value, "ObjectReady.value")?,
             },
             Kind::Fetch(object) => FromClient::Fetch { object: object.try_into()? },
+            Kind::LocateForClient(object) => FromClient::Locate { object: object.try_into()? },
             Kind::Hold(thing) => FromClient::Hold { thing: thing.try_into()? },
             Kind::Enclose(wire) => FromClient::Enclose {
                 call: required(wire.call, "Enclose.call")?,
@@ -124,6 +127,7 @@ impl From<ToClient> for Kind {
                 object: Some(object.into()),
                 value: Some(value.into()),
             }),
+            ToClient::Located { object, copies } => Kind::LocatedForClient(located(object, copies)),
             ToClient::ActorCreated { requested, actor } => Kind::ActorCreated(v1::ActorCreated {
                 requested: actor_id_bytes(requested),
                 actor: Some(actor.into()),
@@ -161,6 +165,10 @@ impl TryFrom<Kind> for ToClient {
                 object: required(wire.object, "ObjectReady.object")?,
                 value: required(wire.value, "ObjectReady.value")?,
             },
+            Kind::LocatedForClient(wire) => {
+                let (object, copies) = copies(wire)?;
+                ToClient::Located { object, copies }
+            }
             Kind::ActorCreated(wire) => ToClient::ActorCreated {
                 requested: actor_id(&wire.requested, "ActorCreated.requested")?,
                 actor: required(wire.actor, "ActorCreated.actor")?,

@@ -118,13 +118,10 @@ impl TryFrom<Kind> for ToWorker {
             Kind::Entrusted(call) => ToWorker::Entrusted { call: call.try_into()? },
             Kind::Keep(object) => ToWorker::Keep { object: object.try_into()? },
             Kind::Forget(object) => ToWorker::Forget { object: object.try_into()? },
-            Kind::Located(wire) => ToWorker::Located {
-                object: required(wire.object, "Located.object")?,
-                copies: match optional(wire.error, "Located.error")? {
-                    Some(error) => Err(error),
-                    None => Ok(each(wire.copies, "Located.copies")?),
-                },
-            },
+            Kind::Located(wire) => {
+                let (object, copies) = copies(wire)?;
+                ToWorker::Located { object, copies }
+            }
             Kind::DrainGraceMs(grace) => ToWorker::Drain { grace: Duration::from_millis(grace) },
             Kind::WindUpGraceMs(grace) => ToWorker::WindUp { grace: Duration::from_millis(grace) },
             _elsewhere => return Err(misplaced(Direction::ControllerToWorker)),
@@ -290,7 +287,17 @@ impl TryFrom<Kind> for FromWorker {
     }
 }
 
-fn located(object: ObjectId, copies: Result<Vec<CopyAt>, Error>) -> v1::Located {
+/// What `Located` says.
+pub(super) fn copies(wire: v1::Located) -> Result<(ObjectId, Result<Vec<CopyAt>, Error>), Error> {
+    let object = required(wire.object, "Located.object")?;
+    let copies = match optional(wire.error, "Located.error")? {
+        Some(error) => Err(error),
+        None => Ok(each(wire.copies, "Located.copies")?),
+    };
+    Ok((object, copies))
+}
+
+pub(super) fn located(object: ObjectId, copies: Result<Vec<CopyAt>, Error>) -> v1::Located {
     let (copies, error) = match copies {
         Ok(copies) => (all(copies), None),
         Err(error) => (Vec::new(), Some(error.into())),

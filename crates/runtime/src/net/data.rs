@@ -1,0 +1,381 @@
+//! The data of large values on its way between nodes, and to clients that have no store: over connections of
+//! its own, so that it keeps nothing else waiting, in pieces, so that what breaks is not begun anew.
+//!
+//! Whoever connects says `DATA`, the cluster's token (four bytes of length, big-endian, and the text), and then asks for
+//! pieces: an object (16 bytes and 4), where the piece begins and how long it is (8 bytes each). The answer is a
+//! byte 0, how long all of it is, how long the piece is, the piece, and its checksum (xxh3); or a byte 1 and an error
+//! with its length. These threads block: what they carry is worth one.
+
+use super::plain::{MAX_TOKEN_BYTES, PATIENCE};
+use super::server::{Token, same};
+use crate::store::Store;
+use crate::wire::v1;
+use bytes::{Buf, BufMut, BytesMut};
+use marline_core::error::{Error, ErrorKind, Ran};
+use marline_core::id::{ObjectId, TaskId};
+use marline_core::message::CopyAt;
+use marline_objects::checksum;
+use prost::Message;
+use rustix::net::sockopt;
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// What such a connection begins with.
+const MAGIC: &[u8; 4] = b"DATA";
+/// What one begins with by which a process of this machine uses the store itself.
+const STORE: &[u8; 4] = b"STOR";
+/// The first byte, by which it is known.
+pub(super) const FIRST_BYTE: u8 = MAGIC[0];
+pub(super) const STORE_FIRST_BYTE: u8 = STORE[0];
+/// How long a piece is, unless there is less.
+const PIECE_BYTES: usize = 8 << 20;
+/// So many connections carry one value.
+const MAX_CONNECTIONS: usize = 4;
+/// So many are served at a time; others are ended, and try again.
+const MAX_SERVED: usize = 64;
+/// A connection on which nothing moves for this long is broken.
+const STALLED: Duration = Duration::from_secs(20);
+/// The pauses before a connection is made again.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+/// A source that gave nothing for this long is given up.
+const GIVEN_UP_AFTER: Duration = Duration::from_secs(10);
+/// The longest error.
+const MAX_ERROR_BYTES: usize = 1 << 20;
+
+/// A socket of either kind.
+pub(crate) enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Stream {
+    fn connect(address: &str) -> io::Result<Stream> {
+        let stream = match address.strip_prefix("unix:") {
+            Some(path) => Stream::Unix(UnixStream::connect(path.trim_start_matches("//"))?),
+            None => {
+                let address = address.trim_start_matches("http://");
+                let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
+                let addresses = std::net::ToSocketAddrs::to_socket_addrs(address)?;
+                let connected = addresses.into_iter().find_map(|one| {
+                    TcpStream::connect_timeout(&one, PATIENCE)
+                        .inspect_err(|e| last = e.kind().into())
+                        .ok()
+                });
+                Stream::Tcp(connected.ok_or(last)?)
+            }
+        };
+        stream.bounded()?;
+        Ok(stream)
+    }
+
+    /// Every wait on it ends.
+    fn bounded(&self) -> io::Result<()> {
+        match self {
+            Stream::Tcp(socket) => {
+                socket.set_nodelay(true)?;
+                socket.set_nonblocking(false)?;
+                socket.set_read_timeout(Some(STALLED))?;
+                socket.set_write_timeout(Some(STALLED))
+            }
+            Stream::Unix(socket) => {
+                socket.set_nonblocking(false)?;
+                socket.set_read_timeout(Some(STALLED))?;
+                socket.set_write_timeout(Some(STALLED))
+            }
+        }
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(socket) => socket.read(buffer),
+            Stream::Unix(socket) => socket.read(buffer),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(socket) => socket.write(bytes),
+            Stream::Unix(socket) => socket.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Serves a connection that came, on a thread of its own, until it ends.
+pub(super) fn serve(store: Store, stream: Stream, token: Token) {
+    static SERVED: AtomicUsize = AtomicUsize::new(0);
+    if SERVED.fetch_add(1, Ordering::Relaxed) >= MAX_SERVED {
+        SERVED.fetch_sub(1, Ordering::Relaxed);
+        return;
+    }
+    let run = move || {
+        // However it ends: whoever wants more connects again.
+        let _ = introduced(&store, stream, &token);
+        SERVED.fetch_sub(1, Ordering::Relaxed);
+    };
+    if thread::Builder::new().name("marline-data".into()).spawn(run).is_err() {
+        SERVED.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Sees to one that says who it is.
+fn introduced(store: &Store, mut stream: Stream, token: &Token) -> io::Result<()> {
+    stream.bounded()?;
+    let mut begin = [0; 8];
+    stream.read_exact(&mut begin)?;
+    let len = u32::from_be_bytes(begin[4..].try_into().expect("four bytes")) as usize;
+    let is_data = &begin[..4] == MAGIC;
+    if !is_data && &begin[..4] != STORE || len > MAX_TOKEN_BYTES {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    let mut given = vec![0; len];
+    stream.read_exact(&mut given)?;
+    if token.as_ref().is_some_and(|token| !same(&given, token.as_bytes())) {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    if is_data {
+        return answer_all(store, &mut stream);
+    }
+    let Stream::Unix(mut socket) = stream else { return Err(io::ErrorKind::InvalidInput.into()) };
+    // Memory is this user's alone.
+    if sockopt::socket_peercred(&socket)?.uid != rustix::process::getuid() {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    socket.write_all(WELCOME)?;
+    store.add_stranger(socket)
+}
+
+fn answer_all(store: &Store, stream: &mut Stream) -> io::Result<()> {
+    let mut ask = [0; 36];
+    loop {
+        stream.read_exact(&mut ask)?;
+        let mut words = &ask[..];
+        let object = ObjectId::of(TaskId::from_u128(words.get_u128()), words.get_u32());
+        let (start, len) = (words.get_u64(), words.get_u64());
+        let mut answer = BytesMut::new();
+        match store.read_here(object) {
+            Ok(view) => {
+                let start = usize::try_from(start).unwrap_or(usize::MAX).min(view.len());
+                let len = usize::try_from(len).unwrap_or(usize::MAX).min(view.len() - start);
+                let piece = &view[start..start + len];
+                answer.put_u8(0);
+                answer.put_u64(view.len() as u64);
+                answer.put_u64(len as u64);
+                stream.write_all(&answer)?;
+                stream.write_all(piece)?;
+                stream.write_all(&checksum(piece).to_be_bytes())?;
+            }
+            Err(error) => {
+                let error = v1::Error::from(error.bounded()).encode_to_vec();
+                answer.put_u8(1);
+                answer.put_u32(error.len() as u32);
+                answer.put_slice(&error);
+                stream.write_all(&answer)?;
+            }
+        }
+    }
+}
+
+/// What a process is told that may use the store.
+const WELCOME: &[u8; 1] = b"+";
+
+/// Connects to the store of a worker of this machine, which listens at this path.
+pub(crate) fn reach_store(path: &str, token: &Token) -> io::Result<UnixStream> {
+    let mut socket = UnixStream::connect(path)?;
+    socket.set_read_timeout(Some(PATIENCE))?;
+    introduce(&mut socket, STORE, token)?;
+    let mut answer = [0];
+    socket.read_exact(&mut answer)?;
+    socket.set_read_timeout(None)?;
+    if &answer == WELCOME { Ok(socket) } else { Err(io::ErrorKind::InvalidData.into()) }
+}
+
+/// Says what is wanted, and the token.
+fn introduce(to: &mut impl Write, what: &[u8; 4], token: &Token) -> io::Result<()> {
+    let token = token.as_deref().unwrap_or_default();
+    let mut first = BytesMut::new();
+    first.put_slice(what);
+    first.put_u32(u32::try_from(token.len()).expect("a token is short"));
+    first.put_slice(token.as_bytes());
+    to.write_all(&first)
+}
+
+/// Somebody who has the data.
+struct Source<'a> {
+    address: &'a str,
+    token: &'a Token,
+    object: ObjectId,
+}
+
+/// Why a piece did not come.
+enum Failure {
+    /// The connection broke: the next may not.
+    Broken(io::Error),
+    /// It was refused.
+    Refused(Error),
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Failure {
+        Failure::Broken(error)
+    }
+}
+
+impl Source<'_> {
+    fn connect(&self) -> io::Result<Stream> {
+        let mut stream = Stream::connect(self.address)?;
+        introduce(&mut stream, MAGIC, self.token)?;
+        Ok(stream)
+    }
+
+    /// Gets a piece that is as long as there is room; says how long all of it is.
+    fn piece(&self, stream: &mut Stream, start: usize, room: &mut [u8]) -> Result<usize, Failure> {
+        let mut ask = BytesMut::new();
+        ask.put_u128(self.object.origin.as_u128());
+        ask.put_u32(self.object.index);
+        ask.put_u64(start as u64);
+        ask.put_u64(room.len() as u64);
+        stream.write_all(&ask)?;
+        let mut kind = [0];
+        stream.read_exact(&mut kind)?;
+        if kind != [0] {
+            let mut len = [0; 4];
+            stream.read_exact(&mut len)?;
+            let len = (u32::from_be_bytes(len) as usize).min(MAX_ERROR_BYTES);
+            let mut error = vec![0; len];
+            stream.read_exact(&mut error)?;
+            let error = v1::Error::decode(&error[..]).ok().and_then(|error| error.try_into().ok());
+            let nonsense = || Error::internal("an error that makes no sense");
+            return Err(Failure::Refused(error.unwrap_or_else(nonsense)));
+        }
+        let mut lens = [0; 16];
+        stream.read_exact(&mut lens)?;
+        let mut words = &lens[..];
+        let (all, len) = (words.get_u64() as usize, words.get_u64() as usize);
+        if len != room.len() {
+            return Err(io::Error::other("another piece than was asked for").into());
+        }
+        stream.read_exact(room)?;
+        let mut sum = [0; 8];
+        stream.read_exact(&mut sum)?;
+        if u64::from_be_bytes(sum) != checksum(room) {
+            return Err(io::Error::other("a piece that changed on its way").into());
+        }
+        Ok(all)
+    }
+
+    /// The same, over as many connections as it takes; gives up when nothing came for long, or when it is to.
+    fn piece_again(
+        &self,
+        stream: &mut Option<Stream>,
+        start: usize,
+        room: &mut [u8],
+        over: &AtomicBool,
+    ) -> Result<usize, Error> {
+        let (began, mut pause) = (Instant::now(), FIRST_PAUSE);
+        loop {
+            let connected = match stream.take() {
+                Some(stream) => Ok(stream),
+                None => self.connect(),
+            };
+            let failure = match connected {
+                Ok(mut connected) => match self.piece(&mut connected, start, room) {
+                    Ok(all) => {
+                        *stream = Some(connected);
+                        return Ok(all);
+                    }
+                    Err(Failure::Refused(error)) => return Err(error),
+                    Err(Failure::Broken(error)) => error,
+                },
+                Err(error) => error,
+            };
+            // Where nobody listens, nobody will.
+            let nobody =
+                failure.kind() == io::ErrorKind::ConnectionRefused && began.elapsed() > FIRST_PAUSE;
+            if nobody || began.elapsed() > GIVEN_UP_AFTER || over.load(Ordering::Relaxed) {
+                let address = self.address;
+                let words = format!("its data cannot be got from {address}: {failure}");
+                return Err(Error::unavailable(Ran::No, words));
+            }
+            thread::sleep(pause);
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+}
+
+/// Gets the data of an object from one of those who have it. `room_for` is asked for as much room as it takes.
+pub(crate) fn fetch<R: AsMut<[u8]>>(
+    copies: &[CopyAt],
+    token: &Token,
+    object: ObjectId,
+    room_for: impl Fn(usize) -> Result<R, Error>,
+) -> Result<R, Error> {
+    let mut last = None;
+    for copy in copies {
+        let Some(address) = &copy.address else { continue };
+        let source = Source { address, token, object };
+        match fetch_from(&source, &room_for) {
+            Ok(room) => return Ok(room),
+            Err(error) => last = Some(error),
+        }
+    }
+    Err(last.unwrap_or_else(|| {
+        Error::unavailable(Ran::No, format!("nobody who has value {object} listens anywhere"))
+    }))
+}
+
+/// Whether what could not be got may be somewhere else by now.
+pub(crate) fn may_be_elsewhere(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::NotFound)
+}
+
+fn fetch_from<R: AsMut<[u8]>>(
+    source: &Source<'_>,
+    room_for: &impl Fn(usize) -> Result<R, Error>,
+) -> Result<R, Error> {
+    let over = AtomicBool::new(false);
+    let mut stream = None;
+    let all = source.piece_again(&mut stream, 0, &mut [], &over)?;
+    let mut room = room_for(all)?;
+    let pieces = room.as_mut()[..all].chunks_mut(PIECE_BYTES).enumerate();
+    let connections = all.div_ceil(PIECE_BYTES).clamp(1, MAX_CONNECTIONS);
+    let (pieces, failed) = (Mutex::new(pieces), Mutex::new(None));
+    let carry = |mut stream: Option<Stream>| {
+        loop {
+            let Some((index, piece)) = pieces.lock().expect("nothing panics under it").next()
+            else {
+                return;
+            };
+            if let Err(error) = source.piece_again(&mut stream, index * PIECE_BYTES, piece, &over) {
+                over.store(true, Ordering::Relaxed);
+                *failed.lock().expect("nothing panics under it") = Some(error);
+                return;
+            }
+        }
+    };
+    thread::scope(|threads| {
+        for _ in 1..connections {
+            // With fewer threads it takes longer.
+            let _ = thread::Builder::new().spawn_scoped(threads, || carry(None));
+        }
+        carry(stream);
+    });
+    let failed = failed.into_inner().expect("nothing panics under it");
+    match failed {
+        Some(error) => Err(error),
+        None => Ok(room),
+    }
+}

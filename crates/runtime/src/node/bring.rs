@@ -1,0 +1,42 @@
+//! Large values for those who have no store, and ask this node's controller for them.
+
+use super::Node;
+use crate::net::data;
+use crate::store::Reading;
+use bytes::Bytes;
+use marline_core::error::Error;
+use marline_core::id::ObjectId;
+use marline_core::payload::{Payload, Value};
+
+impl Node {
+    /// Values with their data, if they are not more than a message carries. Blocks.
+    pub fn bring_all(&self, mut values: Vec<Value>) -> Result<Vec<Value>, Error> {
+        let limit = self.look(|controller| controller.config().max_payload_bytes)?;
+        let bytes: u64 = values.iter().map(|value| value.payload.size()).sum();
+        if bytes > limit as u64 {
+            return Err(Error::too_large(format!(
+                "the results are {bytes} bytes in nodes' stores, and {limit} can be answered with (max_payload_bytes): \
+                 have a task read them"
+            )));
+        }
+        for value in &mut values {
+            if let Some(object) = value.payload.stored_object() {
+                value.payload = self.bring(object, &value.payload)?;
+            }
+        }
+        Ok(values)
+    }
+
+    fn bring(&self, object: ObjectId, payload: &Payload) -> Result<Payload, Error> {
+        let here = self.store().and_then(|store| store.read_here(object).ok());
+        let whole = match here {
+            Some(view) => view.into_bytes(),
+            None => {
+                let copies = self.look(|controller| controller.copies(object))??;
+                let token = self.token();
+                Bytes::from(data::fetch(&copies, &token, object, |bytes| Ok(vec![0; bytes]))?)
+            }
+        };
+        Reading::of(object, payload, whole)
+    }
+}

@@ -1,0 +1,648 @@
+//! A node's store of large values: shared memory, the disk, and who reads what.
+//!
+//! What is decided is decided in [`marline_core::store`]; here are the memory, the files and the sockets. The
+//! process of a worker has the store. Its executors ask for room and for values over a socket each, and fill and
+//! read them in place ([`remote`]); whoever lives in the worker's own process does so without ([`Store`]).
+//! [`Objects`] is either of them.
+//!
+//! Objects have names, which the whole cluster knows; data in this store has numbers ([`Blob`]), which are never used
+//! again. Data is its maker's until the cluster keeps it ([`Store::keep`]), which keeps it until it is to be forgotten.
+//! A process is gone for the store when its worker has seen to all that it said and its socket has ended: until
+//! then it, or a fork of it, may read what it has pinned.
+//!
+//! Locks: whoever has a node's lock may take the store's, not the other way round. What a store says to its node
+//! is said when its lock is released.
+
+mod access;
+mod disk;
+mod options;
+mod peer;
+mod pull;
+mod remote;
+mod words;
+
+pub use access::{Objects, Reading};
+pub use options::{SPILL_VARIABLE, STORE_VARIABLE, StoreOptions};
+pub(crate) use remote::Remote;
+
+use crate::clock::Clock;
+use crate::net::io;
+use crate::net::server::Secret;
+use crate::node::Node;
+use disk::{Disk, Job};
+use marline_channel::oneshot;
+use marline_core::error::Error;
+use marline_core::id::{ObjectId, Session, Thing};
+use marline_core::map::Map;
+use marline_core::message::CopyAt;
+use marline_core::store::{self as machine, Blob, Config, Effect, Event, Process, Request};
+use marline_core::time::Time;
+use marline_core::worker;
+use marline_objects::parts::Layout;
+use marline_objects::{Access, Arena, Spill, Spilled, View, Windows, Writable};
+use peer::Peer;
+use pull::Pulls;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
+use tokio::sync::Notify;
+use words::{Answer, Given};
+
+/// The process that has the store.
+const THIS: Process = Process(0);
+
+/// See the [module](self). A clone is the same one.
+#[derive(Clone)]
+pub(crate) struct Store(Arc<Shared>);
+
+struct Shared {
+    /// Which process has it. A fork of that has the same memory, and leaves everything else alone.
+    process: u32,
+    state: Mutex<State>,
+    arena: Arena,
+    /// Where this process sees what it reads: it cannot write there.
+    windows: Windows,
+    clock: Clock,
+    /// Whose store it is: the worker at this place of this node.
+    owner: OnceLock<(Weak<Node>, usize)>,
+    /// The time when something is due may have changed.
+    due: Arc<Notify>,
+    timer: OnceLock<()>,
+}
+
+/// What is there, and who waits.
+struct State {
+    machine: machine::Store,
+    arena: Arena,
+    me: Weak<Shared>,
+    disk: Option<Disk>,
+    blobs: Map<Blob, Body>,
+    names: Map<ObjectId, Blob>,
+    requests: Map<Request, Asker>,
+    peers: Map<Process, Peer>,
+    /// What is looked for elsewhere, and for whom.
+    missing: Map<ObjectId, Missing>,
+    pulls: Pulls,
+    /// What others are told who have data.
+    secret: Secret,
+    /// The session of the worker whose store it is.
+    worker: Option<Session>,
+    next_request: u64,
+    next_process: u64,
+    /// Done when the lock is released.
+    outside: Vec<Outside>,
+}
+
+/// What is looked for elsewhere.
+#[derive(Default)]
+struct Missing {
+    /// Who waits for it.
+    requests: Vec<Request>,
+    /// How often it was asked who has it.
+    asked: u32,
+}
+
+/// The data of a value.
+struct Body {
+    name: Option<ObjectId>,
+    /// Who made it, until it is kept or forgotten.
+    maker: Option<Process>,
+    bytes: usize,
+    memory: Option<Memory>,
+    disk: Option<Arc<Spilled>>,
+}
+
+enum Memory {
+    /// Another process fills it.
+    Filling(Writable),
+    Sealed(View),
+}
+
+/// Who asked for something.
+struct Asker {
+    process: Process,
+    answer: To,
+}
+
+enum To {
+    /// Somebody in this process, who is to fill it.
+    Fill(oneshot::Sender<Result<(Blob, Writable), Error>>),
+    /// ... or to read it.
+    Read(oneshot::Sender<Result<(Blob, View), Error>>),
+    /// Another process, by the number it gave.
+    Peer { number: u64 },
+}
+
+/// What is done when the lock is released.
+enum Outside {
+    Fill(oneshot::Sender<Result<(Blob, Writable), Error>>, Result<(Blob, Writable), Error>),
+    Read(oneshot::Sender<Result<(Blob, View), Error>>, Result<(Blob, View), Error>),
+    Tell(worker::Event),
+    /// The time when something is due may have changed.
+    Due,
+}
+
+impl Store {
+    pub fn new(options: &StoreOptions, secret: Secret) -> Store {
+        let config =
+            Config { limit: options.limit, spills: options.spill.is_some(), patience: PATIENCE };
+        let disk =
+            options.spill.as_ref().map(|(folder, limit)| Disk::new(Spill::new(folder, *limit)));
+        let arena = Arena::default();
+        Store(Arc::new_cyclic(|me| Shared {
+            process: std::process::id(),
+            state: Mutex::new(State {
+                machine: machine::Store::new(config),
+                arena: arena.clone(),
+                me: me.clone(),
+                disk,
+                blobs: Map::default(),
+                names: Map::default(),
+                requests: Map::default(),
+                peers: Map::default(),
+                missing: Map::default(),
+                pulls: Pulls::default(),
+                secret,
+                worker: None,
+                next_request: 0,
+                next_process: THIS.0,
+                outside: Vec::new(),
+            }),
+            arena,
+            windows: Windows::default(),
+            clock: Clock::new(),
+            owner: OnceLock::new(),
+            due: Arc::default(),
+            timer: OnceLock::new(),
+        }))
+    }
+
+    /// Whose store it is.
+    pub fn belongs_to(&self, node: Weak<Node>, worker: usize) {
+        let _ = self.0.owner.set((node, worker));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().expect("nothing panics under it")
+    }
+
+    /// Does something with the state, releases the lock, and does what follows.
+    fn enter<R>(&self, what: impl FnOnce(&mut State, Time) -> R) -> R {
+        let mut state = self.lock();
+        let result = what(&mut state, self.0.clock.now());
+        let outside = std::mem::take(&mut state.outside);
+        drop(state);
+        for outside in outside {
+            self.carry_out(outside);
+        }
+        result
+    }
+
+    fn carry_out(&self, outside: Outside) {
+        match outside {
+            Outside::Fill(to, given) => {
+                let blob = given.as_ref().ok().map(|(blob, _)| *blob);
+                if to.send(given).is_err() {
+                    self.give_back(blob); // Nobody waits for it any more.
+                }
+            }
+            Outside::Read(to, given) => {
+                let blob = given.as_ref().ok().map(|(blob, _)| *blob);
+                if to.send(given).is_err() {
+                    self.give_back(blob);
+                }
+            }
+            Outside::Tell(event) => {
+                if let Some((node, worker)) = self.0.owner.get()
+                    && let Some(node) = node.upgrade()
+                {
+                    node.executor_said(*worker, event);
+                }
+            }
+            Outside::Due => {
+                self.0.timer.get_or_init(|| drop(io().spawn(keep_time(Arc::downgrade(&self.0)))));
+                self.0.due.notify_one();
+            }
+        }
+    }
+
+    fn give_back(&self, blob: Option<Blob>) {
+        if let Some(blob) = blob {
+            self.enter(|state, now| state.abandon(now, THIS, blob));
+        }
+    }
+
+    /// The worker works under this session, or under none: then nothing is kept for the cluster.
+    pub fn works_under(&self, session: Option<Session>) {
+        self.enter(|state, now| {
+            if session.is_none() && state.worker.is_some() {
+                state.forget_all(now);
+            }
+            state.worker = session;
+        });
+    }
+
+    /// The cluster keeps the data of this object. What is not here is said to be lost.
+    pub fn keep(&self, object: ObjectId) {
+        self.enter(|state, now| state.keep(now, object));
+    }
+
+    /// It does not any more.
+    pub fn forget(&self, object: ObjectId) {
+        self.enter(|state, now| state.forget(now, object));
+    }
+
+    /// The worker has seen to the answer that this was made for: if it was not kept, it is nobody's.
+    pub fn answered(&self, object: ObjectId) {
+        self.enter(|state, now| state.let_go_of(now, object));
+    }
+
+    /// Where data is that was looked for.
+    pub fn located(&self, object: ObjectId, copies: Result<Vec<CopyAt>, Error>) {
+        self.enter(|state, now| state.located(now, object, copies));
+    }
+
+    /// Fills room with these parts, as the data of an object. It is this process's until the cluster keeps it.
+    fn write(
+        &self,
+        object: ObjectId,
+        parts: &[&[u8]],
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<Option<Session>, Error> {
+        let layout = layout_of(parts)?;
+        let (answer, mut given) = oneshot();
+        self.enter(|state, now| {
+            let request = state.ask(THIS, To::Fill(answer));
+            let bytes = layout.bytes() as u64;
+            state.handle(now, Event::CreateAsked { request, process: THIS, bytes });
+        });
+        let (blob, mut room) = loop {
+            match given.recv().timeout(LOOK_EVERY).wait() {
+                Ok(given) => break given?,
+                Err(error) if error.kind() != marline_channel::ErrorKind::Timeout => {
+                    return Err(closed());
+                }
+                Err(_) if go_on() => {}
+                Err(_) => return Err(given_up()),
+            }
+        };
+        layout.fill(&mut room, parts);
+        Ok(self.enter(|state, now| {
+            state.is_in_memory(blob, room.seal());
+            state.sealed(now, blob, object);
+            state.worker
+        }))
+    }
+
+    /// Asks for the data of an object.
+    fn read(&self, object: ObjectId) -> oneshot::Receiver<Result<(Blob, View), Error>> {
+        let (answer, given) = oneshot();
+        self.enter(|state, now| {
+            let request = state.ask(THIS, To::Read(answer));
+            state.read(now, request, object);
+        });
+        given
+    }
+
+    /// The data of an object, if it is in this store. Blocks while it is read from the disk.
+    pub fn read_here(&self, object: ObjectId) -> Result<View, Error> {
+        let (answer, mut given) = oneshot();
+        self.enter(|state, now| match state.names.get(&object).copied() {
+            Some(blob) => {
+                let request = state.ask(THIS, To::Read(answer));
+                state.handle(now, Event::PinAsked { request, process: THIS, blob });
+            }
+            None => {
+                let words = format!("the data of {object} is not in this store");
+                state.outside.push(Outside::Read(answer, Err(Error::not_found(words))));
+            }
+        });
+        let (blob, whole) = given.recv().wait().map_err(|_| closed())??;
+        self.show(object, blob, whole).map(|(view, _)| view)
+    }
+
+    /// It has come: shows it where it cannot be written.
+    fn show(&self, object: ObjectId, blob: Blob, whole: View) -> Result<(View, Layout), Error> {
+        let (block, _) = whole.place();
+        let len = whole.len();
+        drop(whole); // It is pinned.
+        let unpin = {
+            let store = self.clone();
+            move |_| {
+                if store.0.process == std::process::id() {
+                    store.enter(|state, now| {
+                        state.handle(now, Event::Unpinned { process: THIS, blob });
+                    });
+                }
+            }
+        };
+        let windows = &self.0.windows;
+        let mapped = match windows.has(block.segment, Access::Read) {
+            true => Ok(()),
+            false => {
+                let segment = self.0.arena.segment(block.segment).expect("its block is given out");
+                windows.add(block.segment, Access::Read, segment.descriptor(Access::Read))
+            }
+        };
+        if let Err(error) = mapped {
+            unpin(block);
+            return Err(unmappable(&error));
+        }
+        let view = windows.view(block, len, unpin).map_err(|error| unmappable(&error))?;
+        laid_out(object, view)
+    }
+
+    /// This process is about to fork: what it reads now, the fork may go on reading.
+    fn about_to_fork(&self) {
+        self.enter(|state, now| state.handle(now, Event::Forked { process: THIS }));
+    }
+}
+
+/// Has the store look at the clock when something is due.
+async fn keep_time(store: Weak<Shared>) {
+    loop {
+        let Some(shared) = store.upgrade() else { return };
+        let (due, clock) = (shared.due.clone(), shared.clock);
+        let wait = Store(shared).lock().machine.next_wake().map(|time| clock.until(time));
+        let changed = due.notified();
+        match wait {
+            None => changed.await,
+            Some(wait) => {
+                if tokio::time::timeout(wait, changed).await.is_err()
+                    && let Some(shared) = store.upgrade()
+                {
+                    Store(shared).enter(|state, now| state.handle(now, Event::TimePassed));
+                }
+            }
+        }
+    }
+}
+
+/// How long somebody waits for room that nothing can be done for.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
+
+impl State {
+    fn handle(&mut self, now: Time, event: Event) {
+        let mut effects = Vec::new();
+        let before = self.machine.next_wake();
+        self.machine.handle(now, event, &mut effects);
+        for effect in effects {
+            self.effect(now, effect);
+        }
+        if self.machine.next_wake() != before {
+            self.outside.push(Outside::Due);
+        }
+    }
+
+    fn effect(&mut self, now: Time, effect: Effect) {
+        match effect {
+            Effect::Grant { request, blob, bytes } => self.grant(now, request, blob, bytes),
+            Effect::Give { request, blob } => self.give(request, blob),
+            Effect::Refuse { request, error } => self.refuse(request, error),
+            Effect::Spill { blob } => {
+                let Some(Memory::Sealed(view)) = &self.blobs[&blob].memory else {
+                    panic!("what is spilled was sealed")
+                };
+                let job = Job::Write { blob, view: view.clone() };
+                self.disk.as_mut().expect("it spills").take(&self.me, job);
+            }
+            Effect::Load { blob, bytes } => match self.arena.allocate(bytes as usize) {
+                Ok(room) => {
+                    let spilled = self.blobs[&blob].disk.clone().expect("it is on the disk");
+                    let job = Job::Read { blob, spilled, room };
+                    self.disk.as_mut().expect("it spills").take(&self.me, job);
+                }
+                Err(error) => {
+                    let result = Err(unmappable(&error));
+                    self.handle(now, Event::LoadEnded { blob, result });
+                }
+            },
+            Effect::FreeMemory { blob } => self.body(blob).memory = None,
+            Effect::FreeDisk { blob } => self.body(blob).disk = None,
+            Effect::Drop { blob } => self.drop_body(blob),
+            Effect::Lost { blob, error } => {
+                if let Some(object) = self.blobs[&blob].name {
+                    self.outside.push(Outside::Tell(worker::Event::DataLost { object, error }));
+                }
+            }
+        }
+    }
+
+    fn body(&mut self, blob: Blob) -> &mut Body {
+        self.blobs.get_mut(&blob).expect("the machine knows it")
+    }
+
+    fn drop_body(&mut self, blob: Blob) {
+        let name = self.blobs.remove(&blob).and_then(|body| body.name);
+        if let Some(object) = name.filter(|object| self.names.get(object) == Some(&blob)) {
+            self.names.remove(&object);
+        }
+    }
+
+    /// Somebody asks for something; says under which number it is answered.
+    fn ask(&mut self, process: Process, answer: To) -> Request {
+        self.next_request += 1;
+        let request = Request(self.next_request);
+        self.requests.insert(request, Asker { process, answer });
+        request
+    }
+
+    fn grant(&mut self, now: Time, request: Request, blob: Blob, bytes: u64) {
+        let Asker { process, answer } = self.requests.remove(&request).expect("it was asked for");
+        let body = Body {
+            name: None,
+            maker: Some(process),
+            bytes: bytes as usize,
+            memory: None,
+            disk: None,
+        };
+        self.blobs.insert(blob, body);
+        let room = match self.arena.allocate(bytes as usize) {
+            Ok(room) => room,
+            Err(error) => {
+                self.refuse_to(process, answer, unmappable(&error));
+                return self.abandon(now, process, blob);
+            }
+        };
+        match answer {
+            To::Fill(to) => self.outside.push(Outside::Fill(to, Ok((blob, room)))),
+            To::Peer { number } => {
+                let given = Given { blob, block: room.block(), bytes, worker: self.worker };
+                self.body(blob).memory = Some(Memory::Filling(room));
+                self.give_peer(process, number, given, Access::Write);
+            }
+            To::Read(_) => panic!("what is read is not filled"),
+        }
+    }
+
+    fn give(&mut self, request: Request, blob: Blob) {
+        let Asker { process, answer } = self.requests.remove(&request).expect("it was asked for");
+        let body = &self.blobs[&blob];
+        let Some(Memory::Sealed(view)) = &body.memory else { panic!("what is read was sealed") };
+        match answer {
+            To::Read(to) => self.outside.push(Outside::Read(to, Ok((blob, view.clone())))),
+            To::Peer { number } => {
+                let (block, bytes) = (view.place().0, body.bytes as u64);
+                let given = Given { blob, block, bytes, worker: self.worker };
+                self.give_peer(process, number, given, Access::Read);
+            }
+            To::Fill(_) => panic!("what is filled is not read"),
+        }
+    }
+
+    fn refuse(&mut self, request: Request, error: Error) {
+        if let Some(Asker { process, answer }) = self.requests.remove(&request) {
+            self.refuse_to(process, answer, error);
+        }
+    }
+
+    /// Tells whoever asked that it is not to be.
+    fn refuse_to(&mut self, process: Process, answer: To, error: Error) {
+        match answer {
+            To::Fill(to) => self.outside.push(Outside::Fill(to, Err(error))),
+            To::Read(to) => self.outside.push(Outside::Read(to, Err(error))),
+            To::Peer { number } => self.answer(process, &Answer::Refused { number, error }, None),
+        }
+    }
+
+    /// What was to be filled is not.
+    fn abandon(&mut self, now: Time, process: Process, blob: Blob) {
+        self.handle(now, Event::Sealed { blob });
+        self.handle(now, Event::Unpinned { process, blob });
+    }
+
+    /// What was filled, or was on the disk, is in memory.
+    fn is_in_memory(&mut self, blob: Blob, view: View) {
+        if let Some(body) = self.blobs.get_mut(&blob) {
+            body.memory = Some(Memory::Sealed(view));
+        }
+    }
+
+    fn is_on_disk(&mut self, blob: Blob, spilled: Spilled) {
+        if let Some(body) = self.blobs.get_mut(&blob) {
+            body.disk = Some(Arc::new(spilled));
+        }
+    }
+
+    /// What was filled is the data of this object.
+    fn sealed(&mut self, now: Time, blob: Blob, object: ObjectId) {
+        let Some(body) = self.blobs.get_mut(&blob) else { return };
+        if let Some(Memory::Filling(room)) = body.memory.take_if(|memory| memory.is_filling()) {
+            body.memory = Some(Memory::Sealed(room.seal()));
+        }
+        let known = self.names.get(&object).copied();
+        if known.is_some_and(|known| self.body(known).maker.is_none()) {
+            // A task that runs again gives the same items: what the cluster keeps of an earlier time stays.
+            self.handle(now, Event::Sealed { blob });
+            return self.unname(now, blob);
+        }
+        self.body(blob).name = Some(object);
+        // Made again, it takes the place of what was there before.
+        let before = self.names.insert(object, blob);
+        self.handle(now, Event::Sealed { blob });
+        if let Some(before) = before {
+            self.unname(now, before);
+        }
+        for request in self.missing.remove(&object).into_iter().flat_map(|missing| missing.requests)
+        {
+            self.read(now, request, object);
+        }
+    }
+
+    /// Another has its name.
+    fn unname(&mut self, now: Time, blob: Blob) {
+        let maker = self.blobs.get_mut(&blob).and_then(|body| body.maker.take());
+        if let Some(process) = maker {
+            self.handle(now, Event::Unpinned { process, blob });
+        }
+        self.handle(now, Event::Forgotten { blob });
+    }
+
+    fn keep(&mut self, now: Time, object: ObjectId) {
+        match self.names.get(&object).copied() {
+            Some(blob) => {
+                self.handle(now, Event::Kept { blob });
+                self.let_go_of(now, object);
+            }
+            None => {
+                let error = Error::gone(
+                    Thing::Object(object),
+                    "whoever made it ended before it was passed on",
+                );
+                self.outside.push(Outside::Tell(worker::Event::DataLost { object, error }));
+            }
+        }
+    }
+
+    /// It is not its maker's any more.
+    fn let_go_of(&mut self, now: Time, object: ObjectId) {
+        let Some(blob) = self.names.get(&object).copied() else { return };
+        if let Some(process) = self.body(blob).maker.take() {
+            self.handle(now, Event::Unpinned { process, blob });
+        }
+    }
+
+    fn forget(&mut self, now: Time, object: ObjectId) {
+        if let Some(blob) = self.names.get(&object).copied() {
+            self.unname(now, blob);
+        }
+    }
+
+    fn forget_all(&mut self, now: Time) {
+        let mut blobs: Vec<Blob> = self.names.values().copied().collect();
+        blobs.sort_unstable();
+        for blob in blobs {
+            self.unname(now, blob);
+        }
+    }
+
+    /// Somebody wants to read the data of an object.
+    fn read(&mut self, now: Time, request: Request, object: ObjectId) {
+        let Some(process) = self.requests.get(&request).map(|asker| asker.process) else { return };
+        if let Some(blob) = self.names.get(&object).copied() {
+            return self.handle(now, Event::PinAsked { request, process, blob });
+        }
+        let missing = self.missing.entry(object).or_default();
+        missing.requests.push(request);
+        if missing.asked == 0 {
+            missing.asked = 1;
+            self.outside.push(Outside::Tell(worker::Event::DataMissing { object }));
+        }
+    }
+}
+
+impl Memory {
+    fn is_filling(&self) -> bool {
+        matches!(self, Memory::Filling(_))
+    }
+}
+
+/// Where these parts go. More than any memory has are refused.
+fn layout_of(parts: &[&[u8]]) -> Result<Layout, Error> {
+    Layout::of(parts.iter().map(|part| part.len()))
+        .ok_or_else(|| Error::too_large("a value that no memory could hold"))
+}
+
+/// What is read, and where its parts are.
+fn laid_out(object: ObjectId, view: View) -> Result<(View, Layout), Error> {
+    match Layout::read(&view) {
+        Some(layout) => Ok((view, layout)),
+        None => Err(Error::internal(format!("the data of {object} makes no sense"))),
+    }
+}
+
+fn unmappable(error: &std::io::Error) -> Error {
+    Error::exhausted(format!(
+        "shared memory cannot be had: {error}; is there a limit to the memory of this process (ulimit -v), or to how \
+         many files it has open (ulimit -n)?"
+    ))
+}
+
+/// Who waits for room looks this often whether it is to go on.
+const LOOK_EVERY: std::time::Duration = std::time::Duration::from_millis(20);
+
+fn given_up() -> Error {
+    Error::cancelled("nobody waits any more for room in this node's store")
+}
+
+fn closed() -> Error {
+    Error::unavailable(marline_core::error::Ran::Maybe, "this node's store was closed")
+}

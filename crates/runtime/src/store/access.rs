@@ -1,0 +1,184 @@
+//! What a process reads large values through, and makes them.
+
+use super::words::Given;
+use super::{Remote, Store, closed};
+use bytes::Bytes;
+use marline_channel::oneshot;
+use marline_core::error::Error;
+use marline_core::id::{ObjectId, Session};
+use marline_core::payload::{Payload, STORED_BYTES};
+use marline_core::store::Blob;
+use marline_objects::View;
+use marline_objects::parts::Layout;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The store of this node, in its own process or from another. A clone is the same one.
+#[derive(Clone)]
+pub struct Objects(Kind);
+
+#[derive(Clone)]
+enum Kind {
+    Here(Store),
+    Elsewhere(Arc<Remote>),
+}
+
+impl Objects {
+    pub(crate) fn here(store: Store) -> Objects {
+        Objects(Kind::Here(store))
+    }
+
+    pub(crate) fn elsewhere(remote: Arc<Remote>) -> Objects {
+        Objects(Kind::Elsewhere(remote))
+    }
+
+    /// Whether nobody answers any more.
+    pub(crate) fn is_over(&self) -> bool {
+        match &self.0 {
+            Kind::Here(_) => false,
+            Kind::Elsewhere(remote) => remote.is_over(),
+        }
+    }
+
+    /// Puts the parts of a value into the store, as the data of an object; the first is the data itself, the others
+    /// are the buffers outside of it. They are this process's until the cluster keeps them, or they are
+    /// [discarded](Objects::discard). Says at which worker they are. Blocks while there is no room, and looks now and
+    /// then whether it is to `go_on`.
+    pub fn write(
+        &self,
+        object: ObjectId,
+        parts: &[&[u8]],
+        mut go_on: impl FnMut() -> bool,
+    ) -> Result<Option<Session>, Error> {
+        match &self.0 {
+            Kind::Here(store) => store.write(object, parts, &mut go_on),
+            Kind::Elsewhere(remote) => remote.write(object, parts, &mut go_on),
+        }
+    }
+
+    /// Puts a payload there if it is large; others stay as they are.
+    pub fn keep(
+        &self,
+        object: ObjectId,
+        payload: Payload,
+    ) -> Result<(Payload, Option<Session>), Error> {
+        if payload.stored.is_some() || payload.len() <= STORED_BYTES {
+            return Ok((payload, None));
+        }
+        let parts = std::iter::once(&payload.inline).chain(&payload.buffers);
+        let parts: Vec<&[u8]> = parts.map(|part| &part[..]).collect();
+        let at = self.write(object, &parts, || true)?;
+        Ok((payload.stored_as(object), at))
+    }
+
+    /// What was written for this object, and not passed on, is not wanted any more.
+    pub fn discard(&self, object: ObjectId) {
+        match &self.0 {
+            Kind::Here(store) => store.answered(object),
+            Kind::Elsewhere(remote) => remote.discard(object),
+        }
+    }
+
+    /// Asks for the data of a payload, wherever that is. Nothing if it came along.
+    pub fn read(&self, payload: &Payload) -> Option<Result<Reading, Error>> {
+        let object = payload.stored_object()?;
+        let (encoding, code_version) = (payload.encoding, payload.code_version);
+        let bare = Payload { encoding, code_version, ..Payload::default() };
+        let comes = match &self.0 {
+            Kind::Here(store) => Ok(Comes::Here(store.clone(), store.read(object))),
+            Kind::Elsewhere(remote) => {
+                remote.read(object).map(|number| Comes::Elsewhere(remote.clone(), Some(number)))
+            }
+        };
+        Some(comes.map(|comes| Reading { object, bare, comes }))
+    }
+
+    /// A payload with its data: read in place, for as long as any of it lives. Blocks until it is at this node.
+    pub fn open(&self, payload: &Payload) -> Result<Payload, Error> {
+        match self.read(payload) {
+            None => Ok(payload.clone()),
+            Some(reading) => reading?.wait(None).expect("it waits until it comes"),
+        }
+    }
+
+    /// This process is about to fork: what it reads now, the fork may go on reading.
+    pub fn about_to_fork(&self) {
+        match &self.0 {
+            Kind::Here(store) => store.about_to_fork(),
+            Kind::Elsewhere(remote) => remote.about_to_fork(),
+        }
+    }
+}
+
+/// The data of a payload that was asked for. Dropped, nobody waits for it any more.
+pub struct Reading {
+    object: ObjectId,
+    /// How it is to be read.
+    bare: Payload,
+    comes: Comes,
+}
+
+enum Comes {
+    Here(Store, oneshot::Receiver<Result<(Blob, View), Error>>),
+    /// Under this number, until it has come.
+    Elsewhere(Arc<Remote>, Option<u64>),
+}
+
+impl Reading {
+    /// Waits until it has come, or so long at most: then nothing, and it can be waited for again.
+    pub fn wait(&mut self, at_most: Option<Duration>) -> Option<Result<Payload, Error>> {
+        let shown = match &mut self.comes {
+            Comes::Here(store, given) => {
+                let came = match at_most {
+                    None => given.recv().wait(),
+                    Some(at_most) => given.recv().timeout(at_most).wait(),
+                };
+                match came {
+                    Ok(Ok((blob, whole))) => store.show(self.object, blob, whole),
+                    Ok(Err(error)) => Err(error),
+                    Err(error) if error.kind() == marline_channel::ErrorKind::Timeout => {
+                        return None;
+                    }
+                    Err(_) => Err(closed()),
+                }
+            }
+            Comes::Elsewhere(remote, number) => {
+                let until = at_most.map(|at_most| Instant::now() + at_most);
+                let came: Result<Given, Error> = remote.wait((*number)?, until)?;
+                *number = None;
+                came.and_then(|given| remote.show(self.object, given))
+            }
+        };
+        Some(shown.and_then(|(view, layout)| self.payload(&view, &layout)))
+    }
+
+    fn payload(&self, view: &View, layout: &Layout) -> Result<Payload, Error> {
+        let parts = layout.parts().iter().map(|part| view.slice(part.clone()).into_bytes());
+        with_parts(self.object, &self.bare, parts.collect())
+    }
+
+    /// A payload with its data, which was brought into this process.
+    pub(crate) fn of(object: ObjectId, payload: &Payload, whole: Bytes) -> Result<Payload, Error> {
+        let layout = Layout::read(&whole)
+            .ok_or_else(|| Error::internal(format!("the data of {object} makes no sense")))?;
+        let parts = layout.parts().iter().map(|part| whole.slice(part.clone()));
+        let bare = Payload { stored: None, ..payload.clone() };
+        with_parts(object, &bare, parts.collect())
+    }
+}
+
+fn with_parts(object: ObjectId, bare: &Payload, mut parts: Vec<Bytes>) -> Result<Payload, Error> {
+    if parts.is_empty() {
+        return Err(Error::internal(format!("the data of {object} has no parts")));
+    }
+    let inline = parts.remove(0);
+    Ok(Payload { inline, buffers: parts, ..bare.clone() })
+}
+
+impl Drop for Comes {
+    fn drop(&mut self) {
+        if let Comes::Elsewhere(remote, Some(number)) = self {
+            remote.give_up(*number);
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! What a store writes to the disk and reads back, on a thread of its own: it takes its time.
+
+use super::{Shared, Store};
+use marline_core::error::Error;
+use marline_core::store::{Blob, Event};
+use marline_objects::{Spill, SpillError, Spilled, View, Writable};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Weak};
+use std::thread;
+
+/// What is to be done.
+pub(super) enum Job {
+    Write { blob: Blob, view: View },
+    Read { blob: Blob, spilled: Arc<Spilled>, room: Writable },
+}
+
+/// Whoever does it.
+pub(super) struct Disk {
+    spill: Spill,
+    jobs: Option<Sender<Job>>,
+}
+
+impl Disk {
+    pub fn new(spill: Spill) -> Disk {
+        Disk { spill, jobs: None }
+    }
+
+    /// Has it done; the store is told how it went.
+    pub fn take(&mut self, store: &Weak<Shared>, job: Job) {
+        let jobs = self.jobs.get_or_insert_with(|| {
+            let (jobs, todo) = channel();
+            let (store, spill) = (store.clone(), self.spill.clone());
+            // Without a thread, what is to be done is dropped with `todo`, and whoever waits is told in time.
+            let run = move || work(&store, &spill, &todo);
+            let _ = thread::Builder::new().name("marline-spill".into()).spawn(run);
+            jobs
+        });
+        let _ = jobs.send(job);
+    }
+}
+
+fn work(store: &Weak<Shared>, spill: &Spill, todo: &Receiver<Job>) {
+    while let Ok(job) = todo.recv() {
+        let Some(store) = store.upgrade().map(Store) else { return };
+        match job {
+            Job::Write { blob, view } => {
+                let written = spill.write(&view);
+                drop(view); // Its memory is free as soon as the store says so.
+                store.enter(|state, now| {
+                    let result = written.map(|spilled| state.is_on_disk(blob, spilled));
+                    let result = result.map_err(|error| in_words(&error));
+                    state.handle(now, Event::SpillEnded { blob, result });
+                });
+            }
+            Job::Read { blob, spilled, mut room } => {
+                let read = spilled.read(&mut room);
+                drop(spilled);
+                store.enter(|state, now| {
+                    if read.is_ok() {
+                        state.is_in_memory(blob, room.seal());
+                    }
+                    let result = read.map_err(|error| in_words(&error));
+                    state.handle(now, Event::LoadEnded { blob, result });
+                });
+            }
+        }
+    }
+}
+
+fn in_words(error: &SpillError) -> Error {
+    match error {
+        SpillError::Full { .. } | SpillError::Disk(_) => Error::exhausted(error.to_string()),
+        SpillError::Corrupt => Error::internal(error.to_string()),
+    }
+}

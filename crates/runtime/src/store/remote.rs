@@ -1,0 +1,306 @@
+//! The store of this node, for a process that is not the one that has it: asked over a socket, read and filled in
+//! place. Any number of threads ask at a time; one of those that wait reads what comes, for all of them.
+
+use super::words::{Answer, Ask, Given};
+use bytes::BytesMut;
+use marline_core::error::{Error, Ran};
+use marline_core::id::{ObjectId, Session};
+use marline_core::map::Map;
+use marline_core::store::Blob;
+use marline_objects::parts::Layout;
+use marline_objects::{Access, View, Windows, pass};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use std::collections::VecDeque;
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+/// How much is read at a time.
+const READ_BYTES: usize = 16 << 10;
+
+/// See the [module](self).
+pub(crate) struct Remote {
+    socket: UnixStream,
+    /// Which process asks: a fork of it has the same socket, and must not.
+    process: u32,
+    windows: Windows,
+    state: Mutex<State>,
+    heard: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    next: u64,
+    asked: Map<u64, Asked>,
+    /// One of those who wait reads.
+    is_read: bool,
+    received: BytesMut,
+    descriptors: VecDeque<OwnedFd>,
+    /// Segments that were passed on and are not mapped yet.
+    segments: Map<(u32, Access), OwnedFd>,
+    over: bool,
+}
+
+/// What was asked for, and is not settled.
+struct Asked {
+    access: Access,
+    /// Nobody waits for it any more.
+    given_up: bool,
+    answer: Option<Result<Given, Error>>,
+}
+
+impl Remote {
+    pub fn new(socket: UnixStream) -> Arc<Remote> {
+        Arc::new(Remote {
+            socket,
+            process: std::process::id(),
+            windows: Windows::default(),
+            state: Mutex::default(),
+            heard: Condvar::new(),
+        })
+    }
+
+    /// Whether nobody answers any more.
+    pub fn is_over(&self) -> bool {
+        self.state().over
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("nothing panics under it")
+    }
+
+    fn is_ours(&self) -> bool {
+        self.process == std::process::id()
+    }
+
+    fn say(&self, ask: Ask) -> Result<(), Error> {
+        if !self.is_ours() {
+            return Err(Error::invalid(
+                "the node's store belongs to the process that was forked: large values cannot be read or made \
+                 in a fork of a task",
+            ));
+        }
+        // Messages are short: they go as a whole.
+        (&self.socket).write_all(&ask.encode()).map_err(|_| gone())
+    }
+
+    /// Fills room with these parts, as the data of an object. It is this process's until the cluster keeps it.
+    pub fn write(
+        &self,
+        object: ObjectId,
+        parts: &[&[u8]],
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<Option<Session>, Error> {
+        let layout = super::layout_of(parts)?;
+        let bytes = layout.bytes() as u64;
+        let number = self.ask(Access::Write, |number| Ask::Create { number, bytes })?;
+        let given = loop {
+            if let Some(given) = self.wait(number, Some(Instant::now() + super::LOOK_EVERY)) {
+                break given?;
+            }
+            if !go_on() {
+                self.give_up(number);
+                return Err(super::given_up());
+            }
+        };
+        let blob = given.blob;
+        let filled = self
+            .map(given, Access::Write)
+            .and_then(|()| self.windows.writable(given.block, layout.bytes(), |_| {}));
+        match filled {
+            Ok(mut room) => layout.fill(&mut room, parts),
+            Err(error) => {
+                self.say(Ask::Abandon { blob })?;
+                return Err(super::unmappable(&error));
+            }
+        }
+        self.say(Ask::Seal { blob, object })?;
+        Ok(given.worker)
+    }
+
+    /// Asks for the data of an object; says under which number it is answered.
+    pub fn read(&self, object: ObjectId) -> Result<u64, Error> {
+        self.ask(Access::Read, |number| Ask::Read { number, object })
+    }
+
+    /// What was made for this object is not wanted any more.
+    pub fn discard(&self, object: ObjectId) {
+        let _ = self.say(Ask::Discard { object }); // If nobody hears it, the store is gone.
+    }
+
+    /// It has come: shows it.
+    pub fn show(
+        self: &Arc<Remote>,
+        object: ObjectId,
+        given: Given,
+    ) -> Result<(View, Layout), Error> {
+        let (blob, this) = (given.blob, self.clone());
+        if let Err(error) = self.map(given, Access::Read) {
+            self.unpin(blob);
+            return Err(super::unmappable(&error));
+        }
+        let view = self.windows.view(given.block, given.bytes as usize, move |_| this.unpin(blob));
+        super::laid_out(object, view.map_err(|error| super::unmappable(&error))?)
+    }
+
+    /// Maps a segment that was passed on, if it is not yet.
+    fn map(&self, given: Given, access: Access) -> std::io::Result<()> {
+        let (segment, mut state) = (given.block.segment, self.state());
+        if let Some(descriptor) = state.segments.get(&(segment, access)) {
+            self.windows.add(segment, access, descriptor)?;
+            state.segments.remove(&(segment, access));
+        }
+        Ok(())
+    }
+
+    fn unpin(&self, blob: Blob) {
+        if self.is_ours() {
+            let _ = self.say(Ask::Unpin { blob }); // If nobody hears it, the store is gone.
+        }
+    }
+
+    /// This process is about to fork: what it reads now, the fork may go on reading.
+    pub fn about_to_fork(&self) {
+        let _ = self.say(Ask::Fork);
+    }
+
+    fn ask(&self, access: Access, ask: impl FnOnce(u64) -> Ask) -> Result<u64, Error> {
+        let number = {
+            let mut state = self.state();
+            state.next += 1;
+            let number = state.next;
+            state.asked.insert(number, Asked { access, given_up: false, answer: None });
+            number
+        };
+        self.say(ask(number)).inspect_err(|_| drop(self.state().asked.remove(&number)))?;
+        Ok(number)
+    }
+
+    /// What was asked for under this number, once; nothing if it has not come by then.
+    pub fn wait(&self, number: u64, until: Option<Instant>) -> Option<Result<Given, Error>> {
+        let mut state = self.state();
+        loop {
+            let came = state.asked.get_mut(&number).and_then(|asked| asked.answer.take());
+            if came.is_some() {
+                state.asked.remove(&number);
+                return came;
+            }
+            if state.over {
+                return Some(Err(gone()));
+            }
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return None;
+            }
+            if state.is_read {
+                state = match left {
+                    None => self.heard.wait(state).expect("nothing panics under it"),
+                    Some(left) => {
+                        self.heard.wait_timeout(state, left).expect("nothing panics under it").0
+                    }
+                };
+                continue;
+            }
+            state.is_read = true;
+            drop(state);
+            let received = self.receive(left);
+            state = self.state();
+            state.is_read = false;
+            match received {
+                Ok(Some((bytes, descriptors))) => {
+                    state.received.extend_from_slice(&bytes);
+                    state.descriptors.extend(descriptors);
+                    self.hear(&mut state);
+                }
+                Ok(None) => {}
+                Err(_) => state.over = true,
+            }
+            self.heard.notify_all();
+        }
+    }
+
+    /// Nobody waits for this any more: what comes is given back.
+    pub fn give_up(&self, number: u64) {
+        let mut state = self.state();
+        if let Some(asked) = state.asked.get_mut(&number) {
+            asked.given_up = true;
+            let access = asked.access;
+            if let Some(Ok(given)) = asked.answer.take() {
+                state.asked.remove(&number);
+                self.give_back(access, given.blob);
+            }
+        }
+    }
+
+    /// What comes next, if it comes in time.
+    fn receive(&self, left: Option<Duration>) -> io::Result<Option<(Vec<u8>, Vec<OwnedFd>)>> {
+        if let Some(left) = left {
+            let left = Timespec::try_from(left).map_err(io::Error::other)?;
+            let mut ready = [PollFd::new(&self.socket, PollFlags::IN)];
+            match poll(&mut ready, Some(&left)) {
+                Ok(0) | Err(Errno::INTR) => return Ok(None),
+                Ok(_) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let mut buffer = vec![0; READ_BYTES];
+        let (count, descriptors) = pass::receive(&self.socket, &mut buffer)?;
+        if count == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        buffer.truncate(count);
+        Ok(Some((buffer, descriptors)))
+    }
+
+    fn hear(&self, state: &mut State) {
+        loop {
+            match Answer::next(&mut state.received) {
+                Ok(None) => return,
+                Ok(Some(Answer::Given { number, given, segment_follows })) => {
+                    if segment_follows {
+                        let access = state.asked.get(&number).map(|asked| asked.access);
+                        let Some((segment, access)) = state.descriptors.pop_front().zip(access)
+                        else {
+                            return state.over = true;
+                        };
+                        state.segments.insert((given.block.segment, access), segment);
+                    }
+                    self.answered(state, number, Ok(given));
+                }
+                Ok(Some(Answer::Refused { number, error })) => {
+                    self.answered(state, number, Err(error));
+                }
+                Err(_) => return state.over = true,
+            }
+        }
+    }
+}
+
+impl Remote {
+    fn answered(&self, state: &mut State, number: u64, answer: Result<Given, Error>) {
+        let Some(asked) = state.asked.get_mut(&number) else { return };
+        if !asked.given_up {
+            asked.answer = Some(answer);
+            return;
+        }
+        let access = asked.access;
+        state.asked.remove(&number);
+        if let Ok(given) = answer {
+            self.give_back(access, given.blob);
+        }
+    }
+
+    fn give_back(&self, access: Access, blob: Blob) {
+        match access {
+            Access::Read => self.unpin(blob),
+            Access::Write => drop(self.say(Ask::Abandon { blob })),
+        }
+    }
+}
+
+fn gone() -> Error {
+    Error::unavailable(Ran::Maybe, "the worker that has this node's store is gone")
+}

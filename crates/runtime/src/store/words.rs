@@ -1,0 +1,260 @@
+//! What a process and the store of its node say to each other, over a socket that also carries descriptors. Each
+//! message has its length before it, in four bytes. Both ends are the same version of the same program or package:
+//! the words are nobody else's.
+
+use crate::wire::v1;
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use marline_core::error::Error;
+use marline_core::id::{ObjectId, Session, SessionEpoch, SessionId, TaskId};
+use marline_core::store::Blob;
+use marline_objects::Block;
+use prost::Message;
+
+/// The longest message: an error at its longest, and what surrounds it.
+const MAX_BYTES: usize = 1 << 20;
+
+/// What a process says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Ask {
+    /// Room for so many bytes.
+    Create { number: u64, bytes: u64 },
+    /// What was filled is the data of this object: it does not change any more.
+    Seal { blob: Blob, object: ObjectId },
+    /// What was to be filled is not.
+    Abandon { blob: Blob },
+    /// What was filled for this object is not wanted any more.
+    Discard { object: ObjectId },
+    /// To read the data of this object.
+    Read { number: u64, object: ObjectId },
+    /// It reads it no longer.
+    Unpin { blob: Blob },
+    /// It is about to fork.
+    Fork,
+}
+
+/// What it is told.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Answer {
+    /// Where room is, or what it is to read, and how many bytes that has. The descriptor of the segment comes with
+    /// it, if it did not before.
+    Given { number: u64, given: Given, segment_follows: bool },
+    /// It is not to be.
+    Refused { number: u64, error: Error },
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Given {
+    pub blob: Blob,
+    pub block: Block,
+    pub bytes: u64,
+    /// The session of the worker whose store it is.
+    pub worker: Option<Session>,
+}
+
+impl Ask {
+    pub fn encode(self) -> BytesMut {
+        let mut to = begin();
+        match self {
+            Ask::Create { number, bytes } => {
+                to.put_u8(1);
+                to.put_u64(number);
+                to.put_u64(bytes);
+            }
+            Ask::Seal { blob, object } => {
+                to.put_u8(2);
+                to.put_u64(blob.0);
+                put_object(&mut to, object);
+            }
+            Ask::Abandon { blob } => {
+                to.put_u8(3);
+                to.put_u64(blob.0);
+            }
+            Ask::Read { number, object } => {
+                to.put_u8(4);
+                to.put_u64(number);
+                put_object(&mut to, object);
+            }
+            Ask::Unpin { blob } => {
+                to.put_u8(5);
+                to.put_u64(blob.0);
+            }
+            Ask::Fork => to.put_u8(6),
+            Ask::Discard { object } => {
+                to.put_u8(7);
+                put_object(&mut to, object);
+            }
+        }
+        end(to)
+    }
+
+    /// The next one of what was received; nothing if there is none yet, or it makes no sense.
+    pub fn next(from: &mut BytesMut) -> Result<Option<Ask>, Nonsense> {
+        let Some(mut words) = next(from)? else { return Ok(None) };
+        let ask = match words.try_get_u8()? {
+            1 => Ask::Create { number: words.try_get_u64()?, bytes: words.try_get_u64()? },
+            2 => Ask::Seal { blob: Blob(words.try_get_u64()?), object: object(&mut words)? },
+            3 => Ask::Abandon { blob: Blob(words.try_get_u64()?) },
+            4 => Ask::Read { number: words.try_get_u64()?, object: object(&mut words)? },
+            5 => Ask::Unpin { blob: Blob(words.try_get_u64()?) },
+            6 => Ask::Fork,
+            7 => Ask::Discard { object: object(&mut words)? },
+            _ => return Err(Nonsense),
+        };
+        Ok(Some(ask))
+    }
+}
+
+impl Answer {
+    pub fn encode(&self) -> BytesMut {
+        let mut to = begin();
+        match self {
+            Answer::Given { number, given, segment_follows } => {
+                to.put_u8(1);
+                to.put_u64(*number);
+                to.put_u64(given.blob.0);
+                to.put_u32(given.block.segment);
+                to.put_u64(given.block.offset);
+                to.put_u64(given.block.len);
+                to.put_u64(given.bytes);
+                to.put_u8((*segment_follows).into());
+                if let Some(worker) = given.worker {
+                    to.put_u128(worker.id.as_u128());
+                    to.put_u64(worker.epoch.0);
+                }
+            }
+            Answer::Refused { number, error } => {
+                to.put_u8(2);
+                to.put_u64(*number);
+                let error = v1::Error::from(error.clone().bounded());
+                to.put_slice(&error.encode_to_vec());
+            }
+        }
+        end(to)
+    }
+
+    pub fn next(from: &mut BytesMut) -> Result<Option<Answer>, Nonsense> {
+        let Some(mut words) = next(from)? else { return Ok(None) };
+        let answer = match words.try_get_u8()? {
+            1 => {
+                let number = words.try_get_u64()?;
+                let blob = Blob(words.try_get_u64()?);
+                let (segment, offset) = (words.try_get_u32()?, words.try_get_u64()?);
+                let block = Block { segment, offset, len: words.try_get_u64()? };
+                let bytes = words.try_get_u64()?;
+                let segment_follows = words.try_get_u8()? == 1;
+                let worker = match words.has_remaining() {
+                    false => None,
+                    true => Some(Session {
+                        id: SessionId::from_u128(words.try_get_u128()?),
+                        epoch: SessionEpoch(words.try_get_u64()?),
+                    }),
+                };
+                let given = Given { blob, block, bytes, worker };
+                Answer::Given { number, given, segment_follows }
+            }
+            2 => {
+                let number = words.try_get_u64()?;
+                let error = v1::Error::decode(words).map_err(|_| Nonsense)?;
+                Answer::Refused { number, error: error.try_into().map_err(|_| Nonsense)? }
+            }
+            _ => return Err(Nonsense),
+        };
+        Ok(Some(answer))
+    }
+}
+
+/// What was said makes no sense: the other end is broken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Nonsense;
+
+impl From<bytes::TryGetError> for Nonsense {
+    fn from(_: bytes::TryGetError) -> Nonsense {
+        Nonsense
+    }
+}
+
+fn begin() -> BytesMut {
+    let mut to = BytesMut::with_capacity(96);
+    to.put_u32(0);
+    to
+}
+
+fn end(mut to: BytesMut) -> BytesMut {
+    let len = (to.len() - 4) as u32;
+    to[..4].copy_from_slice(&len.to_be_bytes());
+    to
+}
+
+fn next(from: &mut BytesMut) -> Result<Option<Bytes>, Nonsense> {
+    let Some(len) = from.first_chunk::<4>() else { return Ok(None) };
+    let len = u32::from_be_bytes(*len) as usize;
+    if len > MAX_BYTES {
+        return Err(Nonsense);
+    }
+    if from.len() < 4 + len {
+        return Ok(None);
+    }
+    from.advance(4);
+    Ok(Some(from.split_to(len).freeze()))
+}
+
+fn put_object(to: &mut BytesMut, object: ObjectId) {
+    to.put_u128(object.origin.as_u128());
+    to.put_u32(object.index);
+}
+
+fn object(words: &mut Bytes) -> Result<ObjectId, Nonsense> {
+    let origin = TaskId::from_u128(words.try_get_u128()?);
+    Ok(ObjectId::of(origin, words.try_get_u32()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_comes_back_as_it_was_said() {
+        let object = ObjectId::of(TaskId::from_u128(7), 3);
+        let blob = Blob(9);
+        let asks = [
+            Ask::Create { number: 1, bytes: 1 << 40 },
+            Ask::Seal { blob, object },
+            Ask::Abandon { blob },
+            Ask::Discard { object },
+            Ask::Read { number: 2, object },
+            Ask::Unpin { blob },
+            Ask::Fork,
+        ];
+        let mut stream: BytesMut = asks.iter().flat_map(|ask| ask.encode()).collect();
+        let heard: Vec<Ask> = std::iter::from_fn(|| Ask::next(&mut stream).unwrap()).collect();
+        assert_eq!(heard, asks);
+        let worker = Some(Session { id: SessionId::from_u128(5), epoch: SessionEpoch(6) });
+        let block = Block { segment: 1, offset: 4096, len: 8192 };
+        let given = Given { blob, block, bytes: 5000, worker };
+        let answers = [
+            Answer::Given { number: 1, given, segment_follows: true },
+            Answer::Given {
+                number: 1,
+                given: Given { worker: None, ..given },
+                segment_follows: false,
+            },
+            Answer::Refused { number: 2, error: Error::exhausted("no room") },
+        ];
+        let mut stream: BytesMut = answers.iter().flat_map(Answer::encode).collect();
+        let heard: Vec<Answer> =
+            std::iter::from_fn(|| Answer::next(&mut stream).unwrap()).collect();
+        assert_eq!(heard, answers);
+    }
+
+    #[test]
+    fn what_is_cut_short_or_makes_no_sense_is_refused() {
+        let whole = Ask::Create { number: 1, bytes: 2 }.encode();
+        assert_eq!(Ask::next(&mut BytesMut::from(&whole[..10])), Ok(None), "the rest may come");
+        let mut short = BytesMut::from(&[0, 0, 0, 2, 1, 7][..]);
+        assert_eq!(Ask::next(&mut short), Err(Nonsense));
+        let mut unknown = BytesMut::from(&[0, 0, 0, 1, 77][..]);
+        assert_eq!(Ask::next(&mut unknown), Err(Nonsense));
+        let mut long = BytesMut::from(&[0xff, 0, 0, 0][..]);
+        assert_eq!(Answer::next(&mut long), Err(Nonsense));
+    }
+}

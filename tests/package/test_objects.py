@@ -1,0 +1,342 @@
+"""Large values: in shared memory once, read in place, spilled, and gone with their last holder."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import marline
+import numpy as np
+import pytest
+from conftest import Separate, descendants, until
+
+# Workers elsewhere cannot import it.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+MB = 1_000_000
+
+Array = np.ndarray[Any, np.dtype[np.uint8]]
+
+
+def pattern(size: int, seed: int = 0) -> Array:
+    """Bytes of which no two seeds have the same."""
+    return ((np.arange(size, dtype=np.uint64) * 2654435761 + seed) >> 7).astype(np.uint8)
+
+
+@marline.remote
+def make(size: int, seed: int = 0) -> Array:
+    return pattern(size, seed)
+
+
+@marline.remote
+def make_two(size: int) -> tuple[Array, Array]:
+    return pattern(size, 1), pattern(size, 2)
+
+
+@marline.remote
+def is_pattern(value: Array, seed: int = 0) -> bool:
+    return bool((value == pattern(len(value), seed)).all())
+
+
+@marline.remote
+def is_writeable(value: Array) -> bool:
+    return bool(value.flags.writeable)
+
+
+@marline.remote
+def wrapped(size: int) -> list[Any]:
+    return [marline.put(pattern(size, 7)), "beside it"]
+
+
+@marline.remote
+class Keeper:
+    def __init__(self, value: Any = None) -> None:
+        self.value = value
+
+    def keep(self, value: Any) -> None:
+        self.value = value
+
+    def is_pattern(self, seed: int = 0) -> bool:
+        return bool((self.value == pattern(len(self.value), seed)).all())
+
+    def give(self, size: int, seed: int = 0) -> Array:
+        return pattern(size, seed)
+
+    def first(self, value: Array) -> int:
+        return int(value[0])
+
+    def pid(self) -> int:
+        return os.getpid()
+
+
+@contextmanager
+def cluster_with(monkeypatch: pytest.MonkeyPatch, memory: int, spill: str | None = None) -> Iterator[None]:
+    """A cluster in this process whose store has so much memory; it spills only if a folder is named."""
+    monkeypatch.setenv("MARLINE_STORE_MEMORY", str(memory))
+    monkeypatch.setenv("MARLINE_SPILL_DIR", spill or "")
+    with marline.init(num_cpus=2):
+        yield
+
+
+@pytest.mark.usefixtures("cluster")
+class TestEverywhere:
+    def test_large_values_arrive_as_they_were_by_every_way(self) -> None:
+        size = 3 * MB
+        keeper = Keeper.remote()
+        put = marline.put(pattern(size))
+        assert (marline.get(put) == pattern(size)).all()
+        assert marline.get(is_pattern.remote(put))
+        assert marline.get(is_pattern.remote(pattern(size)))
+        assert marline.get(is_pattern.remote(value=pattern(size)))
+        made = make.remote(size, 3)
+        assert (marline.get(made) == pattern(size, 3)).all()
+        assert marline.get(is_pattern.remote(made, 3))
+        given = keeper.give.remote(size, 4)
+        assert marline.get(is_pattern.remote(given, 4)), "as soon as it comes"
+        assert (marline.get(given) == pattern(size, 4)).all()
+        assert marline.get(is_pattern.remote(given, 4)), "after it came"
+        assert marline.get(keeper.first.remote(given)) == int(pattern(1, 4)[0])
+        marline.get(keeper.keep.remote(pattern(size, 5)))
+        assert marline.get(keeper.is_pattern.remote(5))
+        assert marline.get(Keeper.remote(pattern(size, 6)).is_pattern.remote(6))
+
+    def test_several_large_results_and_references_inside_values(self) -> None:
+        one, two = marline.get(list(make_two.options(num_returns=2).remote(MB)))
+        assert (one == pattern(MB, 1)).all() and (two == pattern(MB, 2)).all()
+        inner, beside = marline.get(wrapped.remote(2 * MB))
+        gc.collect()
+        assert beside == "beside it"
+        assert (marline.get(inner) == pattern(2 * MB, 7)).all()
+        nested = marline.put({"a": [pattern(MB, 8), make.remote(MB, 9)]})
+        value = marline.get(nested)
+        del nested
+        assert (value["a"][0] == pattern(MB, 8)).all()
+        assert (marline.get(value["a"][1]) == pattern(MB, 9)).all()
+
+    def test_what_is_large_is_read_only_and_what_is_small_is_not(self) -> None:
+        large = marline.get(marline.put(pattern(MB)))
+        with pytest.raises(ValueError, match="read-only"):
+            large[0] = 1
+        assert not marline.get(is_writeable.remote(pattern(MB)))
+        assert not marline.get(make.remote(MB)).flags.writeable
+        small = marline.get(marline.put(pattern(1000)))
+        small[0] = 1
+        assert marline.get(is_writeable.remote(pattern(1000)))
+
+    def test_bytes_and_what_is_not_in_one_piece_arrive_too(self) -> None:
+        grid = pattern(4 * MB).reshape(2000, 2000)
+        for value in (
+            bytes(pattern(MB)),
+            bytearray(pattern(MB)),
+            [bytes(pattern(MB)), "beside"],
+            "a long text " * 100_000,
+        ):
+            came = marline.get(marline.put(value))
+            assert came == value and type(came) is type(value)
+        for array in (grid[::2, ::3], np.asfortranarray(grid), np.broadcast_to(grid[0], (200, 2000))):
+            assert (marline.get(marline.put(array)) == array).all()
+        assert len(marline.get(marline.put(np.zeros(0)))) == 0
+
+    def test_the_last_reference_frees_at_once_and_views_stay(self) -> None:
+        ref = marline.put(pattern(2 * MB, 1))
+        view = marline.get(ref)
+        part = view[1000:2000]
+        del ref, view
+        gc.collect()
+        for seed in range(20):
+            marline.put(pattern(2 * MB, 2 + seed))
+        assert (part == pattern(2 * MB, 1)[1000:2000]).all()
+
+    def test_an_event_loop_gets_them_too(self) -> None:
+        async def main() -> bool:
+            return bool((await make.remote(MB, 2) == pattern(MB, 2)).all())
+
+        assert asyncio.run(main())
+
+    def test_an_exception_with_a_large_value_and_one_that_cannot_be_pickled(self) -> None:
+        @marline.remote(num_returns=2)
+        def half() -> Any:
+            return pattern(MB), lambda: (_ for _ in ())
+
+        first, second = half.remote()
+        marline.get(first)
+
+        @marline.remote(num_returns=2)
+        def no() -> Any:
+            return pattern(MB), threading.Lock()
+
+        first, second = no.remote()
+        with pytest.raises(TypeError):
+            marline.get(first)
+        with pytest.raises(TypeError):
+            marline.get(second)
+
+
+def test_views_outlive_their_cluster() -> None:
+    with marline.init(num_cpus=2):
+        put, made = marline.get([marline.put(pattern(MB, 1)), make.remote(MB, 2)])
+    with marline.init(num_cpus=2):
+        for seed in range(5):
+            marline.put(pattern(MB, 10 + seed))
+        assert (put == pattern(MB, 1)).all() and (made == pattern(MB, 2)).all()
+
+
+def test_what_nobody_holds_makes_room_and_what_is_held_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    with cluster_with(monkeypatch, 20 * MB):
+        for seed in range(30):
+            assert marline.get(is_pattern.remote(make.remote(4 * MB, seed), seed))
+            assert marline.get(is_pattern.remote(pattern(4 * MB, seed), seed))
+        kept = [marline.put(pattern(4 * MB, seed)) for seed in range(4)]
+        with pytest.raises(marline.ExhaustedError, match="do not fit into this node's store"):
+            marline.put(pattern(30 * MB))
+        assert all((marline.get(ref) == pattern(4 * MB, seed)).all() for seed, ref in enumerate(kept))
+
+
+def test_who_finds_no_room_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    with cluster_with(monkeypatch, 10 * MB):
+        kept = marline.put(pattern(8 * MB, 1))
+        waits = make.remote(8 * MB, 2)
+        ready, _ = marline.wait([waits], timeout=0.2)
+        assert not ready
+        del kept
+        assert (marline.get(waits) == pattern(8 * MB, 2)).all()
+
+
+def test_ten_times_the_memory_goes_through_the_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with cluster_with(monkeypatch, 20 * MB, str(tmp_path)):
+        made = [make.remote(2 * MB, seed) for seed in range(50)]
+        put = [marline.put(pattern(2 * MB, 100 + seed)) for seed in range(50)]
+        checked = [is_pattern.remote(ref, seed) for seed, ref in enumerate(made)]
+        checked += [is_pattern.remote(ref, 100 + seed) for seed, ref in enumerate(put)]
+        assert all(marline.get(checked))
+        assert (marline.get(put[0]) == pattern(2 * MB, 100)).all()
+        assert not list(tmp_path.iterdir()), "files have no names"
+
+
+def test_a_folder_that_cannot_be_written_ends_in_a_clear_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with cluster_with(monkeypatch, 10 * MB, str(tmp_path / "nowhere")):
+        kept = [marline.put(pattern(4 * MB, seed)) for seed in range(2)]
+        pending = make.remote(4 * MB, 9)
+        ready, _ = marline.wait([pending], timeout=0.5)
+        assert not ready, "it waits for room"
+        del kept[0]
+        assert (marline.get(pending) == pattern(4 * MB, 9)).all()
+        assert (marline.get(kept[0]) == pattern(4 * MB, 1)).all()
+
+
+def test_a_process_that_is_killed_lets_go_of_what_it_read_and_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    with cluster_with(monkeypatch, 20 * MB):
+        for seed in range(8):
+            keeper = Keeper.remote()
+            marline.get(keeper.keep.remote(pattern(8 * MB, seed)))
+            assert marline.get(keeper.is_pattern.remote(seed))
+            os.kill(marline.get(keeper.pid.remote()), signal.SIGKILL)
+            with pytest.raises((marline.ActorDiedError, marline.WorkerLostError)):
+                marline.get(keeper.is_pattern.remote(seed))
+        assert (marline.get(make.remote(18 * MB, 5)) == pattern(18 * MB, 5)).all()
+
+
+def _child(value: Array, gate: Any, queue: Any) -> None:
+    gate.wait(60)
+    queue.put(bool((value == pattern(len(value), 1)).all()))
+
+
+def test_a_fork_reads_on_what_its_parent_has_let_go_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    fork = multiprocessing.get_context("fork")
+    with cluster_with(monkeypatch, 30 * MB):
+        value = marline.get(marline.put(pattern(4 * MB, 1)))
+        queue = fork.Queue()
+        gate = fork.Event()
+
+        process = fork.Process(target=_child, args=(value, gate, queue))
+        process.start()
+        process._args = ()  # type: ignore[attr-defined]  # Nobody here has it any more.
+        del value
+        gc.collect()
+        for seed in range(10):
+            marline.put(pattern(4 * MB, 2 + seed))
+        gate.set()
+        assert queue.get(timeout=60)
+        process.join(60)
+
+
+@pytest.fixture
+def two_nodes(tmp_path: Path) -> Iterator[Separate]:
+    """Two workers, each with a store of its own."""
+    before = descendants(os.getpid())
+    separate = Separate(tmp_path / "run")
+    try:
+        for name in ("left", "right"):
+            separate.worker("--cpus", "2", "--resource", f"{name}=10")
+        with marline.init(separate.address, token=separate.token):
+            yield separate
+    finally:
+        separate.end()
+    until("nothing is left", lambda: not (descendants(os.getpid()) - before))
+
+
+@pytest.mark.usefixtures("two_nodes")
+def test_what_one_node_has_is_brought_to_another() -> None:
+    left, right = {"left": 1.0}, {"right": 1.0}
+    for size in (200_000, 3 * MB, 40 * MB):
+        made = make.options(resources=left).remote(size, 1)
+        assert marline.get(is_pattern.options(resources=right).remote(made, 1))
+        assert marline.get(is_pattern.options(resources=left).remote(made, 1))
+        assert (marline.get(made) == pattern(size, 1)).all()
+    keeper = Keeper.options(resources=right).remote()
+    given = keeper.give.remote(2 * MB, 3)
+    assert marline.get(is_pattern.options(resources=left).remote(given, 3))
+    marline.get(keeper.keep.remote(make.options(resources=left).remote(2 * MB, 4)))
+    assert marline.get(keeper.is_pattern.remote(4))
+    # Many readers at one node, and arguments by value.
+    shared = make.options(resources=left).remote(5 * MB, 5)
+    assert all(marline.get([is_pattern.options(resources=right).remote(shared, 5) for _ in range(20)]))
+    assert marline.get(is_pattern.options(resources=right).remote(pattern(5 * MB, 6), 6))
+
+
+def test_what_was_on_a_node_that_is_gone_is_lost_and_said_so(two_nodes: Separate) -> None:
+    made = make.options(resources={"right": 1.0}, max_retries=0).remote(MB, 1)
+    marline.wait([made])
+    worker = two_nodes.processes[-1]
+    worker.kill()
+    worker.wait()
+    with pytest.raises(marline.ObjectLostError, match="lost"):
+        until("its loss is noticed", lambda: marline.get(made) is None)
+
+
+def test_no_round_of_random_kills_corrupts_or_leaks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with cluster_with(monkeypatch, 30 * MB, str(tmp_path)):
+        end = time.monotonic() + 6
+        rounds = 0
+        while time.monotonic() < end:
+            made = [make.options(max_retries=20).remote(2 * MB, seed) for seed in range(6)]
+            checked = [is_pattern.options(max_retries=20).remote(ref, seed) for seed, ref in enumerate(made)]
+            victims = [pid for pid in descendants(os.getpid()) if _is_executor(pid)]
+            if victims:
+                os.kill(victims[rounds % len(victims)], signal.SIGKILL)
+            assert all(marline.get(checked, timeout=60))
+            rounds += 1
+        assert rounds > 3
+        assert (marline.get(make.remote(28 * MB, 1)) == pattern(28 * MB, 1)).all(), "all of it is free"
+
+
+def _is_executor(pid: int) -> bool:
+    try:
+        return b"marline-watch" in b"".join(
+            Path(f"/proc/{pid}/task/{task}/comm").read_bytes() for task in os.listdir(f"/proc/{pid}/task")
+        )
+    except OSError:
+        return False

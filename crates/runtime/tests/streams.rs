@@ -173,6 +173,7 @@ fn worker(controller: &str, listen: Option<&str>) -> Worker {
         preemptible: false,
         program: Arc::new(Shared(Arc::default())),
         executors: ExecutorOptions::Threads,
+        store: None,
         config: Default::default(),
     })
     .unwrap()

@@ -36,7 +36,7 @@ from marline._errors import (
     UnsupportedError,
     WorkerLostError,
 )
-from marline._native import ObjectRef
+from marline._native import ObjectRef, ObjectRefGenerator
 from marline._remote import RemoteFunction, remote
 from marline._session import cancel, get, init, is_initialized, put, shutdown, wait
 
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from marline._context import Context, default_context, use_context
     from marline._context_engine import ActorStatus, ContextActor, ContextFuture
     from marline._executor_pool import Executor
+    from marline._generator import DynamicObjectRefGenerator
     from marline._map import map
     from marline._named import NamedClass, NamedFunction, actor_class, function
     from marline._propagate import propagate, trace_context
@@ -72,6 +73,7 @@ __all__ = [
     "ContextActor",
     "ContextFuture",
     "DeniedError",
+    "DynamicObjectRefGenerator",
     "Executor",
     "ExhaustedError",
     "FencedError",
@@ -86,6 +88,7 @@ __all__ = [
     "NotReadyError",
     "ObjectLostError",
     "ObjectRef",
+    "ObjectRefGenerator",
     "OutOfMemoryError",
     "RemoteFunction",
     "RuntimeContext",
@@ -138,6 +141,7 @@ _LATER = {
     "_context": ["Context", "default_context", "use_context"],
     "_context_engine": ["ActorStatus", "ContextActor", "ContextFuture"],
     "_executor_pool": ["Executor"],
+    "_generator": ["DynamicObjectRefGenerator"],
     "_map": ["map"],
     "_named": ["NamedClass", "NamedFunction", "actor_class", "function"],
     "_propagate": ["propagate", "trace_context"],

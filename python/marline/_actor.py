@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from marline import _namespace, _native, _session
-from marline._option_values import checked_limit, checked_returns
+from marline._option_values import ONE, STREAMING, Returns, checked_limit, checked_returns
 from marline._options import Options
 from marline._runtime_env import shipped
 from marline._scope import current
@@ -76,14 +76,15 @@ class ActorClass:
         label = f"{self._cls.__module__}.{self._cls.__qualname__}"
         env = shipped(self._options.runtime_env, session)
         put = session.put_raw(code.pickled, code.version, env.description, env.packages, code.things)
-        return _native.Function(env.runtime, label, code.key, put, Options().for_task(), 0)
+        return _native.Function(env.runtime, label, code.key, put, Options().for_task(), Returns(0))
 
 
 def is_async_class(cls: type) -> bool:
-    """Whether any method of a class is a coroutine."""
+    """Whether any method of a class is a coroutine, or an asynchronous generator."""
     import inspect
 
-    return any(inspect.iscoroutinefunction(method) for _, method in inspect.getmembers(cls))
+    methods = [method for _, method in inspect.getmembers(cls)]
+    return any(inspect.iscoroutinefunction(one) or inspect.isasyncgenfunction(one) for one in methods)
 
 
 def _saves(cls: type) -> bool:
@@ -91,12 +92,12 @@ def _saves(cls: type) -> bool:
     return all(callable(getattr(cls, name, None)) for name in ("save_checkpoint", "load_checkpoint"))
 
 
-def _methods(cls: type) -> dict[str, int] | None:
-    """The methods, and how many values each returns."""
+def _methods(cls: type) -> dict[str, Returns] | None:
+    """The methods, and what each returns."""
     import inspect
 
     functions = inspect.getmembers(cls, inspect.isroutine)
-    return {name: getattr(function, "__marline_num_returns__", 1) for name, function in functions}
+    return {name: getattr(function, "__marline_returns__", ONE) for name, function in functions}
 
 
 class ActorHandle:
@@ -104,10 +105,10 @@ class ActorHandle:
 
     _actor: _native.Actor
     _class_name: str
-    #: Those that it has, if that is known here, and how many values each returns.
-    _methods: dict[str, int] | None
+    #: Those that it has, if that is known here, and what each returns.
+    _methods: dict[str, Returns] | None
 
-    def __init__(self, actor: _native.Actor, class_name: str, methods: dict[str, int] | None) -> None:
+    def __init__(self, actor: _native.Actor, class_name: str, methods: dict[str, Returns] | None) -> None:
         self.__dict__.update(_actor=actor, _class_name=class_name, _methods=methods)
 
     if not TYPE_CHECKING:  # Type checkers say themselves that there is no such attribute.
@@ -124,7 +125,7 @@ class ActorHandle:
             from marline._typo import no_method
 
             raise no_method(self._class_name, name, self._methods)
-        returns = 1 if self._methods is None else self._methods[name]
+        returns = ONE if self._methods is None else self._methods[name]
         method = ActorMethod(self._actor, name, returns)
         self.__dict__[name] = method
         return method
@@ -153,7 +154,9 @@ class ActorMethod:
 
     __slots__ = ("_actor", "_name", "_returns", "_timeout")
 
-    def __init__(self, actor: _native.Actor, name: str, returns: int, timeout: float | None = None) -> None:
+    def __init__(
+        self, actor: _native.Actor, name: str, returns: Returns, timeout: float | None = None
+    ) -> None:
         self._actor = actor
         self._name = name
         self._returns = returns
@@ -163,10 +166,20 @@ class ActorMethod:
         """Calls it. Calls of one process run in the order in which they were made."""
         return self._actor.call(self._name, args, kwargs, self._returns, self._timeout)
 
-    def options(self, *, num_returns: int | None = None, timeout: float | None = None) -> ActorMethod:
+    def options(
+        self,
+        *,
+        num_returns: int | str | None = None,
+        max_unconsumed: int | None = None,
+        timeout: float | None = None,
+    ) -> ActorMethod:
         """The same method with other options."""
         timeout = checked_limit(timeout)
-        returns = self._returns if num_returns is None else checked_returns(num_returns)
+        returns = self._returns
+        if max_unconsumed is not None and num_returns is None and returns.stream is not None:
+            num_returns = STREAMING
+        if num_returns is not None or max_unconsumed is not None:
+            returns = checked_returns(1 if num_returns is None else num_returns, max_unconsumed)
         return ActorMethod(self._actor, self._name, returns, self._timeout if timeout is None else timeout)
 
     def __repr__(self) -> str:

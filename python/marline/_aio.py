@@ -12,7 +12,7 @@ import weakref
 from typing import Any
 
 from marline import _native
-from marline._native import ObjectRef
+from marline._native import ObjectRef, ObjectRefGenerator
 
 
 class _Bridge:
@@ -33,6 +33,16 @@ class _Bridge:
         token = next(self.tokens)
         self.waiting[token] = future, None
         self.completions.expect_end(scope, token)
+
+    def wait_for_item(self, generator: ObjectRefGenerator, future: asyncio.Future[Any]) -> None:
+        token = next(self.tokens)
+        self.waiting[token] = future, None
+        self.completions.expect_item(generator, token)
+
+    def wait_for_room(self, items: _native.Items, future: asyncio.Future[Any]) -> None:
+        token = next(self.tokens)
+        self.waiting[token] = future, None
+        self.completions.expect_room(items, token)
 
     def deliver(self) -> None:
         for token in self.completions.take():
@@ -73,6 +83,29 @@ async def wait_for_end(scope: _native.Scope) -> None:
     future: asyncio.Future[Any] = loop.create_future()
     _bridge(loop).wait_for_end(scope, future)
     await future
+
+
+async def next_of(generator: ObjectRefGenerator) -> ObjectRef:
+    """The next reference of a stream, awaited."""
+    while True:
+        ref, is_open = generator._take()
+        if ref is not None:
+            return ref
+        if not is_open:
+            raise StopAsyncIteration
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+        _bridge(loop).wait_for_item(generator, future)
+        await future
+
+
+async def wait_for_room(items: _native.Items) -> None:
+    """Waits until there is room for an item."""
+    while not items.has_room():
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+        _bridge(loop).wait_for_room(items, future)
+        await future
 
 
 def _bridge(loop: asyncio.AbstractEventLoop) -> _Bridge:

@@ -118,8 +118,8 @@ def get_runtime_context() -> RuntimeContext:
     return RuntimeContext(task, attempt, actor, epoch, tuple(gpus), scope.left(), _namespace.current())
 
 
-def method(*, num_returns: int = 1) -> Callable[[F], F]:
-    """Options of a method of an actor: how many values it returns.
+def method(*, num_returns: int | str = 1, max_unconsumed: int | None = None) -> Callable[[F], F]:
+    """Options of a method of an actor: how many values it returns, or ``"streaming"``, or ``"dynamic"``.
 
     >>> import marline
     >>> @marline.remote
@@ -132,10 +132,10 @@ def method(*, num_returns: int = 1) -> Callable[[F], F]:
     ...     marline.get(second)
     'b'
     """
-    returns = checked_returns(num_returns)
+    returns = checked_returns(num_returns, max_unconsumed)
 
     def mark(function: F) -> F:
-        function.__marline_num_returns__ = returns  # type: ignore[attr-defined]
+        function.__marline_returns__ = returns  # type: ignore[attr-defined]
         return function
 
     return mark

@@ -24,6 +24,7 @@ from marline._context_engine import (
 )
 from marline._errors import MarlineError, NotFoundError, WorkerLostError
 from marline._native import ObjectRef
+from marline._option_values import ONE
 from marline._options import Options
 
 # An actor that does not answer for this long, in seconds, is busy.
@@ -77,7 +78,7 @@ class ClusterActor(Actor):
             return Settled(error=WorkerLostError("the context was closed"))
         try:
             values, named = _arguments(args, kwargs)
-            return ClusterFuture(self.handle._actor.call(method, values, named, 1))
+            return ClusterFuture(self.handle._actor.call(method, values, named, ONE))
         except MarlineError as error:
             return Settled(error=error)  # It fails as what it depends on did.
 
@@ -193,7 +194,7 @@ class Cluster(Engine):
         with self._lock:
             asked = self._asked.pop(actor, None)
         if asked is None:
-            asked = actor.handle._actor.call("__sizeof__", (), {}, 1)
+            asked = actor.handle._actor.call("__sizeof__", (), {}, ONE)
         try:
             _session.get(asked, timeout=ANSWERS_WITHIN)
         except TimeoutError:

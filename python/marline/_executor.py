@@ -118,6 +118,28 @@ def run(
         flush()
 
 
+def stream(
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    along: dict[str, Any] | None,
+    items: _native.Items,
+) -> None:
+    """The same of one whose items are given as it yields them."""
+    from marline._generator import give_all
+
+    run(give_all, (items, function, args, kwargs), {}, along)
+
+
+def collect(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], along: dict[str, Any] | None
+) -> Any:
+    """The same of one whose items are put, and given all together."""
+    from marline._generator import collect
+
+    return run(collect, (function, args, kwargs), {}, along)
+
+
 def flush() -> None:
     """What was printed is the task's own, also a line without an end: it does not wait for the next task."""
     try:
@@ -203,6 +225,18 @@ def leave() -> None:
     """The actor has ended itself: what is to be done at the end is done."""
     atexit._run_exitfuncs()
     sys.stdout.flush()
+
+
+def stop_here() -> None:
+    """What runs here is to stop, and has seen it by itself. Raises that, so that nothing is raised while it
+    ends in good order; returns if somebody else is about to."""
+    scope = current.get()
+    running = scope.running() if scope is not None else None
+    if threading.get_ident() == _main:
+        _native.is_to_stop()
+    elif running is not None and stops.pop(running[1], None) is None:
+        return
+    raise TaskCancelledError("the task was cancelled")
 
 
 def interrupt(task: str) -> None:

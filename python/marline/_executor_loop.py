@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import inspect
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from marline import _native, _propagate
@@ -47,27 +47,24 @@ def begin(
     kwargs: dict[str, Any],
     along: dict[str, Any] | None,
     end: _native.CallEnd,
+    items: _native.Items | None,
+    collects: bool,
 ) -> None:
-    """Has the event loop run a method, with what came along."""
+    """Has the event loop run a method, with what came along. Its items are given as it yields them, or
+    collected, if those are what is wanted."""
     assert _loop is not None
     scope = _native.Scope()
-    _loop.call_soon_threadsafe(_start, method, args, kwargs, along, end, scope)
+    run = _await(method, args, kwargs, end, scope, items, collects)
+    _loop.call_soon_threadsafe(_start, run, along, scope)
 
 
-def _start(
-    method: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    along: dict[str, Any] | None,
-    end: _native.CallEnd,
-    scope: _native.Scope,
-) -> None:
+def _start(run: Coroutine[Any, Any, None], along: dict[str, Any] | None, scope: _native.Scope) -> None:
     context = contextvars.copy_context()
     context.run(current.set, scope)
     if along is not None:
         context.run(_propagate.arrive, along)
     running = scope.running()
-    task = asyncio.get_running_loop().create_task(_await(method, args, kwargs, end, scope), context=context)
+    task = asyncio.get_running_loop().create_task(run, context=context)
     if running is not None:
         loop = task.get_loop()
         stops[running[1]] = lambda: loop.call_soon_threadsafe(task.cancel)
@@ -80,11 +77,21 @@ async def _await(
     kwargs: dict[str, Any],
     end: _native.CallEnd,
     scope: _native.Scope,
+    items: _native.Items | None,
+    collects: bool,
 ) -> None:
     try:
         result = method(*args, **kwargs)
         if inspect.isawaitable(result):
             result = await result
+        if items is not None or collects:
+            from marline._generator import collect_each, give_each
+
+            result = await (collect_each(result) if items is None else give_each(result, items))
+    except TaskCancelledError as error:
+        scope.stop()
+        flush()
+        end.fail(error)
     except asyncio.CancelledError:
         scope.stop()
         end.fail(TaskCancelledError("the call was cancelled"))

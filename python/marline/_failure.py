@@ -26,6 +26,7 @@ _CALLERS = (
     "_context_engine.py",
     "_executor.py",
     "_executor_loop.py",
+    "_generator.py",
     "_map.py",
     "_pickle.py",
     "_session.py",

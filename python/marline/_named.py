@@ -60,7 +60,7 @@ class NamedClass:
 
 
 def _checked(options: dict[str, Any]) -> dict[str, Any]:
-    for name in ("runtime_env", "num_returns"):
+    for name in ("runtime_env", "num_returns", "max_unconsumed"):
         if name in options:
             raise TypeError(f"{name} is for functions and classes of one's own: workers provide this one")
     return options

@@ -1,14 +1,16 @@
 """The native module. Private: users import from `marline`."""
 
 import pickle
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from concurrent.futures import Future
-from typing import Any, Self, TypeVar, final
+from typing import Any, NoReturn, Self, TypeVar, final
 
 _T = TypeVar("_T")
 
 # `num_cpus`, `num_gpus`, `memory`, `resources`.
 _Amounts = dict[str, Any]
+# How many results, how many items may wait, whether all items come in one result.
+_Returns = tuple[int, int | None, bool]
 # `max_restarts`, `max_task_retries`, `max_concurrency`, `max_pending_calls`, `detached`, `get_if_exists`,
 # `preemptible`, `idle_ttl`.
 _Terms = dict[str, Any]
@@ -22,7 +24,9 @@ __all__ = [
     "CallEnd",
     "Completions",
     "Function",
+    "Items",
     "ObjectRef",
+    "ObjectRefGenerator",
     "Output",
     "Scope",
     "Session",
@@ -66,6 +70,34 @@ class ObjectRef:
     def __copy__(self) -> Self: ...
     def __deepcopy__(self, _memo: Any, /) -> Self: ...
     def __reduce__(self) -> tuple[Any, ...]: ...
+
+@final
+class ObjectRefGenerator:
+    """What a task or call with `num_returns="streaming"` gives: an iterator of references to its items, in
+    order, each as soon as its value has come. With `async for` as well. Closing it cancels the task."""
+
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> ObjectRef: ...
+    def __aiter__(self) -> Self: ...
+    def __anext__(self) -> Coroutine[Any, Any, ObjectRef]: ...
+    def close(self) -> None:
+        """Wants no more: the task is cancelled, and what was not taken is let go. What was taken stays."""
+
+    def task_id(self) -> str:
+        """The id of the task that makes the items."""
+
+    def _take(self) -> tuple[ObjectRef | None, bool]: ...
+    def _cancel(self, force: bool, alone: bool) -> None: ...
+    def __reduce__(self) -> NoReturn: ...
+
+@final
+class Items:
+    """Where a generator's items go."""
+
+    def give(self, value: Any) -> bool: ...
+    def send(self, value: Any) -> None: ...
+    def has_room(self) -> bool: ...
+    def is_stopped(self) -> bool: ...
 
 @final
 class Session:
@@ -131,7 +163,7 @@ class Function:
     """A function or a class: its name, its code, and how it runs."""
 
     def __new__(
-        cls, runtime: str, label: str, key: str, code: ObjectRef, options: TaskOptions, returns: int
+        cls, runtime: str, label: str, key: str, code: ObjectRef, options: TaskOptions, returns: _Returns
     ) -> Function: ...
     @staticmethod
     def named(name: str, options: TaskOptions) -> Function: ...
@@ -148,7 +180,7 @@ class Actor:
         method: str,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        returns: int,
+        returns: _Returns,
         timeout: float | None = None,
     ) -> Any: ...
     def end(self, *, restart: bool) -> None: ...
@@ -186,6 +218,8 @@ class Completions:
     def __new__(cls) -> Completions: ...
     def fileno(self) -> int: ...
     def expect(self, reference: ObjectRef, token: int) -> None: ...
+    def expect_item(self, generator: ObjectRefGenerator, token: int) -> None: ...
+    def expect_room(self, items: Items, token: int) -> None: ...
     def expect_end(self, scope: Scope, token: int) -> None: ...
     def take(self) -> list[int]: ...
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from marline._errors import InvalidError
 
@@ -17,6 +17,12 @@ NO_LIMIT = 2**32 - 1
 # The most results of one task.
 MAX_RETURNS = 10_000
 
+# How many items of a stream may wait that nobody has taken, unless said otherwise, and at most.
+UNCONSUMED = 64
+MAX_UNCONSUMED = 65_536
+STREAMING = "streaming"
+DYNAMIC = "dynamic"
+
 # Those that have an option of their own.
 _OWN = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
 
@@ -26,9 +32,30 @@ def checked(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: _CHECKS[name](name, value) if name in _CHECKS else value for name, value in options.items()}
 
 
-def checked_returns(value: Any) -> int:
-    """How many values are returned."""
-    return _returns("num_returns", value)
+class Returns(NamedTuple):
+    """What is wanted of a task or call, as the native module takes it: how many results; how many items of a
+    stream may wait that were not taken; whether all items come in one result."""
+
+    results: int = 1
+    stream: int | None = None
+    collects: bool = False
+
+
+ONE = Returns()
+
+
+def returns_of(num_returns: int | str, max_unconsumed: int | None) -> Returns:
+    """What these two options, which were checked, mean together."""
+    if num_returns == STREAMING:
+        return Returns(stream=UNCONSUMED if max_unconsumed is None else max_unconsumed)
+    if max_unconsumed is not None:
+        raise TypeError('max_unconsumed is for a stream of items: say num_returns="streaming", too')
+    return Returns(collects=True) if isinstance(num_returns, str) else Returns(num_returns)
+
+
+def checked_returns(num_returns: Any, max_unconsumed: Any) -> Returns:
+    """What is wanted of a method."""
+    return returns_of(_returns("num_returns", num_returns), _unconsumed("max_unconsumed", max_unconsumed))
 
 
 def checked_limit(value: Any) -> float | None:
@@ -129,8 +156,16 @@ def _text_or_none(name: str, value: Any) -> str | None:
     return value
 
 
-def _returns(name: str, value: Any) -> int:
+def _returns(name: str, value: Any) -> int | str:
+    if isinstance(value, str):
+        if value in (STREAMING, DYNAMIC):
+            return value
+        raise InvalidError(f"{name} is {_short(value)}: it is a whole number, {STREAMING!r} or {DYNAMIC!r}")
     return _whole(name, value, 0, MAX_RETURNS)
+
+
+def _unconsumed(name: str, value: Any) -> int | None:
+    return None if value is None else _whole(name, value, 1, MAX_UNCONSUMED)
 
 
 def _at_least_one(name: str, value: Any) -> int | None:
@@ -175,6 +210,7 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "max_retries": _times,
     "retry_exceptions": _exceptions,
     "num_returns": _returns,
+    "max_unconsumed": _unconsumed,
     "timeout": _limit,
     "preemptible": _bool,
     "max_restarts": _times,

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from marline import _namespace, _native
 from marline._errors import name_of_class
-from marline._option_values import checked
+from marline._option_values import Returns, checked, returns_of
 from marline._runtime_env import NOTHING, RuntimeEnv, parse
 
 _TASK = {
@@ -19,6 +19,7 @@ _TASK = {
     "retry_exceptions",
     "timeout",
     "num_returns",
+    "max_unconsumed",
     "preemptible",
     "name",
     "runtime_env",
@@ -57,7 +58,8 @@ class Options(NamedTuple):
     max_retries: int = 3
     retry_exceptions: bool | Iterable[type[BaseException]] = False
     timeout: float | None = None
-    num_returns: int = 1
+    num_returns: int | str = 1
+    max_unconsumed: int | None = None
     preemptible: bool = True
     max_restarts: int = 0
     max_task_retries: int = 0
@@ -91,6 +93,9 @@ class Options(NamedTuple):
         if "runtime_env" in options:
             options = {**options, "runtime_env": parse(options["runtime_env"])}
         return self._replace(**options)
+
+    def returns(self) -> Returns:
+        return returns_of(self.num_returns, self.max_unconsumed)
 
     def for_task(self) -> _native.TaskOptions:
         retry: bool | list[str]

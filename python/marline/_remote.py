@@ -49,7 +49,7 @@ class RemoteFunction:
         return other
 
     def remote(self, /, *args: Any, **kwargs: Any) -> Any:
-        """Submits a task that calls it."""
+        """Submits a task that calls it: a reference to its result, or what ``num_returns`` says."""
         session = _session._session or _session.current()
         native = self._native
         if native is None or native[0] is not session or native[2] != session.number:
@@ -68,7 +68,7 @@ class RemoteFunction:
         label = self._options.label or _label(self._function)
         env = shipped(self._options.runtime_env, session)
         put = session.put_raw(code.pickled, code.version, env.description, env.packages, code.things)
-        options, returns = self._options.for_task(), self._options.num_returns
+        options, returns = self._options.for_task(), self._options.returns()
         return _native.Function(env.runtime, label, code.key, put, options, returns)
 
 

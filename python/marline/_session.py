@@ -17,7 +17,7 @@ from marline._errors import (
     UnsupportedError,
     WorkerLostError,
 )
-from marline._native import ObjectRef
+from marline._native import ObjectRef, ObjectRefGenerator
 from marline._option_values import checked
 from marline._references import check_get, check_limit, references
 
@@ -401,7 +401,7 @@ def wait(
     return ready, [ref for ref in refs if ref not in chosen]
 
 
-def cancel(ref: ObjectRef, *, force: bool = False, recursive: bool = True) -> None:
+def cancel(ref: ObjectRef | ObjectRefGenerator, *, force: bool = False, recursive: bool = True) -> None:
     """Asks a task to stop, and what it has submitted unless ``recursive`` is false; by force, it is killed at
     once.
 
@@ -415,14 +415,17 @@ def cancel(ref: ObjectRef, *, force: bool = False, recursive: bool = True) -> No
     ...         print("cancelled")
     cancelled
     """
-    if not isinstance(ref, ObjectRef):
+    if not isinstance(ref, ObjectRef | ObjectRefGenerator):
         raise TypeError(f"cancel() takes one reference, not {type(ref).__name__}{_stops(ref)}")
     if force and not recursive:
         raise UnsupportedError(
             "force=True ends the process that waits for what the task submitted, and that with it: "
             "recursive=False needs force=False"
         )
-    _native.Session.cancel(ref, force, not recursive)
+    if isinstance(ref, ObjectRefGenerator):
+        ref._cancel(force, not recursive)
+    else:
+        _native.Session.cancel(ref, force, not recursive)
 
 
 def _stops(thing: Any) -> str:

@@ -49,7 +49,7 @@ def _argument(value: tuple[Any, ...]) -> tuple[str, Any]:
     for which, argument in (*enumerate(by_position), *by_name.items()):
         if not _can_be_pickled(argument):
             return f"argument {which}", argument
-    return ("what travels along", along[0]) if along else ("the arguments", value)
+    return ("what travels along", along[0]) if along and along[0] else ("the arguments", value)
 
 
 def _can_be_pickled(value: Any) -> bool:
@@ -106,7 +106,8 @@ def explain(value: Any, error: BaseException, name: str) -> TypeError:
 
 def _advice(part: Any, name: str) -> str:
     if inspect.isgenerator(part) or inspect.isasyncgen(part):
-        does = "pass" if name == ARGUMENTS else "return"
         items = "[item async for item in …]" if inspect.isasyncgen(part) else "list(…)"
-        return f"Generators do not stream yet: {does} {items}."
+        if name == ARGUMENTS:
+            return f"A generator is iterated where it is: pass {items}."
+        return f'Its items stream if it is asked for with num_returns="streaming"; or return {items}.'
     return "Make it inside the task or actor, or leave it out with __getstate__."

@@ -48,6 +48,7 @@ OF_TASKS: list[tuple[str, list[Any]]] = [
     ("max_retries", [-2, None, "3", 1.5, True]),
     ("retry_exceptions", [None, "KeyError", KeyError, [1], 1]),
     ("num_returns", [-1, None, "2", 1.5, 10_001]),
+    ("max_unconsumed", [-1, 0, "2", 1.5, 65_537]),
 ]
 OF_ACTORS: list[tuple[str, list[Any]]] = [
     ("max_restarts", [-2, None, "3", 1.5]),

@@ -594,7 +594,7 @@ def test_what_cannot_be_pickled_beside_a_reference_is_named() -> None:
         uses.remote()
 
 
-def test_generators_do_not_stream_yet() -> None:
+def test_a_generator_that_nobody_asked_to_stream_says_how() -> None:
     def count() -> Iterator[int]:
         yield 1
 
@@ -602,9 +602,9 @@ def test_generators_do_not_stream_yet() -> None:
         yield 1
 
     for task, instead in ((count, r"list\(…\)"), (count_later, r"\[item async for")):
-        with pytest.raises(TypeError, match=f"Generators do not stream yet: return {instead}"):
+        with pytest.raises(TypeError, match=f'num_returns="streaming"; or return {instead}'):
             marline.get(marline.remote(task).remote())
-    with pytest.raises(TypeError, match=r"argument items: \[1\] .*do not stream yet: pass list\(…\)"):
+    with pytest.raises(TypeError, match=r"argument items: \[1\] .*iterated where it is: pass list\(…\)"):
         add.remote(1, items=[0, count()])
 
 

@@ -22,6 +22,10 @@ class Cancelled(BaseException):
     """Thrown into a thread that is to stop."""
 
 
+class Unsupported(Exception):
+    """Something was asked for that this worker does not do."""
+
+
 class Unknown(Exception):
     """There is no function, class or method of this name."""
 
@@ -91,9 +95,17 @@ def results(value: Any, returns: int) -> pb.Values:
     return pb.Values(values=[common.Value(payload=pack(each)) for each in values])
 
 
+def check_results(spec: pb.TaskSpec) -> None:
+    """This worker gives what user code returns, when it has returned."""
+    if spec.HasField("stream"):
+        raise Unsupported("items were asked for while it runs: this worker does not stream")
+
+
 def error_of(error: BaseException) -> common.Error:
     if isinstance(error, Unknown):
         return common.Error(kind=common.ERROR_KIND_NOT_FOUND, message=str(error))
+    if isinstance(error, Unsupported):
+        return common.Error(kind=common.ERROR_KIND_UNSUPPORTED, message=str(error))
     said = {"class": type(error).__name__, "traceback": "".join(traceback.format_exception(error))}
     message = f"{said['class']}: {error}"
     return common.Error(

@@ -23,7 +23,7 @@ from typing import Any
 from link import Link, Process
 from marline.v1 import common_pb2 as common
 from marline.v1 import link_pb2 as pb
-from usercode import Cancelled, Run, Unknown, call, error_of, results
+from usercode import Cancelled, Run, Unknown, call, check_results, error_of, results
 
 log = logging.getLogger("worker")
 Key = tuple[bytes, int]  # a task and its attempt, or an actor and its epoch
@@ -111,6 +111,7 @@ class Work:
         key = (task.spec.id, task.attempt)
 
         def code() -> pb.Values:
+            check_results(task.spec)
             function = self.functions.get(task.spec.function)
             if not function:
                 raise Unknown(f"there is no function {task.spec.function!r} here")
@@ -209,6 +210,7 @@ class Work:
         key, name = (order.spec.id, order.attempt), order.spec.method.method
 
         def code() -> pb.Values:
+            check_results(order.spec)
             method = None if name.startswith("_") else getattr(actor.object, name, None)
             if not method:
                 raise Unknown(f"{type(actor.object).__name__} has no method {name!r}")

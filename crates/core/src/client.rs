@@ -8,7 +8,7 @@
 //!
 //! The order of use: [`Client::handle`] for what happens, the other methods for what the user wants;
 //! effects are done in order. Where things are decided: `session.rs` membership, `task.rs` tasks and
-//! values, `call.rs` actors and calls, `hold.rs` handles.
+//! values, `stream.rs` what they give while they run, `call.rs` actors and calls, `hold.rs` handles.
 
 mod call;
 mod check;
@@ -16,6 +16,7 @@ mod effect;
 mod event;
 mod hold;
 mod session;
+mod stream;
 mod task;
 #[cfg(test)]
 mod tests;
@@ -31,6 +32,7 @@ use crate::time::Time;
 use call::{ActorView, Call};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use stream::Stream;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Timer {
@@ -54,6 +56,8 @@ pub struct Client {
     submitted: u64,
     /// Tasks that have not ended.
     tasks: Set<TaskId>,
+    /// Those tasks and calls among them that give items while they run.
+    streams: Map<TaskId, Stream>,
     /// Objects that were asked for.
     fetching: Set<ObjectId>,
     /// Objects whose data is looked for.
@@ -127,6 +131,7 @@ impl Client {
                 effects.push(Effect::Room);
             }
             ToClient::TaskEnded { task, outcome } => self.task_ended(task, outcome, effects),
+            ToClient::Yielded { task, index, value } => self.yielded(task, index, value, effects),
             ToClient::ObjectReady { object, value } => {
                 if self.fetching.remove(&object) {
                     effects.push(Effect::ObjectReady { object, value });

@@ -9,7 +9,8 @@
 //!
 //! Where things are decided: membership in `session.rs`, workers in `worker.rs`, tasks in `task.rs`,
 //! calls and actors in `actor.rs`, values and holds in `object.rs`, whose stores have the data of large ones in
-//! `stored.rs`, and what makes it anew when it is lost in `lineage.rs`, placement in
+//! `stored.rs`, what makes it anew when it is lost in `lineage.rs`, what tasks give while they run in
+//! `stream.rs`, placement in
 //! [`schedule`](crate::schedule), callers without a link in `control.rs`, the end of it all in
 //! `wind_up.rs`; who is shown what work prints in `output.rs`. `query.rs`, `list.rs` and `list_objects.rs` only read; `waiting.rs` warns.
 
@@ -31,6 +32,7 @@ mod output;
 mod query;
 mod session;
 mod stored;
+mod stream;
 mod task;
 #[cfg(test)]
 mod tests;
@@ -52,7 +54,7 @@ use crate::id::{
     ActorEpoch, ActorId, Attempt, ControllerEpoch, ObjectId, SessionEpoch, SessionId, TaskId, Thing,
 };
 use crate::lease::Terms;
-use crate::map::{Map, Set};
+use crate::map::Map;
 use crate::message::Try;
 use crate::random::Random;
 use crate::schedule::{Schedule, Work};
@@ -190,7 +192,7 @@ pub struct Controller {
     /// Tasks that can run again.
     lineage: Lineage,
     /// Answers that are about to come, and which sessions said so.
-    enclosing: Map<Try, Set<SessionId>>,
+    enclosing: Map<Try, BTreeSet<(Option<u32>, SessionId)>>,
     /// Results that only the cluster holds, oldest first, with when they go.
     kept_results: VecDeque<(Time, ObjectId)>,
     actors: Map<ActorId, Actor>,

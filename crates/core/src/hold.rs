@@ -22,11 +22,13 @@ pub enum Holder {
     Object(ObjectId),
     /// A task that may run again to make results anew: what went along with it.
     Lineage(TaskId),
-    /// The answer of a task or call that a process is about to give, from when that says so on its own until
+    /// The answer of a task or call, or an item, that a process is about to give, from when that says so on its own until
     /// the answer has come through its worker.
     Enclosed {
         /// Whose answer.
         call: Try,
+        /// Which of its items, if it is not its end.
+        item: Option<u32>,
         /// The process's own session.
         by: SessionId,
     },

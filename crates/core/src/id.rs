@@ -137,6 +137,12 @@ impl ObjectId {
     pub const fn of(task: TaskId, index: u32) -> ObjectId {
         ObjectId { origin: task, index }
     }
+
+    /// The `index`th item of a task that [streams](crate::spec::TaskSpec::stream): they come after its one
+    /// result, and there are at most [`MAX_ITEMS`](crate::spec::MAX_ITEMS).
+    pub const fn item(task: TaskId, index: u32) -> ObjectId {
+        ObjectId { origin: task, index: index.saturating_add(1) }
+    }
 }
 
 impl fmt::Display for ObjectId {

@@ -47,7 +47,16 @@ pub enum Manner {
 impl Manner {
     /// What somebody wants who can only say whether it is to be at once.
     pub fn forced(force: bool) -> Manner {
-        if force { Manner::Force } else { Manner::Ask }
+        Manner::of(force, false)
+    }
+
+    /// What somebody wants who also says whether what was submitted goes on, unless it is at once.
+    pub fn of(force: bool, alone: bool) -> Manner {
+        match (force, alone) {
+            (true, _) => Manner::Force,
+            (false, true) => Manner::AskAlone,
+            (false, false) => Manner::Ask,
+        }
     }
 }
 
@@ -71,13 +80,15 @@ pub enum FromClient {
     Locate { object: ObjectId },
     /// I hold this too: a value that I hold, or an answer that was entrusted to me, named it.
     Hold { thing: Thing },
-    /// The answer of this, which I am about to give to my worker, names these: they are held until it has come,
-    /// whenever I let go of them.
-    Enclose { call: Try, things: Vec<Thing> },
+    /// The answer of this, or this one of its items, which I am about to give to my worker, names these: they are
+    /// held until it has come, whenever I let go of them.
+    Enclose { call: Try, item: Option<u32>, things: Vec<Thing> },
     /// The answer of this call arrived, or never will: what was entrusted to me with it is let go.
     Accept { call: Try },
     /// I hold this no longer.
     Release { thing: Thing },
+    /// Of the items of this task, so many were taken in all: there is room for more.
+    Took { task: TaskId, count: u32 },
     /// Create this; the sender holds it.
     CreateActor(Arc<ActorSpec>),
     /// Which actor has this name? The sender holds it, if there is one.
@@ -103,6 +114,8 @@ pub enum ToClient {
     Credit { total: u64 },
     /// A task that this client submitted ended.
     TaskEnded { task: TaskId, outcome: Outcome },
+    /// A task or call of this client's gave an item, which this client holds.
+    Yielded { task: TaskId, index: u32, value: Result<Value, Error> },
     /// An object that this client asked for has a value, or never will.
     ObjectReady { object: ObjectId, value: Result<Value, Error> },
     /// The answer to `Locate`: who has its data, or why nobody has.
@@ -160,6 +173,8 @@ pub enum ToWorker {
     TakeBack(Try),
     /// Stop this attempt.
     CancelAttempt { attempt: Try, how: Manner },
+    /// Of the items of this, so many were taken in all, perhaps of an earlier attempt.
+    Took { attempt: Try, count: u32 },
     /// Make this actor; from the newest of its checkpoints that can be read, if there are any.
     Instantiate {
         spec: Arc<ActorSpec>,
@@ -249,6 +264,8 @@ pub enum FromWorker {
     Started { attempt: Try },
     /// An attempt ended. `next` has its grant now.
     Ended { attempt: Try, end: End, kept: Vec<Thing>, ran_for: Duration, next: Option<Try> },
+    /// User code gave an item: for the caller of a direct call, otherwise for whoever owns the task.
+    Yielded { attempt: Try, to: Option<Session>, index: u32, value: Value },
     /// User code waits for other tasks: its CPUs are free.
     Blocked { attempt: Try },
     /// It goes on.
@@ -315,22 +332,26 @@ pub struct CallReport {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ToHost {
     /// Run this method. Calls of one caller to one instance are numbered 0, 1, 2, … and run in that order.
+    /// Of its items, so many were taken, of an earlier attempt.
     Call {
         spec: Arc<TaskSpec>,
         attempt: Attempt,
         epoch: ActorEpoch,
         number: u64,
         values: Vec<Value>,
+        took: u32,
     },
     /// Stop this call.
     CancelCall { call: TaskId, how: Manner },
+    /// Of the items of this, so many were taken in all.
+    Took { call: TaskId, count: u32 },
 }
 
 /// From a worker to a client whose calls it hosts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FromHost {
-    /// The call ended.
-    CallEnded { attempt: Try, outcome: Outcome },
+    /// The call ended, after so many items. They come through the controller, perhaps later than this.
+    CallEnded { attempt: Try, outcome: Outcome, items: u32 },
     /// The call never reached the actor.
     CallRefused { attempt: Try, reason: Refusal },
     /// The call is over because its actor's executor is; it may have run.

@@ -33,11 +33,15 @@ pub enum Bug {
     DataNeverForgotten,
     /// A worker passes on a result whose data its store does not keep.
     DataNotKept,
+    /// Items that a task gives once more when it runs again are delivered once more.
+    ItemRepeated,
+    /// A task that runs again is not told how many of its items were taken, nor is one that runs.
+    TookLost,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 14] = [
+    pub const ALL: [Bug; 16] = [
         Bug::StaleResultAccepted,
         Bug::HoldNotReleased,
         Bug::HoldReleasedTwice,
@@ -52,6 +56,8 @@ impl Bug {
         Bug::CallOvertakes,
         Bug::DataNeverForgotten,
         Bug::DataNotKept,
+        Bug::ItemRepeated,
+        Bug::TookLost,
     ];
 }
 

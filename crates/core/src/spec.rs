@@ -19,6 +19,19 @@ pub const MAX_NAME_BYTES: usize = 256;
 /// The most results that one task gives.
 pub const MAX_RETURNS: u32 = 10_000;
 
+/// The most items that one task gives.
+pub const MAX_ITEMS: u32 = u32::MAX - 1;
+/// So many items of a stream may be there that nobody has taken, unless the task says otherwise.
+pub const UNCONSUMED: u32 = 64;
+/// The most that a task may say: each is kept for whoever is to take it.
+pub const MAX_UNCONSUMED: u32 = 1 << 16;
+
+/// Whoever takes the items of a stream says so in steps of so many: the producer has room for most of a window
+/// all the same, and is told a few times in each.
+pub fn took_step(stream: u32) -> u32 {
+    (stream / 4).max(1)
+}
+
 /// How often something may be done again; the smaller first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Budget {
@@ -167,6 +180,9 @@ pub struct TaskSpec {
     pub holds: Vec<Thing>,
     /// How many results it gives.
     pub returns: u32,
+    /// If it gives items while it runs: how many there may be that nobody has taken. Its one result is how many
+    /// there were, as a number in MessagePack.
+    pub stream: Option<u32>,
     /// How it runs.
     pub options: Arc<TaskOptions>,
 }
@@ -209,7 +225,25 @@ impl TaskSpec {
                 self.returns
             )));
         }
+        self.validate_stream()?;
         self.options.resources.validate()
+    }
+
+    fn validate_stream(&self) -> Result<(), Error> {
+        match self.stream {
+            None => Ok(()),
+            Some(0) => Err(Error::invalid(
+                "max_unconsumed is 0: at least one item must be able to wait for whoever takes it",
+            )),
+            Some(_) if self.returns != 1 => Err(Error::invalid(format!(
+                "{} results of a task that streams were asked for: it has one, besides its items",
+                self.returns
+            ))),
+            Some(count) if count > MAX_UNCONSUMED => Err(Error::too_large(format!(
+                "max_unconsumed is {count}, the limit is {MAX_UNCONSUMED} (MAX_UNCONSUMED)"
+            ))),
+            Some(_) => Ok(()),
+        }
     }
 }
 

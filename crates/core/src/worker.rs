@@ -9,7 +9,7 @@
 //!
 //! Where things are decided: membership and time in `session.rs`, tasks in `task.rs`, actors and calls
 //! in `actor.rs` and `call.rs`, when their state is saved in `checkpoint.rs`, callers in `host.rs`, executors
-//! in `executor.rs`, what its store keeps in `stored.rs`, who goes when memory runs short in `memory.rs`. `query.rs` only reads.
+//! in `executor.rs`, what its store keeps in `stored.rs`, what user code gives while it runs in `stream.rs`, who goes when memory runs short in `memory.rs`. `query.rs` only reads.
 
 mod actor;
 mod call;
@@ -23,6 +23,7 @@ mod memory;
 mod query;
 mod session;
 mod stored;
+mod stream;
 mod task;
 #[cfg(test)]
 mod tests;
@@ -198,6 +199,9 @@ impl Worker {
             }
             Event::RunEnded { executor, task, end } => {
                 self.run_ended(now, executor, task, end, effects)
+            }
+            Event::Yielded { executor, task, index, value } => {
+                self.yielded(executor, task, index, value, effects);
             }
             Event::Constructed { executor, result } => {
                 self.constructed(now, executor, result, effects)

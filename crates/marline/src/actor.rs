@@ -156,6 +156,7 @@ impl ActorHandle {
             needs,
             holds: Vec::new(),
             returns: 1,
+            stream: None,
             options: self.options.clone(),
         };
         let id = spec.id;

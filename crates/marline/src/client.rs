@@ -209,6 +209,7 @@ impl TaskBuilder<'_> {
             needs,
             holds: Vec::new(),
             returns: 1,
+            stream: None,
             options: Arc::new(self.options),
         })
     }

@@ -5,7 +5,8 @@ use crate::arguments::Arguments;
 use crate::around::{Around, within};
 use crate::failure::to_python;
 use crate::function::results;
-use crate::options::seconds;
+use crate::generator::ObjectRefGenerator;
+use crate::options::{Returns, seconds};
 use crate::pickle;
 use crate::reference::{Held, Needed, ObjectRef};
 use crate::session::{Inner, current};
@@ -85,13 +86,13 @@ impl Actor {
         method: &str,
         args: &Bound<'py, PyTuple>,
         kwargs: &Bound<'py, PyDict>,
-        returns: u32,
+        returns: Returns,
         timeout: Option<f64>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let around = Around::here(py)?;
         let session = &self.held.session;
         let Arguments { payload, needs, holds, _references, _stored } = match self.is_plain {
-            false => Arguments::of(args, kwargs, &around, None, session)?,
+            false => Arguments::of(args, kwargs, &around, None, returns.2, session)?,
             true => Arguments::plain(args, kwargs)?,
         };
         let needed: Vec<Needed> = _references.iter().map(|one| one.get().needed()).collect();
@@ -104,7 +105,8 @@ impl Actor {
             args: payload,
             needs,
             holds,
-            returns,
+            returns: returns.0,
+            stream: returns.1,
             options: within(&within(&self.options, seconds(timeout)), left),
         });
         let answer = Arc::<Answer>::default();
@@ -119,12 +121,19 @@ impl Actor {
         // What it needs may have failed: then so does the call, as if it had waited for it.
         let values = if ready { values_of(&needed).ok() } else { None };
         let waits = values.is_none();
-        let called = client.call_telling(spec.clone(), values, left, answer.tell_call(session));
-        called.map_err(|error| to_python(py, &error))?;
+        let tell = answer.tell_call(session);
+        let called = match spec.stream {
+            None => client.call_telling(spec.clone(), values, left, tell).map(|()| None),
+            Some(_) => client.call_stream(spec.clone(), values, left, tell).map(Some),
+        };
+        let stream = called.map_err(|error| to_python(py, &error))?;
         if waits {
             supply(session, &spec, needed);
         }
         around.submitted(session, spec.id, &answer);
+        if let Some(stream) = stream {
+            return Ok(Bound::new(py, ObjectRefGenerator::new(session, stream))?.into_any());
+        }
         results(py, &spec, |id| ObjectRef::of_call(session, id, answer.clone()))
     }
 

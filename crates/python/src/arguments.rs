@@ -26,12 +26,14 @@ pub struct Arguments<'py> {
 }
 
 impl<'py> Arguments<'py> {
-    /// Encodes arguments, with what goes along; the code of the function or class comes last.
+    /// Encodes arguments, with what goes along; the code of the function or class comes last. It is said if all
+    /// items are wanted in one result.
     pub fn of(
         args: &Bound<'py, PyTuple>,
         kwargs: &Bound<'py, PyDict>,
         around: &Around<'py>,
         code: Option<ObjectId>,
+        collects: bool,
         session: &Arc<Inner>,
     ) -> PyResult<Arguments<'py>> {
         let py = args.py();
@@ -50,6 +52,7 @@ impl<'py> Arguments<'py> {
             (args.clone(), kwargs.clone())
         };
         let all = match &around.values {
+            values if collects => (all.0, all.1, values, true).into_pyobject(py)?,
             None => all.into_pyobject(py)?,
             Some(values) => (all.0, all.1, values).into_pyobject(py)?,
         };

@@ -1,6 +1,8 @@
 //! Answers for event loops: what came is queued, and one descriptor says that there is something. So an
 //! answer reaches its loop without a thread of ours that needs the interpreter.
 
+use crate::executor::Items;
+use crate::generator::ObjectRefGenerator;
 use crate::reference::ObjectRef;
 use crate::scope::Scope;
 use pyo3::exceptions::PyOSError;
@@ -61,6 +63,20 @@ impl Completions {
     fn expect(&self, reference: &Bound<'_, ObjectRef>, token: u64) {
         let queue = self.queue.clone();
         reference.get().answer().then(Box::new(move || queue.push(token)));
+    }
+
+    /// Queues `token` when there is something to take of a stream, or its end.
+    fn expect_item(&self, generator: &Bound<'_, ObjectRefGenerator>, token: u64) -> PyResult<()> {
+        let queue = self.queue.clone();
+        let stream = generator.get().stream(generator.py())?;
+        stream.then(Box::new(move || queue.push(token)));
+        Ok(())
+    }
+
+    /// Queues `token` when there is room for an item, or it is to stop.
+    fn expect_room(&self, items: &Bound<'_, Items>, token: u64) {
+        let queue = self.queue.clone();
+        items.get().items.when_room(Box::new(move || queue.push(token)));
     }
 
     /// Queues `token` when all has ended that was submitted in a scope so far.

@@ -8,7 +8,8 @@ use crate::plain;
 use crate::session::joined;
 use crate::signal::interrupt_main_thread;
 use crate::submitted;
-use marline_runtime::core::error::Error;
+use crate::wait::wait_for_room;
+use marline_runtime::core::error::{Error, ErrorKind};
 use marline_runtime::core::id::{Attempt, ObjectId, TaskId, Thing};
 use marline_runtime::core::message::Try;
 use marline_runtime::core::payload::{Encoding, Payload, Value};
@@ -50,13 +51,15 @@ impl Program for Interpreter {
         Vec::new()
     }
 
+    fn streams(&self) -> bool {
+        true
+    }
+
     fn run(&self, invocation: &Invocation) -> Result<Reply, Error> {
         user_code(|py| {
             show_gpus(py, invocation)?;
             let (function, values) = code(py, invocation)?;
-            let (args, kwargs, along) = arguments(py, invocation, values)?;
-            let result = helper(py, Helper::Run)?.call1((function, args, kwargs, along))?;
-            Results::of(invocation).reply(&result)
+            run(invocation, function, values)
         })
     }
 
@@ -99,9 +102,7 @@ impl Instance for Actor {
     fn call(&self, invocation: &Invocation) -> Result<Reply, Error> {
         let call = |py: Python<'_>| {
             let method = self.object.bind(py).getattr(&*invocation.name)?;
-            let (args, kwargs, along) = arguments(py, invocation, &invocation.values)?;
-            let result = helper(py, Helper::Run)?.call1((method, args, kwargs, along))?;
-            Results::of(invocation).reply(&result)
+            run(invocation, method, &invocation.values)
         };
         let results = Results::of(invocation);
         guarded(|py| call(py).or_else(|error| results.raised(py, error)))
@@ -126,8 +127,10 @@ impl Instance for Actor {
     fn begin(&self, invocation: &Invocation, end: End) {
         let begin = |py: Python<'_>, end: &Bound<'_, CallEnd>| {
             let method = self.object.bind(py).getattr(&*invocation.name)?;
-            let (args, kwargs, along) = arguments(py, invocation, &invocation.values)?;
-            helper(py, Helper::Begin)?.call1((method, args, kwargs, along, end))?;
+            let (args, kwargs, along, collects) = arguments(py, invocation, &invocation.values)?;
+            let items = Items::of(invocation).map(|items| Bound::new(py, items)).transpose()?;
+            let begin = helper(py, Helper::Begin)?;
+            begin.call1((method, args, kwargs, along, end, items, collects))?;
             Ok::<_, PyErr>(())
         };
         Python::attach(|py| {
@@ -139,6 +142,79 @@ impl Instance for Actor {
                 end.get().tell(py, Err(of_user_code(py, error)));
             }
         });
+    }
+}
+
+/// Runs a function or a method.
+fn run<'py>(
+    invocation: &Invocation,
+    function: Bound<'py, PyAny>,
+    values: &[Value],
+) -> PyResult<Reply> {
+    let py = function.py();
+    let (args, kwargs, along, collects) = arguments(py, invocation, values)?;
+    let results = Results::of(invocation);
+    if let Some(items) = Items::of(invocation) {
+        let given = (function, args, kwargs, along, items);
+        helper(py, Helper::Stream)?.call1(given)?;
+        results.keep(py, None, Vec::new())?;
+        return Ok(Reply::default());
+    }
+    let run = if collects { Helper::Collect } else { Helper::Run };
+    let result = helper(py, run)?.call1((function, args, kwargs, along))?;
+    results.reply(&result)
+}
+
+/// Where a generator's items go.
+#[pyclass(frozen, module = "marline._native")]
+pub struct Items {
+    pub items: marline_runtime::Items,
+    results: Results,
+}
+
+impl Items {
+    /// If items are what is wanted.
+    fn of(invocation: &Invocation) -> Option<Items> {
+        let results = Results { tried: tried(), ..Results::of(invocation) };
+        invocation.items.clone().map(|items| Items { items, results })
+    }
+}
+
+#[pymethods]
+impl Items {
+    /// Gives an item, and waits until there is room for the next. Says whether it may go on.
+    fn give(&self, value: &Bound<'_, PyAny>) -> PyResult<bool> {
+        self.send(value)?;
+        wait_for_room(value.py(), &self.items)?;
+        Ok(!self.items.is_stopped())
+    }
+
+    /// Gives an item, unless it is to stop.
+    fn send(&self, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        if self.items.is_stopped() {
+            return Ok(());
+        }
+        let (py, index) = (value.py(), self.items.given());
+        let name = format!("item {index}");
+        let value = self.results.encode(value, &name, index.saturating_add(1))?;
+        if !value.contains.is_empty() {
+            let kept = self.results.keep(py, Some(index), value.contains.clone());
+            kept.inspect_err(|_| self.results.discard(std::slice::from_ref(&value)))?;
+        }
+        match self.items.give(value) {
+            Err(error) if error.kind() != ErrorKind::Cancelled => Err(to_python(py, &error)),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
+    /// Whether there is room for one more, or it is to stop.
+    fn has_room(&self) -> bool {
+        self.items.has_room().unwrap_or(true)
+    }
+
+    /// Whether it is to stop.
+    fn is_stopped(&self) -> bool {
+        self.items.is_stopped()
     }
 }
 
@@ -206,6 +282,7 @@ enum Helper {
     ActorExit,
     Begin,
     Code,
+    Collect,
     Construct,
     EndFork,
     Exit,
@@ -215,17 +292,19 @@ enum Helper {
     Load,
     Run,
     ShowGpus,
+    Stream,
 }
 
 /// A function of the executor in Python, looked up once.
 fn helper<'py>(py: Python<'py>, helper: Helper) -> PyResult<&'py Bound<'py, PyAny>> {
-    const COUNT: usize = Helper::ShowGpus as usize + 1;
+    const COUNT: usize = Helper::Stream as usize + 1;
     static FUNCTIONS: [PyOnceLock<Py<PyAny>>; COUNT] = [const { PyOnceLock::new() }; COUNT];
     const PLAIN: &str = "marline._executor";
     let (module, name) = match helper {
         Helper::ActorExit => ("marline._actor", "ActorExit"),
         Helper::Begin => ("marline._executor_loop", "begin"),
         Helper::Code => (PLAIN, "code"),
+        Helper::Collect => (PLAIN, "collect"),
         Helper::Construct => (PLAIN, "construct"),
         Helper::EndFork => (PLAIN, "end_fork"),
         Helper::Exit => (PLAIN, "leave"),
@@ -235,6 +314,7 @@ fn helper<'py>(py: Python<'py>, helper: Helper) -> PyResult<&'py Bound<'py, PyAn
         Helper::Load => (PLAIN, "load"),
         Helper::Run => (PLAIN, "run"),
         Helper::ShowGpus => (PLAIN, "show_gpus"),
+        Helper::Stream => (PLAIN, "stream"),
     };
     function(py, &FUNCTIONS[helper as usize], module, name)
 }
@@ -267,8 +347,9 @@ fn code<'py, 'a>(
     Ok((helper(py, Helper::Code)?.call1(code)?, values))
 }
 
-/// Arguments by position and by name, and the values of context variables that came along.
-type Complete<'py> = (Bound<'py, PyTuple>, Bound<'py, PyDict>, Option<Bound<'py, PyDict>>);
+/// Arguments by position and by name, the values of context variables that came along, and whether all items are
+/// wanted in one result.
+type Complete<'py> = (Bound<'py, PyTuple>, Bound<'py, PyDict>, Option<Bound<'py, PyDict>>, bool);
 
 /// The arguments of a call, complete.
 fn arguments<'py>(
@@ -277,21 +358,23 @@ fn arguments<'py>(
     values: &[Value],
 ) -> PyResult<Complete<'py>> {
     if invocation.args.inline.is_empty() {
-        return Ok((PyTuple::empty(py), PyDict::new(py), None)); // A call that its worker makes has none.
+        return Ok((PyTuple::empty(py), PyDict::new(py), None, false)); // A call that its worker makes has none.
     }
     if is_plain(invocation) {
         let args = plain::load_arguments(py, &invocation.args.inline, values)?;
-        return Ok((args, PyDict::new(py), None));
+        return Ok((args, PyDict::new(py), None, false));
     }
     let all = pickle::decode(py, &invocation.args)?.cast_into::<PyTuple>()?;
     let (mut args, mut kwargs) = (all.get_item(0)?.cast_into()?, all.get_item(1)?.cast_into()?);
     let along = (all.len() > 2).then(|| all.get_item(2)).transpose()?;
+    let along = along.filter(|along| !along.is_none());
+    let collects = all.len() > 3;
     if !values.is_empty() {
         let values = values.iter().map(|value| pickle::decode(py, &value.payload));
         let values = PyList::new(py, values.collect::<PyResult<Vec<_>>>()?)?;
         (args, kwargs) = helper(py, Helper::Fill)?.call1((args, kwargs, values))?.extract()?;
     }
-    Ok((args, kwargs, along.map(Bound::cast_into).transpose()?))
+    Ok((args, kwargs, along.map(Bound::cast_into).transpose()?, collects))
 }
 
 /// Whether whoever calls understands plain data only.
@@ -361,22 +444,25 @@ impl Results {
             }
         };
         let named = values.iter().flat_map(|value| value.contains.iter().copied());
-        let named: Vec<Thing> = named.collect();
-        if let Some(session) = joined(result.py())?
-            && (!named.is_empty() || session.held.load(Ordering::Relaxed) > 0)
-        {
-            // What is kept is held by this process before the task lets go of it, and what is named until the
-            // answer has come, which takes another way than what this process says.
-            let synced = result.py().detach(|| {
-                let client = session.client()?;
-                if let Some(tried) = self.tried.or_else(tried).filter(|_| !named.is_empty()) {
-                    client.enclose(tried, named)?;
-                }
-                client.sync()
-            });
-            synced.map_err(|error| to_python(result.py(), &error))?;
-        }
+        self.keep(result.py(), None, named.collect())?;
         Ok(Reply { values, ..Reply::default() })
+    }
+
+    /// What is kept is held by this process before the task lets go of it, and what is named until the answer, or
+    /// the item, has come, which takes another way than what this process says.
+    fn keep(self, py: Python<'_>, item: Option<u32>, named: Vec<Thing>) -> PyResult<()> {
+        let Some(session) = joined(py)? else { return Ok(()) };
+        if named.is_empty() && session.held.load(Ordering::Relaxed) == 0 {
+            return Ok(());
+        }
+        let synced = py.detach(|| {
+            let client = session.client()?;
+            if let Some(tried) = self.tried.or_else(tried).filter(|_| !named.is_empty()) {
+                client.enclose(tried, item, named)?;
+            }
+            client.sync()
+        });
+        synced.map_err(|error| to_python(py, &error))
     }
 
     fn is_no_sequence(self, result: &Bound<'_, PyAny>) -> PyErr {

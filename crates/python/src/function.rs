@@ -4,7 +4,8 @@ use crate::answer::Answer;
 use crate::arguments::Arguments;
 use crate::around::{Around, within};
 use crate::failure::to_python;
-use crate::options::TaskOptions;
+use crate::generator::ObjectRefGenerator;
+use crate::options::{Returns, TaskOptions};
 use crate::reference::ObjectRef;
 use crate::session::{Inner, Session};
 use marline_runtime::core::error::ErrorKind;
@@ -29,7 +30,7 @@ pub struct Function {
     /// results are plain data.
     code: Option<Py<ObjectRef>>,
     options: Arc<spec::TaskOptions>,
-    returns: u32,
+    returns: Returns,
 }
 
 impl Function {
@@ -47,7 +48,10 @@ impl Function {
         session: &Arc<Inner>,
     ) -> PyResult<Arguments<'py>> {
         match &self.code {
-            Some(code) => Arguments::of(args, kwargs, around, Some(code.get().id), session),
+            Some(code) => {
+                let code = Some(code.get().id);
+                Arguments::of(args, kwargs, around, code, self.returns.2, session)
+            }
             None => Arguments::plain(args, kwargs),
         }
     }
@@ -62,7 +66,7 @@ impl Function {
         key: &str,
         code: Bound<'_, ObjectRef>,
         options: &Bound<'_, TaskOptions>,
-        returns: u32,
+        returns: Returns,
     ) -> Function {
         let mut end = label.len().min(MAX_LABEL_BYTES);
         while !label.is_char_boundary(end) {
@@ -77,7 +81,7 @@ impl Function {
     #[staticmethod]
     fn named(name: &str, options: &Bound<'_, TaskOptions>) -> Function {
         let options = options.get().options.clone();
-        Function { name: name.into(), code: None, options, returns: 1 }
+        Function { name: name.into(), code: None, options, returns: Returns(1, None, false) }
     }
 
     /// Submits a task that calls it.
@@ -98,11 +102,23 @@ impl Function {
             args: payload,
             needs,
             holds,
-            returns: self.returns,
+            returns: self.returns.0,
+            stream: self.returns.1,
             options: within(&self.options, around.time_left()?),
         });
         let client = session.client_for_work().map_err(|error| to_python(py, &error))?;
         let answer = Arc::<Answer>::default();
+        if spec.stream.is_some() {
+            let submitted = match client.try_submit_stream(spec.clone(), || answer.tell()) {
+                Err(error) if error.kind() == ErrorKind::Exhausted => {
+                    py.detach(|| client.submit_stream(spec.clone(), || answer.tell()))
+                }
+                submitted => submitted,
+            };
+            let stream = submitted.map_err(|error| to_python(py, &error))?;
+            around.submitted(session, spec.id, &answer);
+            return Ok(Bound::new(py, ObjectRefGenerator::new(session, stream))?.into_any());
+        }
         let submitted = match client.try_submit_telling(spec.clone(), || answer.tell()) {
             Err(error) if error.kind() == ErrorKind::Exhausted => {
                 py.detach(|| client.submit_telling(spec.clone(), || answer.tell()))

@@ -17,6 +17,7 @@ mod executor;
 mod failure;
 mod fork;
 mod function;
+mod generator;
 mod options;
 mod output;
 mod pickle;
@@ -44,11 +45,13 @@ mod _native {
     #[pymodule_export]
     use crate::cpus::available_cpus;
     #[pymodule_export]
-    use crate::executor::{CallEnd, is_to_stop, serve};
+    use crate::executor::{CallEnd, Items, is_to_stop, serve};
     #[pymodule_export]
     use crate::fork::{about_to_fork, forked};
     #[pymodule_export]
     use crate::function::Function;
+    #[pymodule_export]
+    use crate::generator::ObjectRefGenerator;
     #[pymodule_export]
     use crate::options::{ActorOptions, TaskOptions};
     #[pymodule_export]

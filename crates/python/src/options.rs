@@ -38,6 +38,11 @@ impl Amounts {
     }
 }
 
+/// What is wanted of a task or call: how many results, or how many items may wait that were not taken, or all its
+/// items in one result.
+#[derive(Clone, Copy, FromPyObject)]
+pub struct Returns(pub u32, pub Option<u32>, pub bool);
+
 /// How often: -1 is without a limit.
 fn budget(times: i64) -> Budget {
     u32::try_from(times).map_or(Budget::Unlimited, Budget::Times)

@@ -129,6 +129,12 @@ impl ObjectRef {
         Ok(())
     }
 
+    /// An item of a stream of this process's.
+    pub fn item(session: &Arc<Inner>, id: ObjectId, value: Result<Value, Error>) -> ObjectRef {
+        let answer = Answer::known(value.map(|value| vec![value]));
+        ObjectRef::new(session, id, OnceLock::from((answer, 0)))
+    }
+
     /// A value that this process put.
     pub fn put(session: &Arc<Inner>, id: ObjectId, value: Value) -> ObjectRef {
         let answer = Answer::known(Ok(vec![value]));

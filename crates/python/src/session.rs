@@ -334,13 +334,8 @@ impl Session {
     /// Asks a task to stop, and what it has submitted unless it is to stop alone.
     #[staticmethod]
     fn cancel(reference: &Bound<'_, ObjectRef>, force: bool, alone: bool) {
-        let how = match (force, alone) {
-            (true, _) => Manner::Force,
-            (false, true) => Manner::AskAlone,
-            (false, false) => Manner::Ask,
-        };
         if let Ok(client) = reference.get().held.session.client() {
-            client.cancel(reference.get().id.origin, how);
+            client.cancel(reference.get().id.origin, Manner::of(force, alone));
         }
     }
 

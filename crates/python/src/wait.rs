@@ -1,11 +1,11 @@
 //! How a Python thread waits: without the interpreter's lock, and as long as no signal wants to be handled.
 
-use crate::answer::{Answer, when};
+use crate::answer::{Answer, Ring, when};
 use crate::failure::to_python;
 use crate::session::Inner;
 use marline_runtime::core::error::Error;
 use marline_runtime::core::payload::Payload;
-use marline_runtime::{Objects, Wait, Waited, blocking};
+use marline_runtime::{Items, LEND_AFTER, Objects, Wait, Waited, blocking};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use std::sync::Arc;
@@ -35,6 +35,37 @@ pub fn wait_for(
         Begin::Until(deadline) => deadline,
     };
     blocking(|wait| wait_until(py, answers, count, deadline, wait))
+}
+
+/// Waits until something has come: `then` does what it is given when it has. A task gives up its CPU meanwhile; if
+/// too many do already, it fails.
+pub fn wait_for_one(
+    py: Python<'_>,
+    has_come: impl Fn() -> bool,
+    then: impl FnOnce(Ring),
+) -> PyResult<()> {
+    let deadline = Instant::now() + LONGEST;
+    blocking(|wait| {
+        sleep(py, then, deadline, wait)?;
+        match wait.error() {
+            Some(error) if !has_come() => Err(to_python(py, &error)),
+            Some(_) | None => Ok(()),
+        }
+    })
+}
+
+/// Waits until there is room for an item, or it is to stop. A task gives up its CPU if that takes long and it may.
+pub fn wait_for_room(py: Python<'_>, items: &Items) -> PyResult<()> {
+    let has_room = || items.has_room().unwrap_or(true);
+    let doze = |wait: &Wait, time| {
+        sleep(py, |ring| items.when_room(ring), Instant::now() + time, wait)?;
+        Ok::<_, PyErr>(has_room())
+    };
+    if has_room() || doze(&Wait::default(), LEND_AFTER)? || blocking(|wait| doze(wait, LONGEST))? {
+        return Ok(());
+    }
+    while !doze(&Wait::default(), LONGEST)? {}
+    Ok(())
 }
 
 /// The same, without giving up anything meanwhile: for what ends soon and needs nothing.
@@ -87,19 +118,37 @@ fn wait_until(
 ) -> PyResult<bool> {
     let ring = wait.waiter().clone();
     when(answers.iter().copied(), count.min(answers.len()), move || ring.ring());
-    loop {
-        py.check_signals()?;
-        let look = (Instant::now() + LOOK_EVERY).min(deadline);
-        match py.detach(|| wait.waiter().wait(look)) {
-            Waited::Rung => break,
-            Waited::TimedOut if Instant::now() >= deadline => return Ok(false),
-            Waited::TimedOut | Waited::Interrupted => {}
-        }
+    if !sleep_until_rung(py, deadline, wait)? {
+        return Ok(false);
     }
     let come = answers.iter().filter(|answer| answer.get().is_some()).count();
     match wait.error() {
         Some(error) if come < count.min(answers.len()) => Err(to_python(py, &error)),
         Some(_) | None => Ok(true),
+    }
+}
+
+/// Sleeps until it is rung, which `then` is to do, or the time is over. Says which.
+fn sleep(
+    py: Python<'_>,
+    then: impl FnOnce(Ring),
+    deadline: Instant,
+    wait: &Wait,
+) -> PyResult<bool> {
+    let ring = wait.waiter().clone();
+    then(Box::new(move || ring.ring()));
+    sleep_until_rung(py, deadline, wait)
+}
+
+fn sleep_until_rung(py: Python<'_>, deadline: Instant, wait: &Wait) -> PyResult<bool> {
+    loop {
+        py.check_signals()?;
+        let look = (Instant::now() + LOOK_EVERY).min(deadline);
+        match py.detach(|| wait.waiter().wait(look)) {
+            Waited::Rung => return Ok(true),
+            Waited::TimedOut if Instant::now() >= deadline => return Ok(false),
+            Waited::TimedOut | Waited::Interrupted => {}
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use crate::node::{Membership, Node, Onlooker, Printout, Seat};
 use crate::process::JOIN_PATIENCE;
 use crate::proof::Process;
 use crate::store::{Objects, Reading, Remote};
+use crate::stream::{Feed, Stream};
 use crate::upstream::Upstream;
 use bytes::Bytes;
 use marline_channel::oneshot;
@@ -259,6 +260,51 @@ impl Client {
             state.client_effects(self.shared.index, effects);
             Ok(())
         })
+    }
+
+    /// Submits a task whose items are taken while it runs, if there is room; tells how it ended, if it was taken.
+    pub fn try_submit_stream(
+        &self,
+        spec: Arc<TaskSpec>,
+        tell: impl FnOnce() -> Tell<Outcome>,
+    ) -> Result<Stream, Error> {
+        fits("the arguments", spec.args.len())?;
+        let (stream, feed) = Stream::new(self.clone(), &spec);
+        self.shared.node.enter(|state, _| {
+            let mut effects = Vec::new();
+            let seat = state.client(self.shared.index);
+            let task = spec.id;
+            seat.machine.submit(spec, &mut effects)?;
+            seat.tasks.insert(task, tell());
+            seat.streams.insert(task, feed);
+            state.client_effects(self.shared.index, effects);
+            Ok(())
+        })?;
+        Ok(stream)
+    }
+
+    /// The same, blocking this thread until there is room.
+    pub fn submit_stream(
+        &self,
+        spec: Arc<TaskSpec>,
+        tell: impl Fn() -> Tell<Outcome>,
+    ) -> Result<Stream, Error> {
+        self.with_room(|| self.try_submit_stream(spec.clone(), &tell))
+    }
+
+    /// Of the items of a stream, so many were taken in all.
+    pub(crate) fn took(&self, task: TaskId, count: u32) {
+        self.with(|machine, effects| machine.took(task, count, effects));
+    }
+
+    /// Wants no more items of a stream.
+    pub(crate) fn close_stream(&self, task: TaskId) {
+        self.shared.node.enter(|state, _| {
+            let mut effects = Vec::new();
+            let seat = state.client(self.shared.index);
+            seat.machine.close_stream(task, &mut effects);
+            state.client_effects(self.shared.index, effects);
+        });
     }
 
     /// Submits a task, blocking this thread until there is room.
@@ -545,10 +591,10 @@ impl Client {
         Pending::new(receiver).wait()
     }
 
-    /// The answer of what runs in this process names these things: they are held until it has come, whenever
+    /// The answer of what runs in this process, or one of its items, names these things: they are held until it has come, whenever
     /// handles to them go. To be [told](Client::sync) before the answer is given.
-    pub fn enclose(&self, call: Try, things: Vec<Thing>) -> Result<(), Error> {
-        self.with(|machine, effects| machine.enclose(call, things, effects))
+    pub fn enclose(&self, call: Try, item: Option<u32>, things: Vec<Thing>) -> Result<(), Error> {
+        self.with(|machine, effects| machine.enclose(call, item, things, effects))
     }
 
     /// Whether its controller is in the same process: then it has heard whatever it was told.
@@ -592,6 +638,30 @@ impl Client {
         deadline: Option<Duration>,
         tell: Tell<Outcome>,
     ) -> Result<(), Error> {
+        self.call_feeding(spec, values, deadline, tell, None)
+    }
+
+    /// The same, of a call whose items are taken while it runs.
+    pub fn call_stream(
+        &self,
+        spec: Arc<TaskSpec>,
+        values: Option<Vec<Value>>,
+        deadline: Option<Duration>,
+        tell: Tell<Outcome>,
+    ) -> Result<Stream, Error> {
+        let (stream, feed) = Stream::new(self.clone(), &spec);
+        self.call_feeding(spec, values, deadline, tell, Some(feed))?;
+        Ok(stream)
+    }
+
+    fn call_feeding(
+        &self,
+        spec: Arc<TaskSpec>,
+        values: Option<Vec<Value>>,
+        deadline: Option<Duration>,
+        tell: Tell<Outcome>,
+        feed: Option<Feed>,
+    ) -> Result<(), Error> {
         fits("the arguments", spec.args.len() + carried(values.iter().flatten()))?;
         self.shared.node.enter(|state, now| {
             let mut effects = Vec::new();
@@ -600,6 +670,7 @@ impl Client {
             let deadline = deadline.map(|deadline| now + deadline);
             seat.machine.call(spec, values, deadline, &mut effects)?;
             seat.tasks.insert(call, tell);
+            seat.streams.extend(feed.map(|feed| (call, feed)));
             state.client_effects(self.shared.index, effects);
             Ok(())
         })

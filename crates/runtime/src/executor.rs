@@ -3,13 +3,14 @@
 //!
 //! `run.rs` runs user code, on a thread of the worker's process (`thread.rs`) or in a process of its own:
 //! `process.rs` is the worker's end of that, `child.rs` the executor's, `wire.rs` what they say to each
-//! other, `ask.rs` what is heard while user code runs, `lifeline.rs` the file they share, `log.rs` what user code prints (`lines.rs` has it for whoever
+//! other, `ask.rs` what is heard while user code runs, `items.rs` what it gives meanwhile, `lifeline.rs` the file they share, `log.rs` what user code prints (`lines.rs` has it for whoever
 //! submitted it, `print.rs` passes it on here). `memory.rs` looks whether there is enough. `command.rs` is the
 //! program that runs commands.
 
 pub(crate) mod ask;
 pub(crate) mod child;
 pub(crate) mod command;
+pub(crate) mod items;
 pub(crate) mod lifeline;
 mod lines;
 pub(crate) mod log;
@@ -22,6 +23,8 @@ pub(crate) mod thread;
 mod waiting;
 mod wire;
 
+pub(crate) use items::COUNT_MARK;
+pub use items::{Items, LEND_AFTER};
 pub use print::PassOn;
 pub use waiting::{Wait, blocking};
 
@@ -44,6 +47,11 @@ pub trait Program: Send + Sync + 'static {
 
     /// Makes an actor.
     fn construct(&self, invocation: &Invocation) -> Result<Arc<dyn Instance>, Error>;
+
+    /// Whether its functions and methods give items where an [invocation](Invocation::items) asks for them.
+    fn streams(&self) -> bool {
+        false
+    }
 
     /// What runs under this id is to stop, alone or with what it has submitted: its token is cancelled. Called
     /// by a thread that must not wait; there is more to do only for code that cannot look at its token.
@@ -110,6 +118,8 @@ pub struct Invocation {
     pub values: Vec<Value>,
     /// How many results are wanted.
     pub returns: u32,
+    /// Where it gives its items, if those are what is wanted of it; then it gives no results.
+    pub items: Option<Items>,
     /// The GPUs it is given, by index.
     pub gpus: Arc<[u32]>,
 }

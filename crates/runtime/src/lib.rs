@@ -22,6 +22,7 @@ mod proof;
 pub mod record;
 mod signal;
 mod store;
+mod stream;
 mod upstream;
 mod wire;
 
@@ -31,13 +32,15 @@ pub use executor::child::{objects, runs_for, serve_as, serve_if_executor};
 pub use executor::command::{CommandEnd, CommandLine, MAX_OUTPUT_BYTES};
 pub use executor::process::{ForkServer, Waited, Waiter};
 pub use executor::{
-    Context, End, Instance, Invocation, NoProgram, PassOn, Program, Reply, Wait, blocking, context,
+    Context, End, Instance, Invocation, Items, LEND_AFTER, NoProgram, PassOn, Program, Reply, Wait,
+    blocking, context,
 };
 pub use marline_core as core;
 pub use marline_core::label::label_of;
 pub use node::Printout;
 pub use process::{Controller, ExecutorOptions, Load, Worker, WorkerOptions, hostname};
 pub use signal::on_signal;
+pub use stream::{Next, Stream};
 
 pub use store::{Objects, Reading, SPILL_VARIABLE, STORE_VARIABLE, StoreOptions};
 

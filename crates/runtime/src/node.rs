@@ -36,6 +36,7 @@ use crate::net::outbox::Outbox;
 use crate::net::server::Token;
 use crate::proof::Process;
 use crate::store::{Objects, Store};
+use crate::stream::Ring;
 use links::End;
 use marline_channel::oneshot;
 use marline_core::Error;
@@ -129,6 +130,8 @@ enum Outside {
     Actor(oneshot::Sender<Result<ActorId, Error>>, Result<ActorId, Error>),
     Object(Tell<Result<Value, Error>>, Result<Value, Error>),
     Located(oneshot::Sender<Copies>, Copies),
+    /// Something came of a stream.
+    Ring(Vec<Ring>),
     /// An executor's thread is to be started.
     Start(thread::Start),
     /// A user is to be warned.
@@ -161,6 +164,7 @@ impl Outside {
             Outside::Actor(waiter, actor) => drop(waiter.send(actor)),
             Outside::Object(tell, value) => tell(value),
             Outside::Located(waiter, copies) => drop(waiter.send(copies)),
+            Outside::Ring(rings) => rings.into_iter().for_each(|ring| ring()),
             Outside::Start(start) => start.start(),
             Outside::Warn(warn, words) => warn(&words),
             Outside::Left(waiter) => drop(waiter.send(())),

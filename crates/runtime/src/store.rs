@@ -556,7 +556,13 @@ impl State {
         if let Some(Memory::Filling(room)) = body.memory.take_if(|memory| memory.is_filling()) {
             body.memory = Some(Memory::Sealed(room.seal()));
         }
-        body.name = Some(object);
+        let known = self.names.get(&object).copied();
+        if known.is_some_and(|known| self.body(known).maker.is_none()) {
+            // A task that runs again gives the same items: what the cluster keeps of an earlier time stays.
+            self.handle(now, Event::Sealed { blob });
+            return self.unname(now, blob);
+        }
+        self.body(blob).name = Some(object);
         // Made again, it takes the place of what was there before.
         let before = self.names.insert(object, blob);
         self.handle(now, Event::Sealed { blob });

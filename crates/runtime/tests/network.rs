@@ -57,6 +57,7 @@ fn task(name: &str, args: &'static [u8]) -> Arc<TaskSpec> {
         needs: Vec::new(),
         holds: Vec::new(),
         returns: 1,
+        stream: None,
         options: Arc::new(TaskOptions::default()),
     })
 }

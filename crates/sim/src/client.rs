@@ -65,6 +65,7 @@ impl World {
             Input::Join { request } => self.join(id, request),
             Input::Idea if self.client_shell(id).odd => self.make_mischief(id),
             Input::Idea => self.have_idea(id),
+            Input::Take { task } => self.take(id, task),
             Input::Executor(_) | Input::Died { .. } | Input::Drain => {
                 panic!("not for a client: {input:?}")
             }
@@ -225,6 +226,7 @@ impl World {
             Effect::CloseHost { host } => self.drop_host(id, host, Vec::new()),
             Effect::Room | Effect::Synced { .. } | Effect::Warn(_) | Effect::Show(_) => {}
             Effect::Ended { task, outcome } => self.user_ended(id, task, outcome),
+            Effect::Yielded { task, index, value } => self.user_given(id, task, index, value),
             Effect::ObjectReady { object, value } => self.user_got(id, object, value),
             Effect::Located { .. } => {} // Its user has no store, and reads nothing.
             Effect::ActorCreated { requested, actor } => self.user_created(id, requested, actor),

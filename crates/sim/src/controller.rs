@@ -80,7 +80,11 @@ impl World {
                 let how = "killed by signal 9".into();
                 self.controller_event(id, Event::ProcessDied { session, how });
             }
-            Input::Connect { .. } | Input::Join { .. } | Input::Executor(_) | Input::Idea => {
+            Input::Connect { .. }
+            | Input::Join { .. }
+            | Input::Executor(_)
+            | Input::Idea
+            | Input::Take { .. } => {
                 panic!("not for a controller: {input:?}")
             }
             Input::Drain => {

@@ -5,7 +5,7 @@ use crate::process::{Input, ProcessId};
 use crate::world::{Happening, World};
 use bytes::Bytes;
 use marline_core::error::{Error, Failure, Ran};
-use marline_core::id::{ActorEpoch, Attempt, TaskId, Thing};
+use marline_core::id::{ActorEpoch, Attempt, ObjectId, TaskId, Thing};
 use marline_core::message::Instance;
 use marline_core::payload::{Payload, Value};
 use marline_core::spec::{ActorSpec, TaskSpec};
@@ -62,9 +62,21 @@ impl Deed {
 pub enum Turn {
     Ready,
     Die,
-    End { task: TaskId, attempt: Attempt },
+    End {
+        task: TaskId,
+        attempt: Attempt,
+    },
     Constructed,
-    Block { task: TaskId, attempt: Attempt, blocks: bool },
+    Block {
+        task: TaskId,
+        attempt: Attempt,
+        blocks: bool,
+    },
+    /// It gives the next item of a stream, if there is room for it.
+    Give {
+        task: TaskId,
+        attempt: Attempt,
+    },
     LetGo,
 }
 
@@ -80,6 +92,20 @@ struct Executor {
     /// Its actor has ended itself: it begins nothing any more.
     exited: bool,
     kept: Vec<Thing>,
+    /// How many items were taken of streams that it runs, or is about to.
+    took: BTreeMap<TaskId, u32>,
+    /// What it gives.
+    streams: BTreeMap<TaskId, Giving>,
+}
+
+/// A stream that runs.
+#[derive(Debug, Default)]
+struct Giving {
+    given: u32,
+    /// There was no room for the next item.
+    waits: bool,
+    /// It was asked to stop.
+    stopped: bool,
 }
 
 /// All executors that are alive.
@@ -126,7 +152,8 @@ impl World {
         }
         let (running, ahead) = (BTreeMap::new(), VecDeque::new());
         let (state, exited, kept) = (0, false, Vec::new());
-        let new = Executor { running, ahead, actor: None, state, exited, kept };
+        let (took, streams) = (BTreeMap::new(), BTreeMap::new());
+        let new = Executor { running, ahead, actor: None, state, exited, kept, took, streams };
         self.executors.alive.insert((worker, executor), new);
         let wait = self.random.up_to(Duration::from_millis(20));
         self.act(wait, worker, executor, Turn::Ready);
@@ -210,6 +237,7 @@ impl World {
             if !stop {
                 return self.begin_call(worker, id, spec, attempt);
             }
+            executor.took.remove(&spec.id);
             let outcome = Err(Error::cancelled("it was to stop before it ran"));
             let end = CallEnd { outcome, kept: Vec::new() };
             self.tell(worker, Event::CallFinished { executor: id, call: spec.id, end });
@@ -220,7 +248,12 @@ impl World {
         let task = spec.id;
         let mut wait = self.duration();
         match Deed::of(&spec.args) {
-            Deed::Crash => return self.act(wait, worker, id, Turn::Die),
+            Deed::Crash => {
+                self.act(wait, worker, id, Turn::Die);
+                if spec.stream.is_none() {
+                    return;
+                }
+            }
             Deed::Block => {
                 self.act(wait, worker, id, Turn::Block { task, attempt, blocks: true });
                 wait += self.random.up_to(Duration::from_secs(3));
@@ -231,7 +264,15 @@ impl World {
             Deed::Return | Deed::Raise | Deed::PassOn | Deed::Keep => {}
         }
         if self.faults && self.random.one_in(30) {
-            return self.act(wait / 2, worker, id, Turn::Die);
+            self.act(wait / 2, worker, id, Turn::Die);
+            if spec.stream.is_none() {
+                return;
+            }
+        }
+        if spec.stream.is_some() {
+            let executor = self.executors.alive.get_mut(&(worker, id)).expect("it begins");
+            executor.streams.insert(task, Giving::default());
+            return self.act(wait / 8, worker, id, Turn::Give { task, attempt });
         }
         self.act(wait, worker, id, Turn::End { task, attempt });
     }
@@ -262,7 +303,12 @@ impl World {
             *stop |= spec.id == task;
         }
         let Some((spec, attempt)) = executor.running.get(&task) else { return };
-        if Deed::of(&spec.args) != Deed::Ignore {
+        let giving = executor.streams.get_mut(&task);
+        let waits = giving.is_some_and(|giving| {
+            giving.stopped = true;
+            giving.waits
+        });
+        if waits || Deed::of(&spec.args) != Deed::Ignore {
             let attempt = *attempt;
             let wait = self.random.up_to(Duration::from_millis(5));
             self.act(wait, worker, id, Turn::End { task, attempt });
@@ -310,6 +356,7 @@ impl World {
                     self.tell(worker, event);
                 }
             }
+            Turn::Give { task, attempt } => self.executor_gives(worker, id, task, attempt),
             Turn::End { task, attempt } => self.executor_ends(worker, id, task, attempt),
             Turn::LetGo => {
                 let things = std::mem::take(&mut executor.kept);
@@ -320,12 +367,66 @@ impl World {
         }
     }
 
+    /// Of a stream that an executor has, so many items were taken.
+    pub fn exec_took(&mut self, worker: ProcessId, id: ExecutorId, task: TaskId, count: u32) {
+        let Some(executor) = self.executors.alive.get_mut(&(worker, id)) else { return };
+        executor.took.insert(task, count);
+        if let Some((_, attempt)) = executor.running.get(&task)
+            && let Some(giving) = executor.streams.get_mut(&task)
+            && std::mem::take(&mut giving.waits)
+        {
+            let turn = Turn::Give { task, attempt: *attempt };
+            self.act(HOP, worker, id, turn);
+        }
+    }
+
+    fn executor_gives(
+        &mut self,
+        worker: ProcessId,
+        id: ExecutorId,
+        task: TaskId,
+        attempt: Attempt,
+    ) {
+        let executor = self.executors.alive.get_mut(&(worker, id)).expect("it acts");
+        let Some((spec, current)) = executor.running.get(&task) else { return };
+        if *current != attempt {
+            return;
+        }
+        let spec = spec.clone();
+        let giving = executor.streams.get_mut(&task).expect("it streams");
+        let window = spec.stream.expect("it streams");
+        let took = executor.took.get(&task).copied().unwrap_or_default();
+        let index = giving.given;
+        if index >= items_of(&spec) || giving.stopped && index >= took + window {
+            return self.act(HOP, worker, id, Turn::End { task, attempt });
+        }
+        giving.waits = index >= took + window;
+        if giving.waits {
+            return;
+        }
+        giving.given += 1;
+        self.oracle.gives(&spec, index);
+        let mut value = item_of(task, attempt, index);
+        if Deed::of(&spec.args) == Deed::PassOn {
+            value.contains = spec.holds.clone();
+        }
+        if self.random.one_in(3) {
+            self.store_item(worker, id, ObjectId::item(task, index), &mut value);
+        }
+        self.tell(worker, Event::Yielded { executor: id, task, index, value });
+        let wait = self.duration() / 8;
+        self.act(wait, worker, id, Turn::Give { task, attempt });
+    }
+
     fn executor_ends(&mut self, worker: ProcessId, id: ExecutorId, task: TaskId, attempt: Attempt) {
         let executor = self.executors.alive.get_mut(&(worker, id)).expect("it acts");
         if executor.running.get(&task).is_none_or(|(_, current)| *current != attempt) {
             return;
         }
         let (spec, _) = executor.running.remove(&task).expect("it runs");
+        executor.took.remove(&task);
+        let giving = executor.streams.remove(&task);
+        let cut_short = giving.is_some_and(|giving| giving.given < items_of(&spec));
         let mut end = CallEnd {
             outcome: Ok(vec![result_of(task, attempt); spec.returns as usize]),
             kept: vec![],
@@ -344,6 +445,7 @@ impl World {
             }
         }
         match Deed::of(&spec.args) {
+            Deed::Raise if spec.stream.is_some() => end.outcome = Err(raised_in_stream()),
             Deed::Raise => end.outcome = Err(raised()),
             Deed::PassOn => {
                 for value in end.outcome.iter_mut().flatten() {
@@ -357,6 +459,9 @@ impl World {
                 self.act(wait, worker, id, Turn::LetGo);
             }
             Deed::Keep | Deed::Return | Deed::Crash | Deed::Block | Deed::Ignore => {}
+        }
+        if cut_short {
+            end.outcome = Err(Error::cancelled("it stopped as asked"));
         }
         let saves = self.executors.alive[&(worker, id)].actor.as_ref();
         let saves = saves.is_some_and(|(actor, _)| actor.id.as_u128() == task.as_u128());
@@ -388,12 +493,45 @@ fn result_of(task: TaskId, attempt: Attempt) -> Value {
     Payload::raw(Bytes::from(bytes)).into()
 }
 
+/// How many items user code gives, each time it runs.
+pub fn items_of(spec: &TaskSpec) -> u32 {
+    items_of_task(spec.id)
+}
+
+/// The same.
+pub fn items_of_task(task: TaskId) -> u32 {
+    (task.as_u128() % 14) as u32
+}
+
+/// What this attempt at this task gives as its `index`th item.
+fn item_of(task: TaskId, attempt: Attempt, index: u32) -> Value {
+    let mut bytes = result_of(task, attempt).payload.inline.to_vec();
+    bytes.extend(index.to_le_bytes());
+    Payload::raw(Bytes::from(bytes)).into()
+}
+
+/// Which item of which task this is.
+pub fn item_made_by(value: &Value) -> (TaskId, u32) {
+    let bytes = &value.payload.inline;
+    let task = u128::from_le_bytes(bytes[..16].try_into().expect("an item names its task"));
+    let index = u32::from_le_bytes(bytes[24..].try_into().expect("an item names its index"));
+    (TaskId::from_u128(task), index)
+}
+
 /// Which attempt at which task returned this.
 pub fn made_by(value: &Value) -> (TaskId, Attempt) {
     let bytes = &value.payload.inline;
     let task = u128::from_le_bytes(bytes[..16].try_into().expect("a result names its task"));
     let attempt = u64::from_le_bytes(bytes[16..].try_into().expect("a result names its attempt"));
     (TaskId::from_u128(task), Attempt(attempt))
+}
+
+/// The class of what user code raises after it gave all its items.
+pub const RAISED_IN_STREAM: &str = "StreamError";
+
+fn raised_in_stream() -> Error {
+    let failure = Failure { class: RAISED_IN_STREAM.into(), ..Failure::default() };
+    Error::failed("user code raised after its items", failure)
 }
 
 fn raised() -> Error {

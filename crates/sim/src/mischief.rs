@@ -81,7 +81,7 @@ impl World {
 
     fn odd_message(&mut self, id: ProcessId) -> FromClient {
         let how = Manner::forced(self.random.one_in(2));
-        match self.random.below(18) {
+        match self.random.below(19) {
             0 | 1 => FromClient::Submit(self.odd_spec()),
             2 => FromClient::Cancel { task: self.odd_task(), how },
             3 => {
@@ -115,10 +115,16 @@ impl World {
                 self.oracle.odd.insert(object.origin);
                 FromClient::Announce { object }
             }
+            18 => {
+                let count = self.random.below(20) as u32;
+                FromClient::Took { task: self.odd_task(), count }
+            }
             17 => {
                 let things = vec![self.odd_thing(), self.odd_thing()];
                 let attempt = Attempt(1 + self.random.below(3));
-                FromClient::Enclose { call: Try { task: self.odd_task(), attempt }, things }
+                let item = self.random.one_in(2).then(|| self.random.below(3) as u32);
+                let call = Try { task: self.odd_task(), attempt };
+                FromClient::Enclose { call, item, things }
             }
             16 => {
                 let value = match self.random.one_in(2) {
@@ -156,6 +162,7 @@ impl World {
             needs: vec![self.odd_object()],
             holds: vec![self.odd_thing()],
             returns: [0, 1, 3, u32::MAX][self.random.below(4) as usize],
+            stream: [None, Some(0), Some(2), Some(u32::MAX)][self.random.below(4) as usize],
             options: Arc::new(TaskOptions { resources, ..TaskOptions::default() }),
         })
     }

@@ -6,7 +6,7 @@ use crate::world::World;
 use marline_core::controller::{Effect, Event};
 use marline_core::error::Error;
 use marline_core::hold::Holder;
-use marline_core::id::{ActorId, Session, TaskId, Thing};
+use marline_core::id::{ActorId, ObjectId, Session, TaskId, Thing};
 use marline_core::message::{FromWorker, Instance, ToClient, ToWorker};
 use marline_core::payload::Outcome;
 use marline_core::spec::{ActorSpec, Budget, Target, TaskSpec};
@@ -38,6 +38,11 @@ pub struct Oracle {
     done: BTreeMap<ActorId, u64>,
     /// Actors that failed to save their state: nothing is promised about those.
     unsaved: BTreeSet<ActorId>,
+    /// How many items of each stream its user has taken.
+    taken: BTreeMap<TaskId, u32>,
+    /// Items that were given, and those that were given once more when their task ran again.
+    given: BTreeSet<ObjectId>,
+    pub given_again: BTreeSet<ObjectId>,
     /// Whether the speaker of the event at hand was alive.
     stale_speaker: bool,
 }
@@ -73,6 +78,26 @@ impl Oracle {
             let budget = self.budgets[&spec.id];
             self.may_start(spec.id, budget);
         }
+    }
+
+    /// A user has taken one more item.
+    pub fn takes(&mut self, task: TaskId) {
+        *self.taken.entry(task).or_default() += 1;
+    }
+
+    /// User code gives an item: there is room for it.
+    pub fn gives(&mut self, spec: &TaskSpec, index: u32) {
+        let taken = self.taken.get(&spec.id).copied().unwrap_or_default();
+        let window = spec.stream.expect("it streams");
+        let item = ObjectId::item(spec.id, index);
+        if !self.given.insert(item) {
+            self.given_again.insert(item);
+        }
+        assert!(
+            index < taken + window,
+            "{} gave item {index}, {taken} were taken, and {window} may wait",
+            spec.id
+        );
     }
 
     pub fn call_starts(

@@ -4,7 +4,7 @@ use crate::client::ClientShell;
 use crate::controller::ControllerShell;
 use crate::net::{ConnectionId, Frame};
 use crate::worker::WorkerShell;
-use marline_core::id::Session;
+use marline_core::id::{Session, TaskId};
 use marline_core::link::{Incarnation, Link};
 use marline_core::message::{FromClient, FromHost, FromWorker, ToClient, ToHost, ToWorker};
 use marline_core::random::Random;
@@ -44,6 +44,8 @@ pub enum Input {
     Executor(worker::Event),
     /// Its user has an idea.
     Idea,
+    /// Its user takes the next item of a stream.
+    Take { task: TaskId },
     /// There is proof that a session's process is dead.
     Died { session: Session },
     /// It is asked to drain.

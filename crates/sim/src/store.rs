@@ -42,6 +42,17 @@ impl World {
         }
     }
 
+    /// An executor puts the data of an item into its worker's store.
+    pub fn store_item(
+        &mut self,
+        at: ProcessId,
+        by: ExecutorId,
+        object: ObjectId,
+        value: &mut Value,
+    ) {
+        self.store_value(at, object, value, Maker::Executor(by));
+    }
+
     /// A client puts the data of a value into the store of a worker, which is said.
     pub fn store_put(
         &mut self,
@@ -61,7 +72,11 @@ impl World {
         // What was made is seen in the value itself, too: for the oracle.
         value.payload.stored = Some(Box::new(Stored { object, bytes }));
         let entry = Entry { maker, kept: false };
-        self.worker_shell(at).store.entries.insert(object, entry);
+        let entries = &mut self.worker_shell(at).store.entries;
+        // What is kept is there already: a task that ran before gave the same item.
+        if entries.get(&object).is_none_or(|entry| !entry.kept) {
+            entries.insert(object, entry);
+        }
     }
 
     /// What a worker's machine wants of its store.
@@ -135,6 +150,13 @@ impl World {
                     }
                 }
             }
+            Event::Yielded { value, .. } => {
+                if let Some(object) = value.payload.stored_object()
+                    && entries.get(&object).is_some_and(|entry| !entry.kept)
+                {
+                    entries.remove(&object);
+                }
+            }
             Event::ExecutorDied { executor, .. } => {
                 entries.retain(|_, entry| entry.kept || entry.maker != Maker::Executor(*executor));
             }
@@ -146,6 +168,11 @@ impl World {
     pub fn check_copies(&mut self) {
         let copies = self.controller_shell(self.controller).machine.all_copies();
         for (object, copies) in copies {
+            // One that nobody has any more may be given once more while its data is being forgotten. It is an
+            // object then until its consumer says that it had it.
+            if self.oracle.given_again.contains(&object) && !self.is_anybodys(object) {
+                continue;
+            }
             for copy in copies {
                 let Some(at) = self.store_of(&copy) else { continue };
                 let store = &self.worker_shell(at).store;
@@ -153,6 +180,14 @@ impl World {
                 assert!(there, "{object} is held, and {at:?} has forgotten its data");
             }
         }
+    }
+
+    fn is_anybodys(&self, object: ObjectId) -> bool {
+        let has = |role: &Role| match role {
+            Role::Client(shell) => shell.user.objects.contains(&object),
+            Role::Controller(_) | Role::Worker(_) => false,
+        };
+        !self.living(has).is_empty()
     }
 
     /// What is in workers' stores the controller knows of.

@@ -1,6 +1,6 @@
 //! A client's user: has ideas, and remembers what is owed to it.
 
-use crate::executor::{Deed, made_by};
+use crate::executor::{Deed, RAISED_IN_STREAM, item_made_by, items_of_task, made_by};
 use crate::process::{Input, ProcessId, Role};
 use crate::world::{Happening, World};
 use marline_core::error::{Error, ErrorKind};
@@ -10,6 +10,7 @@ use marline_core::payload::{Outcome, Payload, Value};
 use marline_core::resources::{Amount, Resources};
 use marline_core::spec::{
     ActorOptions, ActorSpec, Budget, Checkpoints, Lifetime, RetryOn, Target, TaskOptions, TaskSpec,
+    took_step,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,6 +26,20 @@ pub struct User {
     calls: BTreeSet<TaskId>,
     fetching: BTreeSet<ObjectId>,
     creating: BTreeSet<ActorId>,
+    streams: BTreeMap<TaskId, Taking>,
+}
+
+/// A stream whose items are taken.
+#[derive(Debug, Default)]
+struct Taking {
+    window: u32,
+    /// How many items came, how many were taken, and of how many that was said.
+    came: u32,
+    took: u32,
+    said: u32,
+    /// It wants no more.
+    closed: bool,
+    ended: bool,
 }
 
 impl User {
@@ -37,6 +52,12 @@ impl User {
         );
         assert!(self.fetching.is_empty() && self.creating.is_empty(), "a user was left waiting");
         *self = User::default();
+    }
+
+    fn begins_to_take(&mut self, spec: &TaskSpec) {
+        if let Some(window) = spec.stream {
+            self.streams.insert(spec.id, Taking { window, ..Taking::default() });
+        }
     }
 
     /// Panics if it waits for anything but what somebody odd submitted under the same id; says how many
@@ -154,7 +175,8 @@ impl World {
             ..TaskOptions::default()
         };
         let task = TaskId::from_u128(self.new_id());
-        let returns = self.random.below(3) as u32;
+        let stream = self.some_stream();
+        let returns = if stream.is_some() { 1 } else { self.random.below(3) as u32 };
         let spec = Arc::new(TaskSpec {
             id: task,
             target: Target::Function(name.into()),
@@ -162,6 +184,7 @@ impl World {
             needs,
             holds,
             returns,
+            stream,
             options: Arc::new(options),
         });
         let shell = self.client_shell(id);
@@ -170,6 +193,7 @@ impl World {
             Ok(()) => {
                 shell.user.waits.insert(task, returns);
                 shell.user.objects.extend(spec.results());
+                shell.user.begins_to_take(&spec);
                 self.oracle.submitted(&spec);
             }
             Err(error) => assert_eq!(error.kind(), ErrorKind::Exhausted, "{error}"),
@@ -191,6 +215,7 @@ impl World {
             needs: Vec::new(),
             holds,
             returns: 1,
+            stream: self.some_stream(),
             options: Arc::new(TaskOptions {
                 timeout,
                 max_retries: Budget::Unlimited,
@@ -214,6 +239,7 @@ impl World {
             .expect("a good call is made");
         shell.user.waits.insert(call, 1);
         shell.user.calls.insert(call);
+        shell.user.begins_to_take(&spec);
         self.oracle.called(&spec, session);
         self.client_effects(id, effects);
     }
@@ -237,7 +263,9 @@ impl World {
         }
         let actor = ActorId::from_u128(self.new_id());
         let holds = self.some_things(id);
-        let needs = self.some_objects(id, 1);
+        // Somebody odd may have announced what it needs, and never say its value.
+        let mut needs = self.some_objects(id, 1);
+        needs.retain(|object| !self.oracle.odd.contains(&object.origin));
         let named = self.random.one_in(2);
         let options = ActorOptions {
             resources: if self.random.one_in(3) {
@@ -394,6 +422,21 @@ impl World {
             return assert!(self.oracle.odd.contains(&task), "{task} ended twice");
         };
         let is_call = user.calls.remove(&task);
+        if let Some(taking) = user.streams.get_mut(&task) {
+            taking.ended = true;
+            let (came, closed) = (taking.came, taking.closed);
+            // What it gave before it ended came before its end.
+            let whole = match &outcome {
+                Ok(_) => true,
+                Err(error) => {
+                    let raised = error.failure().is_some_and(|it| it.class == RAISED_IN_STREAM);
+                    raised && error.may_have_run()
+                }
+            };
+            if whole && !closed && !self.oracle.odd.contains(&task) {
+                assert_eq!(came, items_of_task(task), "items of {task}, which {outcome:?}");
+            }
+        }
         match &outcome {
             Ok(values) => {
                 self.report.finished += 1;
@@ -418,6 +461,67 @@ impl World {
                 }
             }
         }
+    }
+
+    fn some_stream(&mut self) -> Option<u32> {
+        self.random.one_in(4).then(|| 1 + self.random.below(6) as u32)
+    }
+
+    /// An item came. It is taken after a while.
+    pub fn user_given(
+        &mut self,
+        id: ProcessId,
+        task: TaskId,
+        index: u32,
+        value: Result<Value, Error>,
+    ) {
+        let taking = self.client_shell(id).user.streams.get_mut(&task).expect("it was asked for");
+        assert!(!taking.ended && !taking.closed, "{task} gave item {index} after its end");
+        assert_eq!(taking.came, index, "the next item of {task}");
+        taking.came += 1;
+        if !self.oracle.odd.contains(&task) {
+            match value {
+                Ok(value) => assert_eq!(item_made_by(&value), (task, index), "an item of another"),
+                // Its data went with its worker.
+                Err(error) => assert_eq!(error.kind(), ErrorKind::Gone, "{task} item {index}"),
+            }
+        }
+        let most = if self.random.one_in(4) { 2_000 } else { 20 };
+        self.soon(id, Duration::from_millis(most), Input::Take { task });
+    }
+
+    /// A user takes an item that came, or wants no more.
+    pub fn take(&mut self, id: ProcessId, task: TaskId) {
+        let enough = self.random.one_in(30);
+        let user = &mut self.client_shell(id).user;
+        // Its session may be over, and those of it whose turn it was gone with it.
+        let Some(taking) = user.streams.get_mut(&task).filter(|taking| !taking.closed) else {
+            return;
+        };
+        if taking.took == taking.came {
+            return; // It was of an earlier session: ids are made once, but odd ones twice.
+        }
+        let mut effects = Vec::new();
+        if enough {
+            taking.closed = true;
+            let left = taking.took..taking.came;
+            let machine = &mut self.client_shell(id).machine;
+            machine.close_stream(task, &mut effects);
+            for index in left {
+                machine.release(Thing::Object(ObjectId::item(task, index)), &mut effects);
+            }
+        } else {
+            user.objects.push(ObjectId::item(task, taking.took));
+            taking.took += 1;
+            let told = taking.took - taking.said >= took_step(taking.window);
+            let took = taking.took;
+            if told {
+                taking.said = took;
+                self.client_shell(id).machine.took(task, took, &mut effects);
+            }
+            self.oracle.takes(task);
+        }
+        self.client_effects(id, effects);
     }
 
     pub fn user_got(&mut self, id: ProcessId, object: ObjectId, value: Result<Value, Error>) {
@@ -456,6 +560,11 @@ impl World {
             let user = std::mem::take(&mut self.client_shell(id).user);
             for object in user.objects {
                 self.release(id, Thing::Object(object));
+            }
+            for (task, taking) in user.streams.into_iter().filter(|(_, taking)| !taking.closed) {
+                for index in taking.took..taking.came {
+                    self.release(id, Thing::Object(ObjectId::item(task, index)));
+                }
             }
             for actor in user.actors {
                 self.release(id, Thing::Actor(actor));

@@ -279,7 +279,7 @@ impl World {
             Input::Drain => {
                 self.worker_event(id, Event::DrainAsked { grace: Duration::from_secs(5) })
             }
-            Input::Idea | Input::Died { .. } => {
+            Input::Idea | Input::Take { .. } | Input::Died { .. } => {
                 panic!("not for a worker: {input:?}")
             }
         }
@@ -426,6 +426,7 @@ impl World {
             Effect::Interrupt { executor, task, alone: _ } => {
                 self.exec_interrupt(id, executor, task)
             }
+            Effect::Took { executor, task, count } => self.exec_took(id, executor, task, count),
             Effect::RefuseBlock { executor, task: _, limit: _ } => self.exec_go_on(id, executor),
             Effect::Kill { executor } => self.exec_kill(id, executor),
             Effect::Keep { .. } | Effect::Forget { .. } | Effect::Located { .. } => {

@@ -4,7 +4,7 @@ use marline_core::planted::{Bug, plant};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// From here on, so that the rarest is found soon.
-const FIRST: u64 = 1_000;
+const FIRST: u64 = 4_100;
 const SEEDS: u64 = 1_000;
 
 /// The first seed that finds the bug, and what it says.
@@ -55,4 +55,6 @@ found! {
     a_call_that_overtakes_is_found: CallOvertakes,
     data_that_is_never_forgotten_is_found: DataNeverForgotten,
     data_of_a_result_that_is_not_kept_is_found: DataNotKept,
+    an_item_that_is_delivered_again_is_found: ItemRepeated,
+    word_of_what_was_taken_that_is_lost_is_found: TookLost,
 }

@@ -59,6 +59,7 @@ pub fn run(settings: &Settings, asked: &Run, printer: Printer) -> Done {
         needs: Vec::new(),
         holds: Vec::new(),
         returns: 1,
+        stream: None,
         options: Arc::new(options),
     });
     let task = spec.id;

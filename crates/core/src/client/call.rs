@@ -1,5 +1,6 @@
 //! Actors as a client sees them, and its calls to them.
 
+use super::stream::Stream;
 use super::{Client, Effect, Timer};
 use crate::error::{Error, Ran};
 use crate::id::{ActorEpoch, ActorId, Attempt, Session, TaskId, Thing};
@@ -33,13 +34,15 @@ pub(super) struct Call {
     spec: Arc<TaskSpec>,
     /// The values of the objects that it needs, once they are there.
     values: Option<Vec<Value>>,
-    actor: ActorId,
+    pub actor: ActorId,
     order: u64,
     attempt: Attempt,
     spent: u32,
     deadline: Option<Time>,
     pub state: State,
     cancelled: bool,
+    /// Its host has said how it ended, after so many items, some of which are still on their way.
+    pub ending: Option<(u32, Outcome)>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -97,15 +100,17 @@ impl Client {
         Ok(())
     }
 
-    /// The answer of what runs here names these: they are held until it has come, whenever handles to them go.
+    /// The answer of what runs here, or one of its items, names these: they are held until it has come, whenever
+    /// handles to them go.
     pub fn enclose(
         &mut self,
         call: Try,
+        item: Option<u32>,
         things: Vec<Thing>,
         effects: &mut Vec<Effect>,
     ) -> Result<(), Error> {
         self.must_be_joined()?;
-        effects.push(Effect::ToController(FromClient::Enclose { call, things }));
+        effects.push(Effect::ToController(FromClient::Enclose { call, item, things }));
         Ok(())
     }
 
@@ -190,6 +195,7 @@ impl Client {
         };
         let id = spec.id;
         self.must_be_new(id)?;
+        self.open_stream(&spec);
         let view = self.view(actor, effects);
         view.next_order += 1;
         let order = view.next_order;
@@ -215,6 +221,7 @@ impl Client {
                 deadline,
                 state,
                 cancelled: false,
+                ending: None,
             },
         );
         self.send_calls(actor, effects);
@@ -253,7 +260,7 @@ impl Client {
 
     /// Sends the calls that wait, in order, if there is an instance that takes them and no call to an
     /// earlier one is unsettled.
-    fn send_calls(&mut self, id: ActorId, effects: &mut Vec<Effect>) {
+    pub(super) fn send_calls(&mut self, id: ActorId, effects: &mut Vec<Effect>) {
         let Some(view) = self.actors.get_mut(&id) else { return };
         let (epoch, host, address) = match &view.place {
             ActorPlace::Ready { epoch, host, address, .. } => (*epoch, *host, address.clone()),
@@ -292,7 +299,9 @@ impl Client {
             call.state = State::Sent { host, epoch };
             let (spec, attempt) = (call.spec.clone(), call.attempt);
             let values = call.values.clone().expect("it is ready");
-            let message = ToHost::Call { spec, attempt, epoch, number: numbered.1, values };
+            let took = self.streams.get(&spec.id).map_or(0, Stream::took);
+            let number = numbered.1;
+            let message = ToHost::Call { spec, attempt, epoch, number, values, took };
             effects.push(Effect::ToHost { host, address: address.clone(), message });
             numbered.1 += 1;
         }
@@ -325,6 +334,7 @@ impl Client {
                 spec = Arc::new(TaskSpec { options: Arc::new(options), ..(*spec).clone() });
             }
             self.send_task(spec, effects);
+            self.tell_took(id, effects);
         }
     }
 
@@ -381,7 +391,7 @@ impl Client {
         effects: &mut Vec<Effect>,
     ) {
         match message {
-            FromHost::CallEnded { attempt, outcome } => {
+            FromHost::CallEnded { attempt, outcome, items } => {
                 let contains: Vec<Thing> =
                     outcome.iter().flatten().flat_map(Value::names).collect();
                 let wanted = self.is_sent(host, attempt);
@@ -393,11 +403,10 @@ impl Client {
                     effects.push(Effect::ToController(FromClient::Accept { call: attempt }));
                 }
                 if wanted {
-                    let call = &self.calls[&attempt.task];
-                    let actor = call.actor;
+                    let call = self.calls.get_mut(&attempt.task).expect("it was sent");
                     let outcome = outcome.and_then(|values| call.spec.check_results(values));
-                    self.end_call(attempt.task, outcome, effects);
-                    self.send_calls(actor, effects);
+                    call.ending = Some((items, outcome));
+                    self.end_if_all_came(attempt.task, effects);
                 }
             }
             FromHost::CallRefused { attempt, .. } => {
@@ -431,6 +440,7 @@ impl Client {
         self.leave_state(id);
         let call = self.calls.get_mut(&id).expect("it was sent");
         call.state = State::Waiting;
+        call.ending = None;
         let (actor, order) = (call.actor, call.order);
         self.actors.get_mut(&actor).expect("a call's actor is known").waiting.insert(order, id);
         let call = &self.calls[&id];
@@ -524,7 +534,9 @@ impl Client {
             "call {id} ({}) did not end by its deadline",
             call.spec.target.name()
         ));
-        if let State::Sent { host, .. } = call.state {
+        if let State::Sent { host, .. } = call.state
+            && call.ending.is_none()
+        {
             self.abandoned.insert(Try { task: id, attempt: call.attempt }, host);
         }
         if self.calls[&id].state != State::Waiting {
@@ -575,6 +587,7 @@ impl Client {
         }
         let view = self.actors.get_mut(&call.actor).expect("a call's actor is known");
         view.order.remove(&call.order);
+        self.streams.remove(&id);
         // One that was lost before may have run, whatever became of it this time.
         let outcome =
             outcome.map_err(|error| if call.spent > 0 { error.ran(Ran::Maybe) } else { error });

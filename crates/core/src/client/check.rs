@@ -36,6 +36,17 @@ impl Client {
                 }
             }
         }
+        for (id, stream) in &self.streams {
+            assert!(
+                self.tasks.contains(id) || self.calls.contains_key(id),
+                "the stream of {id}, which has ended"
+            );
+            let ending = self.calls.get(id).and_then(|call| call.ending.as_ref());
+            assert!(
+                ending.is_none_or(|(items, _)| *items > stream.came),
+                "{id} has not ended, and all its items have come"
+            );
+        }
         let listed: usize = self.actors.values().map(|view| view.order.len()).sum();
         assert_eq!(listed, self.calls.len(), "calls that have not ended");
         assert!(self.submitted <= self.promised, "submitted more than was promised room");

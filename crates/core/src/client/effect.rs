@@ -26,6 +26,8 @@ pub enum Effect {
     /// A task or a call ended. What a call's values [name](crate::payload::Value::names) is held for the user, once
     /// for each time that it is named.
     Ended { task: TaskId, outcome: Outcome },
+    /// A task or a call gave an item, which is held for the user.
+    Yielded { task: TaskId, index: u32, value: Result<Value, Error> },
     /// An object has a value, or never will.
     ObjectReady { object: ObjectId, value: Result<Value, Error> },
     /// Who has the data of an object, or why nobody has.

@@ -22,6 +22,7 @@ impl Client {
             ));
         }
         self.submitted += 1;
+        self.open_stream(&spec);
         self.send_task(spec, effects);
         Ok(())
     }
@@ -50,6 +51,7 @@ impl Client {
             if self.calls.contains_key(&task) {
                 return self.relayed_call_ended(task, outcome, effects);
             }
+            self.streams.remove(&task);
             effects.push(Effect::Ended { task, outcome });
         } else if let Some(actor) = self.late.remove(&task) {
             self.late_call_ended(actor, effects);

@@ -1,5 +1,7 @@
 //! Stories of a client: what its user wants, what happens to it, and what it then asks for.
 
+mod streams;
+
 use super::*;
 use crate::error::{Error, ErrorKind, Ran};
 use crate::id::{Attempt, SessionEpoch, SessionId};
@@ -128,6 +130,7 @@ fn task(number: u128) -> TaskSpec {
         needs: Vec::new(),
         holds: Vec::new(),
         returns: 1,
+        stream: None,
         options: Arc::default(),
     }
 }
@@ -150,7 +153,7 @@ fn crashed() -> Error {
 }
 
 fn call_ended(number: u128, attempt: u64) -> FromHost {
-    FromHost::CallEnded { attempt: tried(number, attempt), outcome: done() }
+    FromHost::CallEnded { attempt: tried(number, attempt), outcome: done(), items: 0 }
 }
 
 fn call_refused(number: u128, attempt: u64) -> FromHost {
@@ -174,7 +177,7 @@ fn watch(host: Session) -> Effect {
 /// A call goes to the instance of this epoch, as this one of those that went there.
 fn sends(call: u128, attempt: u64, host: Session, epoch: u64, number: u64) -> Effect {
     let (spec, attempt, epoch) = (Arc::new(method(call)), Attempt(attempt), ActorEpoch(epoch));
-    let message = ToHost::Call { spec, attempt, epoch, number, values: Vec::new() };
+    let message = ToHost::Call { spec, attempt, epoch, number, values: Vec::new(), took: 0 };
     Effect::ToHost { host, address: "there".into(), message }
 }
 

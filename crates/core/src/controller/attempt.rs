@@ -45,6 +45,7 @@ impl Controller {
         let values = self.values_of(&spec.needs);
         let message = ToWorker::Assign { spec, attempt, values, shape, grant };
         effects.push(Effect::ToWorker { to, message });
+        self.tell_took(id, effects);
     }
 
     /// The values of objects that are known to have one.

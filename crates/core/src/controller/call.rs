@@ -91,6 +91,7 @@ impl Controller {
                 to,
                 message: ToWorker::Execute { spec, attempt, epoch, values },
             });
+            self.tell_took(call, effects);
         }
     }
 

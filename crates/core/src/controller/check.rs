@@ -6,7 +6,6 @@ use super::{Controller, Owner};
 use crate::account::Account;
 use crate::hold::Holder;
 use crate::id::Thing;
-use crate::map::Set;
 
 impl Controller {
     /// Panics, naming what is wrong, if the state does not add up.
@@ -23,7 +22,7 @@ impl Controller {
             self.sessions.values().map(|member| member.promised - member.submitted).sum();
         assert_eq!(open, self.promised, "promised submissions");
         let enclosing = self.sessions.values().map(|member| member.enclosing.len()).sum::<usize>();
-        let said: usize = self.enclosing.values().map(Set::len).sum();
+        let said: usize = self.enclosing.values().map(|said| said.len()).sum();
         assert_eq!(enclosing, said, "answers that are about to come");
         let bytes: usize = self.objects.values().map(|object| object.bytes()).sum();
         assert_eq!(bytes, self.object_bytes, "bytes of objects");
@@ -34,8 +33,9 @@ impl Controller {
                     "a watch is known from both sides"
                 );
             }
-            for call in &member.enclosing {
-                let said = self.enclosing.get(call).is_some_and(|said| said.contains(id));
+            for (call, item) in &member.enclosing {
+                let said =
+                    self.enclosing.get(call).is_some_and(|said| said.contains(&(*item, *id)));
                 assert!(said, "{id} is about to answer {call:?}");
             }
             for actor in &member.actors {
@@ -177,8 +177,8 @@ impl Controller {
                         .is_some_and(|hosted| hosted.epoch == instance.epoch)
                 }),
                 Holder::Object(object) => self.objects.contains_key(&object),
-                Holder::Enclosed { call, by } => {
-                    self.enclosing.get(&call).is_some_and(|said| said.contains(&by))
+                Holder::Enclosed { call, item, by } => {
+                    self.enclosing.get(&call).is_some_and(|said| said.contains(&(item, by)))
                 }
                 Holder::Message { to, .. } => self.sessions.contains_key(&to),
             };

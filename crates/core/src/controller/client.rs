@@ -29,11 +29,12 @@ impl Controller {
             FromClient::Fetch { object } => self.fetch(session, object, effects),
             FromClient::Locate { object } => self.locate(now, session, object, effects),
             FromClient::Hold { thing } => self.hold(session, thing),
-            FromClient::Enclose { call, things } => self.enclose(session, call, things),
+            FromClient::Enclose { call, item, things } => self.enclose(session, call, item, things),
             FromClient::Accept { call } => self.accept(session, call),
             FromClient::Release { thing } => {
                 self.release(Holder::Session(session.id), thing);
             }
+            FromClient::Took { task, count } => self.took(session, task, count, effects),
             FromClient::CreateActor(spec) => {
                 let requested = spec.id;
                 let actor = self.create_actor(now, Owner::Session(session), spec, effects);

@@ -62,7 +62,8 @@ impl Lineage {
 impl Controller {
     /// A task has ended well: if the data of a result is in a store, it is remembered.
     pub(super) fn remember(&mut self, task: &Task) {
-        if !matches!(task.spec.target, Target::Function(_)) {
+        // Items of a stream go to one consumer, once: it is not run again for others.
+        if !matches!(task.spec.target, Target::Function(_)) || task.spec.stream.is_some() {
             return;
         }
         let results: Vec<ObjectId> = task.spec.results().collect();
@@ -105,6 +106,13 @@ impl Controller {
             for need in self.forget_origin(oldest) {
                 self.unused(need);
             }
+        }
+    }
+
+    /// A task that is remembered ran again, and has failed.
+    pub(super) fn note_attempts(&mut self, task: &Task) {
+        if let Some(origin) = self.lineage.origins.get_mut(&task.spec.id) {
+            (origin.attempt, origin.spent) = (task.attempt, task.spent);
         }
     }
 
@@ -161,12 +169,16 @@ impl Controller {
     /// Which tasks have to run again, those first that others need.
     fn plan(&self, id: ObjectId, depth: usize, plan: &mut Vec<TaskId>) -> Result<(), Error> {
         let task = id.origin;
-        if self.tasks.contains_key(&task) || plan.contains(&task) {
+        // What a stream has given before it does not give again.
+        let runs = self.tasks.get(&task).is_some_and(|task| id.index < task.spec.returns);
+        if runs || plan.contains(&task) {
             return Ok(());
         }
         let why = |words: &str| self.lost(id, words);
         let Some(origin) = self.lineage.origins.get(&task) else {
-            return Err(why("it was put, or made by an actor, or what made it is not remembered"));
+            return Err(why(
+                "it was put, or made by an actor, or is an item of a stream, or what made it is not remembered",
+            ));
         };
         if depth >= MAX_DEPTH {
             return Err(why("what made it needs what is lost, too, deeper than is made anew"));

@@ -132,6 +132,11 @@ impl Controller {
             }
             return; // A value never changes.
         }
+        if let Err(error) = &value
+            && self.objects.get(&id).is_some_and(Object::is_lost)
+        {
+            return self.not_made_anew(id, error, effects);
+        }
         // Made anew, it may name others than before.
         let named = self.holds.release_all(Holder::Object(id));
         self.hold_all(Holder::Object(id), value.iter().flat_map(|value| value.contains.clone()));
@@ -307,19 +312,30 @@ impl Controller {
 
     /// A process is about to give an answer that names things. It says so ahead of it, since the answer takes
     /// another way than what the process says itself: that it lets go of them may be heard first.
-    pub(super) fn enclose(&mut self, session: Session, call: Try, things: Vec<Thing>) {
-        self.enclosing.entry(call).or_default().insert(session.id);
-        self.sessions.get_mut(&session.id).expect("it speaks").enclosing.insert(call);
-        self.hold_all(Holder::Enclosed { call, by: session.id }, things);
+    pub(super) fn enclose(
+        &mut self,
+        session: Session,
+        call: Try,
+        item: Option<u32>,
+        things: Vec<Thing>,
+    ) {
+        self.enclosing.entry(call).or_default().insert((item, session.id));
+        self.sessions.get_mut(&session.id).expect("it speaks").enclosing.insert((call, item));
+        self.hold_all(Holder::Enclosed { call, item, by: session.id }, things);
     }
 
-    /// An answer has come: what it names is held by whatever it became.
+    /// An answer has come, and no item comes any more: what it names is held by whatever it became.
     pub(super) fn answer_came(&mut self, call: Try) {
-        for by in self.enclosing.remove(&call).into_iter().flatten() {
-            self.sessions.get_mut(&by).expect("it lives").enclosing.remove(&call);
-            let free = self.holds.release_all(Holder::Enclosed { call, by });
-            self.free(free);
+        for (item, by) in self.enclosing.remove(&call).into_iter().flatten() {
+            self.enclosed_came(call, item, by);
         }
+    }
+
+    /// What a process said that something names has come with it.
+    pub(super) fn enclosed_came(&mut self, call: Try, item: Option<u32>, by: SessionId) {
+        self.sessions.get_mut(&by).expect("it lives").enclosing.remove(&(call, item));
+        let free = self.holds.release_all(Holder::Enclosed { call, item, by });
+        self.free(free);
     }
 
     /// The answer of a call arrived, or never will.

@@ -35,7 +35,7 @@ pub(super) struct Member {
     /// Objects whose value it is to say.
     pub announced: Set<ObjectId>,
     /// Answers that it is about to give.
-    pub enclosing: Set<Try>,
+    pub enclosing: Set<(Try, Option<u32>)>,
     /// Actors of which it wants to know where they are.
     pub watched_actors: Set<ActorId>,
     /// How many submissions it was promised room for, and how many came.
@@ -235,13 +235,13 @@ impl Controller {
         for object in announced {
             self.never_resolved(now, object, effects);
         }
-        for call in member.enclosing {
+        for (call, item) in member.enclosing {
             let said = self.enclosing.get_mut(&call).expect("it said so");
-            said.remove(&id);
+            said.remove(&(item, id));
             if said.is_empty() {
                 self.enclosing.remove(&call);
             }
-            let free = self.holds.release_all(Holder::Enclosed { call, by: id });
+            let free = self.holds.release_all(Holder::Enclosed { call, item, by: id });
             self.free(free);
         }
         let free = self.holds.release_all(Holder::Session(id));

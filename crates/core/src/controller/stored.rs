@@ -191,6 +191,16 @@ impl Controller {
         }
     }
 
+    /// What was to make lost data anew has failed. It stays lost: work that has it among its values finds out when it
+    /// looks for it.
+    pub(super) fn not_made_anew(&mut self, id: ObjectId, error: &Error, effects: &mut Vec<Effect>) {
+        let object = self.objects.get_mut(&id).expect("it is lost");
+        let waiting = std::mem::take(&mut object.waiting);
+        let seekers = std::mem::take(&mut object.seekers);
+        self.woken.extend(waiting.into_iter().map(|work| (work, Err(error.clone()))));
+        self.tell_lost(id, &seekers, error, effects);
+    }
+
     pub(super) fn tell_lost(
         &self,
         id: ObjectId,
@@ -220,11 +230,7 @@ impl Controller {
     /// Where the data of an object is, or why it is nowhere.
     pub fn copies(&self, id: ObjectId) -> Result<Vec<CopyAt>, Error> {
         let Some(object) = self.objects.get(&id).filter(|object| object.is_stored()) else {
-            // What was to be made anew may have failed.
-            return Err(match self.objects.get(&id).and_then(|object| object.value.as_ref()) {
-                Some(Err(error)) => error.clone(),
-                Some(Ok(_)) | None => not_here(Thing::Object(id), ""),
-            });
+            return Err(not_here(Thing::Object(id), ""));
         };
         if object.copies.is_empty() {
             return Err(self.lost(id, "it is not made anew"));

@@ -42,6 +42,8 @@ pub(super) struct Task {
     pub worker: Option<SessionId>,
     /// Retries that were paid for.
     pub spent: u32,
+    /// How many of its items were taken, if it streams.
+    pub took: u32,
     /// Why it is to stop, if it is.
     pub cancelled: Option<Cancelled>,
     /// Whether the shell is to be told of its end.
@@ -116,6 +118,7 @@ impl Controller {
         }
         self.check_takes_work()?;
         spec.validate()?;
+        self.check_consumer(owner, &spec)?;
         self.check_size("the arguments", spec.args.len())?;
         if owner == Owner::Cluster {
             self.check_room()?;
@@ -220,6 +223,7 @@ impl Controller {
             attempt,
             worker: None,
             spent,
+            took: 0,
             cancelled: None,
             awaited: false,
             audience: self.audience_of(owner),
@@ -456,8 +460,9 @@ impl Controller {
             let value = value.map_err(Clone::clone);
             self.object_made(now, object, task.spec.returns, value, at, effects);
         }
-        if outcome.is_ok() {
-            self.remember(&task);
+        match &outcome {
+            Ok(_) => self.remember(&task),
+            Err(_) => self.note_attempts(&task),
         }
         if !crate::planted!(HoldNotReleased) {
             let free = self.holds.release_all(Holder::Task(id));

@@ -21,6 +21,7 @@ mod objects;
 mod output;
 mod sessions;
 mod stored;
+mod streams;
 mod tasks;
 mod workers;
 
@@ -283,6 +284,7 @@ fn task(number: u128) -> TaskSpec {
         needs: Vec::new(),
         holds: Vec::new(),
         returns: 1,
+        stream: None,
         options: Arc::default(),
     }
 }

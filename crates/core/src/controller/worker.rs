@@ -99,6 +99,9 @@ impl Controller {
             FromWorker::Ended { attempt, end, kept, ran_for, next } => {
                 self.attempt_ended(now, session, attempt, end, kept, ran_for, next, effects);
             }
+            FromWorker::Yielded { attempt, to, index, value } => {
+                self.yielded(now, session, attempt, to, index, value, effects);
+            }
             FromWorker::Blocked { attempt } => self.attempt_blocked(session, attempt, true),
             FromWorker::Resumed { attempt } => self.attempt_blocked(session, attempt, false),
             FromWorker::ActorReady { instance } => {

@@ -317,9 +317,9 @@ impl Worker {
 
 /// What a caller is told of a call that ran when its actor's executor went.
 fn cut_short(call: &Call, actor: ActorId, life: Life, error: &Error) -> FromHost {
-    let attempt = call.tried();
+    let (attempt, items) = (call.tried(), call.stream.given);
     if call.cancelled {
-        return FromHost::CallEnded { attempt, outcome: Err(cancelled(&call.spec)) };
+        return FromHost::CallEnded { attempt, outcome: Err(cancelled(&call.spec)), items };
     }
     let lost = |error: Error| FromHost::CallLost { attempt, error: error.ran(Ran::Maybe) };
     match life {
@@ -329,7 +329,7 @@ fn cut_short(call: &Call, actor: ActorId, life: Life, error: &Error) -> FromHost
                 Thing::Actor(actor),
                 format!("actor {actor} {how} while this call ran"),
             );
-            FromHost::CallEnded { attempt, outcome: Err(error.ran(Ran::Maybe)) }
+            FromHost::CallEnded { attempt, outcome: Err(error.ran(Ran::Maybe)), items }
         }
         Life::Ending(Why::Moves | Why::Idle) => lost(Error::unavailable(
             Ran::Maybe,

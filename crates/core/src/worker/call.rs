@@ -9,6 +9,7 @@
 use super::actor::{Hosted, Life, Why};
 use super::event::CallEnd;
 use super::executor::Occupant;
+use super::stream::Stream;
 use super::task::refuse;
 use super::{Effect, ExecutorId, Timer, Worker};
 use crate::error::{Error, Ran};
@@ -35,6 +36,8 @@ pub(super) struct Call {
     /// Its caller has its answer, or is gone; what it returns goes nowhere.
     pub answered: bool,
     pub cancelled: bool,
+    /// What it gives while it runs.
+    pub stream: Stream,
 }
 
 /// Who wants the answer.
@@ -46,6 +49,16 @@ pub(super) enum From {
     Worker,
 }
 
+impl From {
+    /// The direct caller, if it is one.
+    pub fn caller(self) -> Option<Session> {
+        match self {
+            From::Caller(session) => Some(session),
+            From::Controller | From::Worker => None,
+        }
+    }
+}
+
 impl Call {
     pub fn new(
         from: From,
@@ -55,7 +68,8 @@ impl Call {
         since: Time,
     ) -> Call {
         let (timers, answered, cancelled) = (Vec::new(), false, false);
-        Call { from, spec, attempt, values, since, timers, answered, cancelled }
+        let stream = Stream::default();
+        Call { from, spec, attempt, values, since, timers, answered, cancelled, stream }
     }
 
     pub fn tried(&self) -> Try {
@@ -63,9 +77,11 @@ impl Call {
     }
 
     /// Gives it to its executor, once.
-    fn given_to(&mut self, executor: ExecutorId) -> Effect {
+    fn give_to(&mut self, executor: ExecutorId, effects: &mut Vec<Effect>) {
         let values = std::mem::take(&mut self.values);
-        Effect::Call { executor, spec: self.spec.clone(), attempt: self.attempt, values }
+        let (spec, attempt) = (self.spec.clone(), self.attempt);
+        effects.push(Effect::Call { executor, spec, attempt, values });
+        effects.extend(self.stream.tells(executor, self.spec.id));
     }
 }
 
@@ -76,7 +92,7 @@ impl Hosted {
             return None;
         }
         let mut call = self.mailbox.pop_front()?;
-        effects.push(call.given_to(self.executor));
+        call.give_to(self.executor, effects);
         self.goes_on();
         Some(call)
     }
@@ -101,15 +117,11 @@ impl Worker {
         &mut self,
         now: Time,
         session: Session,
-        spec: Arc<TaskSpec>,
-        attempt: Attempt,
+        call: Call,
         epoch: ActorEpoch,
         number: u64,
-        values: Vec<Value>,
         effects: &mut Vec<Effect>,
     ) {
-        let from = From::Caller(session);
-        let call = Call::new(from, spec, attempt, values, now);
         let Some(hosted) = self.instance_of(&call, epoch) else {
             return self.turn_away(&call, effects);
         };
@@ -117,7 +129,8 @@ impl Worker {
         let next = hosted.next.entry(session).or_default();
         if *next != number {
             let error = Error::internal(format!("call {number} came where call {next} was due"));
-            let message = FromHost::CallEnded { attempt: call.tried(), outcome: Err(error) };
+            let message =
+                FromHost::CallEnded { attempt: call.tried(), outcome: Err(error), items: 0 };
             return self.answer(session, message, effects);
         }
         *next += 1;
@@ -130,7 +143,8 @@ impl Worker {
                 "{limit} calls wait for actor {} already (max_pending_calls)",
                 hosted.spec.id
             ));
-            let message = FromHost::CallEnded { attempt: call.tried(), outcome: Err(error) };
+            let message =
+                FromHost::CallEnded { attempt: call.tried(), outcome: Err(error), items: 0 };
             return self.answer(session, message, effects);
         }
         self.post(now, call, effects);
@@ -172,7 +186,11 @@ impl Worker {
         let attempt = call.tried();
         match call.from {
             From::Caller(to) => {
-                self.answer(to, FromHost::CallEnded { attempt, outcome: Err(error) }, effects);
+                self.answer(
+                    to,
+                    FromHost::CallEnded { attempt, outcome: Err(error), items: 0 },
+                    effects,
+                );
             }
             From::Controller => effects.push(super::task::ended(attempt, End::Failed(error))),
             From::Worker => panic!("{attempt:?} is made when nothing runs"),
@@ -228,7 +246,7 @@ impl Worker {
             hosted.ahead.push_back(call);
         }
         if let Some(mut save) = hosted.save_now(now) {
-            effects.push(save.given_to(hosted.executor));
+            save.give_to(hosted.executor, effects);
             hosted.ids.insert(save.spec.id);
             hosted.running.insert(save.spec.id, save);
         }
@@ -307,7 +325,7 @@ impl Worker {
                 let stored: Vec<Value> =
                     values.filter(|value| value.payload.stored.is_some()).cloned().collect();
                 super::stored::keep(&stored, effects);
-                let message = FromHost::CallEnded { attempt, outcome };
+                let message = FromHost::CallEnded { attempt, outcome, items: call.stream.given };
                 if contains.is_empty() && end.kept.is_empty() {
                     return self.answer(to, message, effects);
                 }
@@ -509,6 +527,7 @@ impl Worker {
         let mut twin =
             Call::new(call.from, call.spec.clone(), call.attempt, Vec::new(), call.since);
         twin.cancelled = call.cancelled;
+        twin.stream = call.stream;
         call.answered = true;
         let end = CallEnd { outcome: Err(error), kept: Vec::new() };
         self.settle_call(now, instance, twin, end, effects);

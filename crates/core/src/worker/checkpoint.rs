@@ -91,6 +91,7 @@ impl Hosted {
             needs: Vec::new(),
             holds: Vec::new(),
             returns: 1,
+            stream: None,
             options: Arc::new(TaskOptions::default()),
         };
         Some(Call::new(From::Worker, Arc::new(spec), Attempt(1), Vec::new(), now))

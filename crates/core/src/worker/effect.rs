@@ -46,6 +46,8 @@ pub enum Effect {
     Call { executor: ExecutorId, spec: Arc<TaskSpec>, attempt: Attempt, values: Vec<Value> },
     /// Ask what runs under this id to stop, alone or with what it has submitted.
     Interrupt { executor: ExecutorId, task: TaskId, alone: bool },
+    /// Of the items of what this executor runs under this id, or is about to, so many were taken in all.
+    Took { executor: ExecutorId, task: TaskId, count: u32 },
     /// This task may not wait for others: as many as may do already. Its wait fails, naming the limit.
     RefuseBlock { executor: ExecutorId, task: TaskId, limit: usize },
     /// End this executor by force. [`ExecutorDied`](super::Event::ExecutorDied) follows unless the

@@ -33,6 +33,8 @@ pub enum Event {
     ControllerSaid { session: Session, message: ToWorker },
     /// A caller said something on its direct link.
     CallerSaid { session: Session, message: ToHost },
+    /// User code gave an item of its stream.
+    Yielded { executor: ExecutorId, task: TaskId, index: u32, value: Value },
     /// An executor is up.
     ExecutorReady { executor: ExecutorId },
     /// An executor could not be started for want of something that may come back.

@@ -1,6 +1,7 @@
 //! Callers: sessions that speak to this worker directly. None of them is believed before the
 //! controller said that its session lives, and all that one had here goes when it ends.
 
+use super::call::{Call, From};
 use super::{Effect, Worker};
 use crate::error::Error;
 use crate::id::Session;
@@ -61,16 +62,21 @@ impl Worker {
             "{limit} calls wait for the controller's word on their caller (max_parked_messages): call again later"
         ));
         let attempt = Try { task: spec.id, attempt };
-        let message = FromHost::CallEnded { attempt, outcome: Err(error) };
+        let message = FromHost::CallEnded { attempt, outcome: Err(error), items: 0 };
         effects.push(Effect::ToCaller { to: session, message });
     }
 
     fn hear(&mut self, now: Time, session: Session, message: ToHost, effects: &mut Vec<Effect>) {
         match message {
-            ToHost::Call { spec, attempt, epoch, number, values } => {
-                self.called(now, session, spec, attempt, epoch, number, values, effects);
+            ToHost::Call { spec, attempt, epoch, number, values, took } => {
+                let mut call = Call::new(From::Caller(session), spec, attempt, values, now);
+                call.stream.took = took;
+                self.called(now, session, call, epoch, number, effects);
             }
             ToHost::CancelCall { call, how } => self.cancel_call(now, session, call, how, effects),
+            ToHost::Took { call, count } => {
+                self.call_took(From::Caller(session), call, count, effects)
+            }
         }
     }
 

@@ -89,6 +89,7 @@ impl Worker {
             }
             ToWorker::TakeBack(attempt) => self.taken_back(attempt, effects),
             ToWorker::CancelAttempt { attempt, how } => self.cancel(now, attempt, how, effects),
+            ToWorker::Took { attempt, count } => self.took(attempt, count, effects),
             ToWorker::Instantiate { spec, epoch, values, grant, checkpoints } => {
                 self.instantiate(now, spec, epoch, values, grant, checkpoints, effects);
             }

@@ -3,6 +3,7 @@
 
 use super::event::CallEnd;
 use super::executor::Occupant;
+use super::stream::Stream;
 use super::{Effect, ExecutorId, Timer, Worker};
 use crate::account::Grant;
 use crate::error::{Error, Ran};
@@ -22,6 +23,8 @@ pub(super) struct Local {
     values: Vec<Value>,
     pub shape: ShapeId,
     pub state: State,
+    /// What it gives while it runs.
+    pub stream: Stream,
     /// Why it is to stop, if it is.
     stop: Option<Stop>,
     /// When it is looked at again, if it is.
@@ -84,6 +87,7 @@ impl Worker {
             values,
             shape,
             state: State::Backlog,
+            stream: Stream::default(),
             stop: None,
             timers: Vec::new(),
         };
@@ -135,6 +139,7 @@ impl Worker {
             .push(Effect::ToController(FromWorker::Started { attempt: Try { task: id, attempt } }));
         let values = std::mem::take(&mut local.values);
         effects.push(Effect::Run { executor, spec: local.spec.clone(), attempt, values, grant });
+        effects.extend(local.stream.tells(executor, id));
         if let Some(timeout) = local.spec.options.timeout {
             let due = (now + timeout, Timer::Timeout(Try { task: id, attempt }));
             local.timers.push(due);

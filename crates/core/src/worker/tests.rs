@@ -5,6 +5,7 @@ mod checkpoints;
 mod executors;
 mod leaving;
 mod sessions;
+mod streams;
 mod tasks;
 
 use super::*;
@@ -107,7 +108,14 @@ impl Rig {
     /// [`CALLER`] calls [`ACTOR`], as its call of this number.
     fn call(&mut self, spec: TaskSpec, number: u64) {
         let (spec, attempt, epoch) = (Arc::new(spec), Attempt(1), ACTOR.epoch);
-        self.caller_says(ToHost::Call { spec, attempt, epoch, number, values: Vec::new() });
+        self.caller_says(ToHost::Call {
+            spec,
+            attempt,
+            epoch,
+            number,
+            values: Vec::new(),
+            took: 0,
+        });
     }
 
     /// The controller's word that [`CALLER`] lives, asked for at its first call.
@@ -163,6 +171,7 @@ fn task(number: u128) -> TaskSpec {
         needs: Vec::new(),
         holds: Vec::new(),
         returns: 1,
+        stream: None,
         options: Arc::default(),
     }
 }
@@ -231,5 +240,5 @@ fn answer(message: FromHost) -> Effect {
 }
 
 fn answered(call: u128, value: Value) -> Effect {
-    answer(FromHost::CallEnded { attempt: tried(call), outcome: Ok(vec![value]) })
+    answer(FromHost::CallEnded { attempt: tried(call), outcome: Ok(vec![value]), items: 0 })
 }

@@ -15,6 +15,8 @@ pub(crate) enum Ask {
     StopAlone(TaskId),
     /// What runs under this id may not wait for others: as many as this do already.
     NotWait { task: TaskId, limit: usize },
+    /// Of the items of what runs under this id, or is about to, so many were taken in all.
+    Took { task: TaskId, count: u32 },
 }
 
 impl Ask {
@@ -24,6 +26,7 @@ impl Ask {
             Ask::Stop(task) => (0, task, 0),
             Ask::StopAlone(task) => (1, task, 0),
             Ask::NotWait { task, limit } => (2, task, limit as u64),
+            Ask::Took { task, count } => (3, task, u64::from(count)),
         };
         let mut bytes = [kind; BYTES];
         bytes[1..17].copy_from_slice(&task.as_u128().to_be_bytes());
@@ -40,6 +43,7 @@ impl Ask {
             0 => Some(Ask::Stop(task)),
             1 => Some(Ask::StopAlone(task)),
             2 => Some(Ask::NotWait { task, limit: number as usize }),
+            3 => Some(Ask::Took { task, count: number as u32 }),
             _ => None,
         }
     }
@@ -53,7 +57,8 @@ mod tests {
     fn what_is_asked_arrives_as_it_is() {
         let task = TaskId::from_u128(0x0102_0304_0506_0708_090a_0b0c_0d0e_0f10);
         let not_wait = Ask::NotWait { task, limit: 1_000 };
-        for ask in [Ask::Stop(task), Ask::StopAlone(task), not_wait] {
+        let took = Ask::Took { task, count: u32::MAX };
+        for ask in [Ask::Stop(task), Ask::StopAlone(task), not_wait, took] {
             assert_eq!(Ask::decode(ask.encode()), Some(ask));
         }
         assert_eq!(Ask::decode([9; BYTES]), None);

@@ -104,7 +104,7 @@ fn serve(program: Arc<dyn Program>, memory: u64) -> io::Result<()> {
             match ask {
                 Ask::Stop(task) => program.interrupted(task, false),
                 Ask::StopAlone(task) => program.interrupted(task, true),
-                Ask::NotWait { .. } => {}
+                Ask::NotWait { .. } | Ask::Took { .. } => {}
             }
         }
     };

@@ -12,6 +12,7 @@ mod deaths;
 mod desk;
 mod ears;
 mod forks;
+mod outgoing;
 mod switchboard;
 
 pub(super) use death::signal_name;
@@ -39,15 +40,15 @@ use marline_core::map::Set;
 use marline_core::payload::Value;
 use marline_core::store;
 use marline_core::worker::{Event, ExecutorId};
+use outgoing::Outgoing;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::process::{Pid, Signal, kill_process_group};
-use std::collections::VecDeque;
-use std::io::{ErrorKind, IoSlice, PipeReader, PipeWriter, Write};
+use std::io::{ErrorKind, IoSlice, PipeReader, PipeWriter};
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 use switchboard::switchboard;
 
@@ -76,14 +77,13 @@ pub(crate) struct Handle {
 }
 
 struct Shared {
-    /// Where it is told what to do.
-    socket: UnixStream,
+    /// Where it is told what to do, and what else it is asked for.
+    commands: Outgoing,
+    asks: Outgoing,
     /// Where it answers.
     answers: PipeReader,
     /// Its number at the [switchboard].
     line: u64,
-    backlog: Mutex<Backlog>,
-    control: UnixStream,
     life: Mutex<Life>,
     /// What it runs: whose its output is, and what that is called.
     source: Mutex<Option<(Source, Whose)>>,
@@ -92,14 +92,6 @@ struct Shared {
     /// Whether it is a fork, and the functions whose code it has had.
     is_fork: bool,
     codes: Mutex<Set<Arc<str>>>,
-}
-
-/// What a socket had no room for.
-#[derive(Default)]
-struct Backlog {
-    bytes: VecDeque<u8>,
-    /// It is said when there is room. Before the executor is up, and when it is gone, it is not.
-    heard: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -130,12 +122,12 @@ impl Handle {
         rustix::io::ioctl_fionbio(&answers, true)?;
         let memory = launch.memory.unwrap_or(0);
         let variable = format!("{}:{memory}:{runtime}", rustix::fs::fstat(&theirs)?.st_ino);
+        let line = switchboard().next_line();
         let shared = Arc::new(Shared {
-            socket,
+            commands: Outgoing::new(socket, line),
+            asks: Outgoing::new(control, line),
             answers,
-            line: switchboard().next_line(),
-            backlog: Mutex::default(),
-            control,
+            line,
             life: Mutex::new(Life::Starting),
             source: Mutex::default(),
             ready: AtomicBool::new(false),
@@ -162,12 +154,11 @@ impl Handle {
         if source.is_some() {
             *self.shared.source.lock().expect("nothing panics under it") = source;
         }
-        self.shared.write(&encode_command(command));
+        self.shared.say(&self.shared.commands, &encode_command(command));
     }
 
     pub fn ask(&self, ask: Ask) {
-        // If there is no room, it has been asked thousands of times.
-        let _ = (&self.shared.control).write(&ask.encode());
+        self.shared.say(&self.shared.asks, &ask.encode());
     }
 
     /// Ends it, and everything it left in its group.
@@ -183,62 +174,30 @@ impl Drop for Handle {
 }
 
 impl Shared {
-    fn write(&self, frame: &[u8]) {
-        let mut backlog = self.backlog();
-        let mut rest = frame;
-        while backlog.bytes.is_empty() && !rest.is_empty() {
-            match (&self.socket).write(rest) {
-                Ok(count) => rest = &rest[count..],
-                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(_) => return, // It is gone; that is seen elsewhere.
-            }
-        }
-        if !rest.is_empty() {
-            let begins = backlog.bytes.is_empty() && backlog.heard;
-            backlog.bytes.extend(rest);
-            if begins && switchboard().add_room(self.line, &self.socket).is_err() {
-                self.kill(); // It would wait for ever for the rest of what it is told.
-            }
+    fn say(&self, to: &Outgoing, frame: &[u8]) {
+        if to.write(frame).is_err() {
+            self.kill(); // It would wait for ever for the rest of what it is told.
         }
     }
 
-    fn backlog(&self) -> MutexGuard<'_, Backlog> {
-        self.backlog.lock().expect("nothing panics under it")
-    }
-
-    /// There is room in the socket: writes what there was none for.
+    /// There is room in one of the sockets: writes what there was none for.
     fn write_backlog(&self) {
-        let mut backlog = self.backlog();
-        while !backlog.bytes.is_empty() {
-            match (&self.socket).write(backlog.bytes.as_slices().0) {
-                Ok(count) => drop(backlog.bytes.drain(..count)),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(_) => backlog.bytes.clear(), // It is gone; that is seen elsewhere.
-            }
-        }
-        switchboard().remove_room(&self.socket);
+        self.commands.write_backlog();
+        self.asks.write_backlog();
     }
 
     /// Has it heard from now on what it says, and that there is room for what it is told.
     fn add_line(&self, ears: &Arc<Ears>) -> rustix::io::Result<()> {
         switchboard().add(self.line, &self.answers, ears.clone())?;
-        let mut backlog = self.backlog();
-        backlog.heard = true;
-        if !backlog.bytes.is_empty() {
-            switchboard().add_room(self.line, &self.socket)?;
-        }
-        Ok(())
+        self.commands.add_line()?;
+        self.asks.add_line()
     }
 
     /// It is not heard any more, unless somebody is about to.
     fn remove_line(&self) {
         switchboard().remove(self.line, &self.answers);
-        let mut backlog = self.backlog();
-        if std::mem::take(&mut backlog.heard) && !backlog.bytes.is_empty() {
-            switchboard().remove_room(&self.socket);
-        }
+        self.commands.remove_line();
+        self.asks.remove_line();
     }
 
     /// The code of a function comes with it as the last of its values, in runtimes whose executors are
@@ -364,7 +323,7 @@ impl Minder {
         ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
         // If it cannot be sent, the executor has died, which is seen next.
         let _ = sendmsg(
-            &self.shared.socket,
+            &self.shared.commands.socket,
             &[IoSlice::new(&[HAS_STORE[usize::from(has_store)]])],
             &mut ancillary,
             SendFlags::NOSIGNAL,

@@ -2,6 +2,7 @@
 //! is a thread and one that is a process; `tell` says where what happened goes.
 
 use super::ask::Ask;
+use super::items::{Items, Room};
 use super::thread::on_some_thread;
 use super::waiting::Waiting;
 use super::{
@@ -81,6 +82,12 @@ pub(crate) enum Said {
         attempt: Try,
         end: CallEnd,
     },
+    /// User code gave an item.
+    Yielded {
+        attempt: Try,
+        index: u32,
+        value: Value,
+    },
     /// The actor ends itself: it begins no call any more.
     Exited {
         instance: message::Instance,
@@ -104,6 +111,8 @@ struct Tokens {
     tokens: BTreeMap<TaskId, Token>,
     /// What was asked to stop and did not run: it is about to, or has ended.
     early: VecDeque<TaskId>,
+    /// Items were taken of what did not run.
+    took_early: VecDeque<(TaskId, u32)>,
     /// Everything was: nothing runs any more.
     over: bool,
 }
@@ -116,6 +125,8 @@ struct Token {
     stops_all: Arc<AtomicBool>,
     /// What it waits for others in.
     waiting: Waiting,
+    /// How far its items were taken.
+    room: Arc<Room>,
 }
 
 impl Token {
@@ -123,10 +134,12 @@ impl Token {
         // Seen by whoever sees that it was cancelled.
         self.stops_all.fetch_or(!alone, Ordering::Relaxed);
         self.cancel.cancel();
+        self.room.stop();
     }
 }
 
-/// So many that were asked to stop before they ran are remembered: no more are on their way.
+/// So many that were asked to stop before they ran, or whose items were taken, are remembered: no more are on their
+/// way.
 const MAX_EARLY: usize = 64;
 
 impl Running {
@@ -141,6 +154,12 @@ impl Running {
             running.tokens.insert(task, token.clone());
             let early = running.early.len();
             running.early.retain(|id| *id != task);
+            running.took_early.retain(|(id, count)| {
+                if *id == task {
+                    token.room.took(*count); // Nobody waits for it yet.
+                }
+                *id != task
+            });
             running.over || running.early.len() < early
         });
         if stop {
@@ -158,12 +177,30 @@ impl Running {
         match ask {
             Ask::Stop(task) => self.interrupt(task, false),
             Ask::StopAlone(task) => self.interrupt(task, true),
+            Ask::Took { task, count } => self.took(task, count),
             Ask::NotWait { task, limit } => {
                 let token = self.with(|running| running.tokens.get(&task).cloned());
                 if let Some(token) = token {
                     token.waiting.refuse(limit);
                 }
             }
+        }
+    }
+
+    /// Items were taken of what runs under this id, or is about to.
+    fn took(&self, task: TaskId, count: u32) {
+        let token = self.with(|running| {
+            let token = running.tokens.get(&task).cloned();
+            if token.is_none() {
+                running.took_early.push_back((task, count));
+                if running.took_early.len() > MAX_EARLY {
+                    running.took_early.pop_front();
+                }
+            }
+            token
+        });
+        if let Some(token) = token {
+            token.room.took(count);
         }
     }
 
@@ -257,7 +294,9 @@ impl Runner {
     ) {
         let (name, args) = (spec.class.clone(), spec.args.clone());
         let gpus: Arc<[u32]> = grant.gpus.into();
-        let mut invocation = Invocation { name, args, values, returns: 0, gpus: gpus.clone() };
+        let gpus_of = gpus.clone();
+        let mut invocation =
+            Invocation { name, args, values, returns: 0, items: None, gpus: gpus_of };
         let made = self.open(&mut invocation).and_then(|()| self.make(&invocation, checkpoints));
         let result = made.map(|instance| {
             let concurrent = spec.options.max_concurrency > 1;
@@ -341,6 +380,8 @@ impl Runner {
     /// Begins a call that ends later.
     fn begin(&self, actor: &Actor, spec: &TaskSpec, attempt: Attempt, values: Vec<Value>) {
         let (task, tell, running) = (spec.id, self.tell.clone(), self.running.clone());
+        let (context, mut invocation) = self.prepare(spec, attempt, actor.place(), values);
+        let items = invocation.items.clone();
         // Where one runs at a time, the next one may be here already, and is to wait.
         let (ended, has_ended) = (!actor.concurrent).then(oneshot).unzip();
         let (runner, actor_of, method) = (self.clone(), actor.clone(), spec.target.name().clone());
@@ -350,7 +391,7 @@ impl Runner {
             let kept = actor_of
                 .checked(&method, reply)
                 .and_then(|reply| runner.keep(task, &method, reply));
-            let end = call_end(kept.and_then(bounded));
+            let end = call_end(kept.and_then(bounded), items.as_ref());
             tell(Said::CallFinished { attempt: Try { task, attempt }, end });
             if exits {
                 runner.exit(&actor_of);
@@ -359,11 +400,11 @@ impl Runner {
                 let _ = ended.send(()); // It waits for this, unless it is past waiting.
             }
         };
-        let (context, mut invocation) = self.prepare(spec, attempt, actor.place(), values);
         if context.cancel.is_cancelled() {
             return end(Err(not_begun()));
         }
-        if let Err(error) = self.open(&mut invocation) {
+        let ready = self.check_streams(&invocation).and_then(|()| self.open(&mut invocation));
+        if let Err(error) = ready {
             return end(Err(error));
         }
         with_context(context, || actor.instance.begin(&invocation, Box::new(end)));
@@ -380,7 +421,11 @@ impl Runner {
         place: Place,
         values: Vec<Value>,
     ) -> (Context, Invocation) {
-        let Token { cancel, stops_all, waiting } = self.running.begin(spec.id);
+        let Token { cancel, stops_all, waiting, room } = self.running.begin(spec.id);
+        let tried = Try { task: spec.id, attempt };
+        let items = spec
+            .stream
+            .map(|most| Items::new(tried, most, room, self.objects.clone(), self.tell.clone()));
         let Place { actor, gpus } = place;
         let (actor, actor_epoch) = actor.unzip();
         let tell = Teller(self.tell.clone());
@@ -400,7 +445,18 @@ impl Runner {
             tell,
         };
         let (args, returns) = (spec.args.clone(), spec.returns);
-        (context, Invocation { name, args, values, returns, gpus })
+        (context, Invocation { name, args, values, returns, items, gpus })
+    }
+
+    fn check_streams(&self, invocation: &Invocation) -> Result<(), Error> {
+        if invocation.items.is_none() || self.program.streams() {
+            return Ok(());
+        }
+        let name = &*invocation.name;
+        let words = format!(
+            "{name:?} is of a program that does not give items while it runs: call it without a stream"
+        );
+        Err(Error::unsupported(words))
     }
 
     /// Runs user code; what it panics with is its error.
@@ -415,6 +471,8 @@ impl Runner {
         let (context, mut invocation) = self.prepare(spec, attempt, place, values);
         let reply = if context.cancel.is_cancelled() {
             Err(not_begun())
+        } else if let Err(error) = self.check_streams(&invocation) {
+            Err(error)
         } else {
             with_context(context, || {
                 self.open(&mut invocation)?;
@@ -423,7 +481,7 @@ impl Runner {
         };
         let reply = reply.and_then(|reply| self.keep(spec.id, spec.target.name(), reply));
         self.running.end(spec.id);
-        call_end(reply.and_then(bounded))
+        call_end(reply.and_then(bounded), invocation.items.as_ref())
     }
 
     /// Brings the data of arguments here that is in stores.
@@ -494,9 +552,12 @@ fn not_begun() -> Error {
     Error::cancelled("it was to stop before it ran")
 }
 
-fn call_end(reply: Result<Reply, Error>) -> CallEnd {
+fn call_end(reply: Result<Reply, Error>, items: Option<&Items>) -> CallEnd {
     match reply {
-        Ok(reply) => CallEnd { outcome: Ok(reply.values), kept: reply.kept },
+        Ok(reply) => {
+            let values = items.map_or(reply.values, |items| vec![items.count()]);
+            CallEnd { outcome: Ok(values), kept: reply.kept }
+        }
         Err(error) => CallEnd { outcome: Err(error), kept: Vec::new() },
     }
 }
@@ -551,6 +612,12 @@ fn bounded(reply: Reply) -> Result<Reply, Error> {
         "the results are {bytes} bytes, the limit is {MAX_RESULT_BYTES} (MAX_RESULT_BYTES)"
     );
     Err(Error::too_large(message).ran(Ran::Maybe))
+}
+
+/// The same of an item.
+pub(super) fn bounded_value(value: Value) -> Result<Value, Error> {
+    let reply = bounded(Reply { values: vec![value], ..Reply::default() })?;
+    Ok(reply.values.into_iter().next().expect("there is one"))
 }
 
 fn caught<R>(code: impl FnOnce() -> Result<R, Error>) -> Result<R, Error> {

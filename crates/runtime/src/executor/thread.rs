@@ -114,6 +114,9 @@ pub(super) fn event(executor: ExecutorId, said: Said) -> Event {
         Said::CallFinished { attempt, end } => {
             Event::CallFinished { executor, call: attempt.task, end }
         }
+        Said::Yielded { attempt, index, value } => {
+            Event::Yielded { executor, task: attempt.task, index, value }
+        }
         Said::Exited { instance: _ } => Event::ActorExited { executor },
         Said::Blocked { attempt: _, blocked: true } => Event::Blocked { executor },
         Said::Blocked { attempt: _, blocked: false } => Event::Resumed { executor },

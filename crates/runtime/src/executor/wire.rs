@@ -2,7 +2,7 @@
 //! controller and a worker, without a link. Each is preceded by its length, four bytes, big-endian.
 //!
 //! To the executor: `assign_task`, `instantiate_actor`, `execute_actor_method`. From it: `joined` when
-//! it is up, `attempt_ended` for tasks and calls, `actor_ready` or `actor_failed`, `actor_destroyed` when the
+//! it is up, `attempt_yielded` and `attempt_ended` for tasks and calls, `actor_ready` or `actor_failed`, `actor_destroyed` when the
 //! actor ends itself, and `blocked`, `resumed`, `dropped`.
 
 use super::run::{Command, Said};
@@ -79,6 +79,9 @@ pub(super) fn encode_said(said: Said) -> Vec<u8> {
                 Err(error) => End::Failed(error.bounded()),
             };
             FromWorker::Ended { attempt, end, kept, ran_for, next }
+        }
+        Said::Yielded { attempt, index, value } => {
+            FromWorker::Yielded { attempt, to: None, index, value }
         }
         Said::Constructed { instance, result: Ok(()) } => FromWorker::ActorReady { instance },
         Said::Constructed { instance, result: Err(error) } => {

@@ -9,6 +9,7 @@ use crate::executor::ask::Ask;
 use crate::executor::run::Command;
 use crate::executor::{Executors, Handle, process, thread};
 use crate::store::{Objects, Store};
+use crate::stream::Feed;
 use crate::wire::frame::Frame;
 use crate::wire::message::Message;
 use marline_channel::{oneshot, watch};
@@ -50,6 +51,7 @@ pub(super) type Copies = Result<Vec<CopyAt>, Error>;
 pub(crate) struct ClientSeat {
     pub machine: Client,
     pub tasks: Map<TaskId, Tell<Outcome>>,
+    pub streams: Map<TaskId, Feed>,
     pub objects: Map<ObjectId, Vec<Tell<Result<Value, Error>>>>,
     pub locating: Map<ObjectId, Vec<oneshot::Sender<Copies>>>,
     pub creating: Map<ActorId, oneshot::Sender<Result<ActorId, Error>>>,
@@ -137,6 +139,7 @@ impl State {
         let seat = ClientSeat {
             machine,
             tasks: Map::default(),
+            streams: Map::default(),
             objects: Map::default(),
             locating: Map::default(),
             creating: Map::default(),
@@ -287,6 +290,11 @@ impl State {
                     handle.ask(if alone { Ask::StopAlone(task) } else { Ask::Stop(task) });
                 }
             }
+            worker::Effect::Took { executor, task, count } => {
+                if let Some(handle) = seat.handles.get(&executor) {
+                    handle.ask(Ask::Took { task, count });
+                }
+            }
             worker::Effect::RefuseBlock { executor, task, limit } => {
                 if let Some(handle) = seat.handles.get(&executor) {
                     handle.ask(Ask::NotWait { task, limit });
@@ -390,7 +398,18 @@ impl State {
                     true
                 });
             }
+            client::Effect::Yielded { task, index: _, value } => {
+                if let Some(feed) = seat.streams.get(&task) {
+                    let rings = feed.item(value);
+                    if !rings.is_empty() {
+                        self.outside.push(Outside::Ring(rings));
+                    }
+                }
+            }
             client::Effect::Ended { task, outcome } => {
+                if let Some(feed) = seat.streams.remove(&task) {
+                    self.outside.push(Outside::Ring(feed.end(&outcome)));
+                }
                 if let Some(waiter) = seat.tasks.remove(&task) {
                     self.outside.push(Outside::Ended(waiter, outcome));
                 }
@@ -511,6 +530,13 @@ impl WorkerSeat {
                     store.hear(*process);
                 }
                 Made::For(objects)
+            }
+            worker::Event::Yielded { executor, value, .. } => {
+                let Some(object) = value.payload.stored_object() else { return Made::Nothing };
+                if let Some(process) = self.processes.get(executor) {
+                    store.hear(*process);
+                }
+                Made::For(vec![object])
             }
             worker::Event::ExecutorDied { executor, .. }
             | worker::Event::ExecutorRefused { executor } => {

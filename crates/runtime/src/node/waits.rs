@@ -143,6 +143,7 @@ mod tests {
                 needs: Vec::new(),
                 holds: Vec::new(),
                 returns: 1,
+                stream: None,
                 options: Arc::default(),
             });
             let id = spec.id;

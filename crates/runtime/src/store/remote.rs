@@ -15,6 +15,7 @@ use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -29,6 +30,8 @@ pub(crate) struct Remote {
     windows: Windows,
     state: Mutex<State>,
     heard: Condvar,
+    /// Nobody takes what is said.
+    is_gone: AtomicBool,
 }
 
 #[derive(Default)]
@@ -60,12 +63,13 @@ impl Remote {
             windows: Windows::default(),
             state: Mutex::default(),
             heard: Condvar::new(),
+            is_gone: AtomicBool::new(false),
         })
     }
 
     /// Whether nobody answers any more.
     pub fn is_over(&self) -> bool {
-        self.state().over
+        self.is_gone.load(Ordering::Relaxed) || self.state().over
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -84,7 +88,10 @@ impl Remote {
             ));
         }
         // Messages are short: they go as a whole.
-        (&self.socket).write_all(&ask.encode()).map_err(|_| gone())
+        (&self.socket).write_all(&ask.encode()).map_err(|_| {
+            self.is_gone.store(true, Ordering::Relaxed);
+            gone()
+        })
     }
 
     /// Fills room with these parts, as the data of an object. It is this process's until the cluster keeps it.

@@ -57,6 +57,7 @@ fn from_client(message: &FromClient) -> usize {
         | FromClient::Enclose { .. }
         | FromClient::Accept { .. }
         | FromClient::Release { .. }
+        | FromClient::Took { .. }
         | FromClient::FindActor { .. }
         | FromClient::WatchActor { .. }
         | FromClient::DeleteActor { .. }
@@ -70,6 +71,7 @@ fn from_client(message: &FromClient) -> usize {
 fn to_client(message: &ToClient) -> usize {
     match message {
         ToClient::TaskEnded { task: _, outcome } => ended(outcome, |results| values(results)),
+        ToClient::Yielded { value, .. } => ended(value, |value| value.payload.len()),
         ToClient::ObjectReady { object: _, value } => ended(value, |value| value.payload.len()),
         ToClient::Located { object: _, copies } => ended(copies, |_| 0),
         ToClient::ActorCreated { requested: _, actor } => ended(actor, |_| 0),
@@ -95,6 +97,7 @@ fn from_worker(message: &FromWorker) -> usize {
         | FromWorker::ActorDied { instance: _, error: why }
         | FromWorker::CopyLost { object: _, error: why } => why.bytes(),
         FromWorker::Checkpoint { payload, .. } => payload.len(),
+        FromWorker::Yielded { value, .. } => value.payload.len(),
         FromWorker::Printed { source: _, output } => text(output),
         FromWorker::CallsEnded(reports) => reports
             .iter()
@@ -130,6 +133,7 @@ fn to_worker(message: &ToWorker) -> usize {
         ToWorker::Located { object: _, copies: Err(why) } => why.bytes(),
         ToWorker::TakeBack(_)
         | ToWorker::CancelAttempt { .. }
+        | ToWorker::Took { .. }
         | ToWorker::Destroy(_)
         | ToWorker::Kill(_)
         | ToWorker::Checkpointed { .. }
@@ -147,13 +151,13 @@ fn to_worker(message: &ToWorker) -> usize {
 fn to_host(message: &ToHost) -> usize {
     match message {
         ToHost::Call { spec, values: needed, .. } => spec.args.len() + values(needed),
-        ToHost::CancelCall { .. } => 0,
+        ToHost::CancelCall { .. } | ToHost::Took { .. } => 0,
     }
 }
 
 fn from_host(message: &FromHost) -> usize {
     match message {
-        FromHost::CallEnded { attempt: _, outcome } => ended(outcome, |results| values(results)),
+        FromHost::CallEnded { outcome, .. } => ended(outcome, |results| values(results)),
         FromHost::CallRefused { .. } => 0,
         FromHost::CallLost { attempt: _, error: why } => why.bytes(),
     }
@@ -193,9 +197,10 @@ mod tests {
             epoch: sample::instance().epoch,
             number: 0,
             values: values.clone(),
+            took: 0,
         };
         assert_eq!(Message::ToHost(call).encoded_len_hint(), args + 2000 + 64);
-        let ended = FromHost::CallEnded { attempt, outcome: Ok(values) };
+        let ended = FromHost::CallEnded { attempt, outcome: Ok(values), items: 0 };
         assert_eq!(Message::FromHost(ended).encoded_len_hint(), 2064);
         let put = FromClient::Put { object: sample::object(), value, at: None };
         assert_eq!(Message::FromClient(put).encoded_len_hint(), 1064);

@@ -107,7 +107,7 @@ fn about_to_answer(rig: &mut Rig) -> (Session, Session, Session, Try, ObjectId) 
     let object = ObjectId::of(task_id(90), 0);
     rig.client_says(executor, FromClient::Put { object, value: value("deep"), at: None });
     let things = vec![Thing::Object(object)];
-    rig.client_says(executor, FromClient::Enclose { call: attempt, things });
+    rig.client_says(executor, FromClient::Enclose { call: attempt, item: None, things });
     // Its answer takes another way, and what it says now is heard first.
     rig.client_says(executor, FromClient::Release { thing: Thing::Object(object) });
     (client, worker, executor, attempt, object)
@@ -136,7 +136,7 @@ fn whoever_says_that_it_gives_anothers_answer_takes_nothing_away() {
     let mut rig = Rig::new();
     let (client, worker, _, attempt, object) = about_to_answer(&mut rig);
     let other = rig.client(4);
-    rig.client_says(other, FromClient::Enclose { call: attempt, things: Vec::new() });
+    rig.client_says(other, FromClient::Enclose { call: attempt, item: None, things: Vec::new() });
     rig.dies(other);
     assert!(rig.controller.value(object).is_some());
     rig.end(worker, attempt, End::Finished(vec![naming(object)]), None);
@@ -172,7 +172,7 @@ fn what_the_answer_of_a_direct_call_names_is_held_until_it_is_entrusted() {
     let object = ObjectId::of(task_id(90), 0);
     let thing = Thing::Object(object);
     rig.client_says(executor, FromClient::Put { object, value: value("deep"), at: None });
-    rig.client_says(executor, FromClient::Enclose { call, things: vec![thing] });
+    rig.client_says(executor, FromClient::Enclose { call, item: None, things: vec![thing] });
     rig.client_says(executor, FromClient::Release { thing });
     let (contains, kept) = (vec![thing], Vec::new());
     let stored = vec![];
@@ -184,7 +184,7 @@ fn what_the_answer_of_a_direct_call_names_is_held_until_it_is_entrusted() {
     assert_eq!(rig.controller.value(object), None);
     // Answered, but nobody waits for it: it is entrusted to nobody.
     rig.client_says(executor, FromClient::Put { object, value: value("deep"), at: None });
-    rig.client_says(executor, FromClient::Enclose { call, things: vec![thing] });
+    rig.client_says(executor, FromClient::Enclose { call, item: None, things: vec![thing] });
     rig.client_says(executor, FromClient::Release { thing });
     let (contains, kept) = (Vec::new(), Vec::new());
     let stored = vec![];

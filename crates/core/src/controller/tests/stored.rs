@@ -275,6 +275,9 @@ fn what_fails_when_it_is_made_anew_fails_for_those_who_wait() {
     assert_eq!(found(&mut rig, other).unwrap_err().kind(), ErrorKind::Failed);
     assert_eq!(rig.ends(client, 2).unwrap_err().kind(), ErrorKind::Failed);
     rig.nothing_left();
+    // Whoever looks for it later has it tried again.
+    looks(&mut rig, other, object);
+    assert_eq!(rig.assigns(worker, 1).attempt, Attempt(3));
 }
 
 #[test]

@@ -263,6 +263,9 @@ impl Minder {
                     }
                 }
             }
+            FromWorker::Yielded { attempt, index, value, .. } => {
+                Event::Yielded { executor, task: attempt.task, index, value }
+            }
             FromWorker::ActorReady { .. } => Event::Constructed { executor, result: Ok(()) },
             FromWorker::ActorFailed { error, .. } => {
                 Event::Constructed { executor, result: Err(error) }

@@ -56,7 +56,7 @@ fn in_words(holder: Holder) -> String {
         Holder::Instance(instance) => format!("actor {}", instance.actor),
         Holder::Object(object) => format!("value {object}"),
         Holder::Lineage(task) => format!("task {task}, should it run again"),
-        Holder::Enclosed { call, by: _ } => format!("the answer of {}", call.task),
+        Holder::Enclosed { call, item: _, by: _ } => format!("the answer of {}", call.task),
         Holder::Message { call, to } => format!("the answer of {} to process {to}", call.task),
     }
 }

@@ -42,6 +42,7 @@ fn task_spec(spec: &TaskSpec) -> v1::TaskSpec {
         needs: Vec::new(),
         holds: Vec::new(),
         returns: spec.returns,
+        stream: spec.stream,
         options,
     }
 }

@@ -44,22 +44,22 @@ macro_rules! variants {
 }
 
 variants! { from_client_name, FROM_CLIENT, FromClient:
-    Submit Cancel Put Announce Resolve Fetch Locate Hold Enclose Accept Release CreateActor FindActor WatchActor DeleteActor KillActor Watch
+    Submit Cancel Put Announce Resolve Fetch Locate Hold Enclose Accept Release Took CreateActor FindActor WatchActor DeleteActor KillActor Watch
     Sync ShowOutput
 }
 variants! { to_client_name, TO_CLIENT, ToClient:
-    Credit TaskEnded ObjectReady Located ActorCreated ActorFound ActorChanged SessionEnded Synced Warning
+    Credit TaskEnded Yielded ObjectReady Located ActorCreated ActorFound ActorChanged SessionEnded Synced Warning
     Printed
 }
 variants! { from_worker_name, FROM_WORKER, FromWorker:
-    Joined Refused Started Ended Blocked Resumed ActorReady ActorFailed ActorDied ActorDestroyed
+    Joined Refused Started Ended Yielded Blocked Resumed ActorReady ActorFailed ActorDied ActorDestroyed
     Watch ActorRefused Entrust Dropped Locate Copied CopyLost CallsEnded Draining Leaving Checkpoint Printed
 }
 variants! { to_worker_name, TO_WORKER, ToWorker:
-    Assign Execute TakeBack CancelAttempt Instantiate Destroy Kill Checkpointed Watched SessionEnded Entrusted Keep Forget Located
+    Assign Execute TakeBack CancelAttempt Took Instantiate Destroy Kill Checkpointed Watched SessionEnded Entrusted Keep Forget Located
     Drain WindUp
 }
-variants! { to_host_name, TO_HOST, ToHost: Call CancelCall }
+variants! { to_host_name, TO_HOST, ToHost: Call CancelCall Took }
 variants! { from_host_name, FROM_HOST, FromHost: CallEnded CallRefused CallLost }
 variants! { frame_name, FRAME, Frame: Attach Packet Ping Pong Over }
 variants! { packet_name, PACKET, MessagePacket: Hello Data Seen }
@@ -182,6 +182,7 @@ pub(crate) fn task_spec() -> TaskSpec {
         needs: vec![object()],
         holds: things(),
         returns: 2,
+        stream: Some(9),
         options: Arc::new(task_options()),
     }
 }
@@ -237,7 +238,9 @@ pub(crate) fn from_client() -> Vec<FromClient> {
         FromClient::Fetch { object },
         FromClient::Locate { object },
         FromClient::Hold { thing: Thing::Object(object) },
-        FromClient::Enclose { call: attempt(), things: vec![Thing::Object(object)] },
+        FromClient::Enclose { call: attempt(), item: None, things: vec![Thing::Object(object)] },
+        FromClient::Enclose { call: attempt(), item: Some(0), things: things() },
+        FromClient::Took { task, count: 17 },
         FromClient::Accept { call: attempt() },
         FromClient::Release { thing: Thing::Actor(actor) },
         FromClient::CreateActor(Arc::new(actor_spec())),
@@ -294,6 +297,8 @@ pub(crate) fn to_client() -> Vec<ToClient> {
         ToClient::TaskEnded { task, outcome: Ok(values()) },
         ToClient::TaskEnded { task, outcome: Ok(Vec::new()) },
         ToClient::TaskEnded { task, outcome: Err(error()) },
+        ToClient::Yielded { task, index: 5, value: Ok(value()) },
+        ToClient::Yielded { task, index: 5, value: Err(error()) },
         ToClient::ObjectReady { object, value: Ok(value()) },
         ToClient::ObjectReady { object, value: Err(error()) },
         ToClient::Located { object, copies: Ok(copies()) },
@@ -337,6 +342,8 @@ pub(crate) fn from_worker() -> Vec<FromWorker> {
     let mut messages = vec![
         FromWorker::Joined,
         FromWorker::Started { attempt },
+        FromWorker::Yielded { attempt, to: None, index: 5, value: value() },
+        FromWorker::Yielded { attempt, to: Some(session), index: 5, value: value() },
         FromWorker::Blocked { attempt },
         FromWorker::Resumed { attempt },
         FromWorker::ActorReady { instance },
@@ -399,6 +406,7 @@ pub(crate) fn to_worker() -> Vec<ToWorker> {
         ToWorker::TakeBack(attempt),
         ToWorker::CancelAttempt { attempt, how: Manner::Force },
         ToWorker::CancelAttempt { attempt, how: Manner::AskAlone },
+        ToWorker::Took { attempt, count: 17 },
         ToWorker::Instantiate {
             spec: Arc::new(actor_spec()),
             epoch,
@@ -429,16 +437,18 @@ pub(crate) fn to_host() -> Vec<ToHost> {
             epoch: instance().epoch,
             number: 12,
             values: values(),
+            took: 17,
         },
         ToHost::CancelCall { call: task(), how: Manner::AskAlone },
+        ToHost::Took { call: task(), count: 17 },
     ]
 }
 
 pub(crate) fn from_host() -> Vec<FromHost> {
     let attempt = attempt();
     let mut messages = vec![
-        FromHost::CallEnded { attempt, outcome: Ok(values()) },
-        FromHost::CallEnded { attempt, outcome: Err(error()) },
+        FromHost::CallEnded { attempt, outcome: Ok(values()), items: 0 },
+        FromHost::CallEnded { attempt, outcome: Err(error()), items: 17 },
         FromHost::CallLost { attempt, error: error() },
     ];
     messages.extend(refusals().into_iter().map(|reason| FromHost::CallRefused { attempt, reason }));

@@ -129,6 +129,7 @@ impl From<Arc<TaskSpec>> for v1::TaskSpec {
             needs: all(spec.needs),
             holds: all(spec.holds),
             returns: spec.returns,
+            stream: spec.stream,
             options: Some(Arc::unwrap_or_clone(spec.options).into()),
         }
     }
@@ -144,6 +145,7 @@ impl TryFrom<v1::TaskSpec> for Arc<TaskSpec> {
             needs: each(wire.needs, "TaskSpec.needs")?,
             holds: each(wire.holds, "TaskSpec.holds")?,
             returns: wire.returns,
+            stream: wire.stream,
             options: Arc::new(or_default(wire.options, "TaskSpec.options")?),
         }))
     }

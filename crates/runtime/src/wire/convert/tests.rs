@@ -216,6 +216,7 @@ fn malformed_messages_of_clients_are_refused_by_name() {
         ),
         (Kind::Accept(v1::Try::default()), "accept: Try.task has 0 bytes"),
         (Kind::Enclose(v1::Enclose::default()), "Enclose.call is missing"),
+        (Kind::Took(v1::Took::default()), "took: Took.task has 0 bytes"),
         (Kind::CreateActor(v1::ActorSpec::default()), "create_actor: ActorSpec.id has 0 bytes"),
         (Kind::WatchActor(short.clone()), "Message.watch_actor has 2 bytes"),
         (Kind::DeleteActor(short), "Message.delete_actor has 2 bytes"),
@@ -244,6 +245,11 @@ fn malformed_messages_to_clients_are_refused_by_name() {
         (
             Kind::TaskEnded(v1::TaskEnded { task: id(), outcome: Some(v1::Outcome::default()) }),
             "TaskEnded.outcome: Outcome.kind is missing",
+        ),
+        (Kind::Yielded(v1::Yielded::default()), "yielded: Yielded.task has 0 bytes"),
+        (
+            Kind::Yielded(v1::Yielded { task: id(), ..Default::default() }),
+            "Yielded.value is missing",
         ),
         (Kind::ObjectReady(v1::ObjectReady::default()), "ObjectReady.object is missing"),
         (
@@ -376,6 +382,11 @@ fn malformed_messages_of_workers_are_refused_by_name() {
             Kind::Entrust(v1::Entrust { stored: vec![v1::Value::default()], ..entrust() }),
             "Entrust.stored: Value.payload is missing",
         ),
+        (Kind::AttemptYielded(v1::AttemptYielded::default()), "AttemptYielded.attempt is missing"),
+        (
+            Kind::AttemptYielded(v1::AttemptYielded { attempt: attempt(), ..Default::default() }),
+            "AttemptYielded.value is missing",
+        ),
         (Kind::Locate(v1::ObjectId::default()), "locate: ObjectId.origin has 0 bytes"),
         (Kind::Copied(v1::ObjectId::default()), "copied: ObjectId.origin has 0 bytes"),
         (Kind::CopyLost(v1::CopyLost::default()), "CopyLost.object is missing"),
@@ -446,6 +457,7 @@ fn malformed_messages_to_workers_are_refused_by_name() {
         (Kind::DestroyActor(v1::Instance::default()), "destroy_actor: Instance.actor has 0 bytes"),
         (Kind::KillActorInstance(v1::Instance::default()), "Instance.actor has 0 bytes"),
         (Kind::Checkpointed(v1::Checkpoint::default()), "Checkpoint.instance is missing"),
+        (Kind::AttemptTook(v1::AttemptTook::default()), "AttemptTook.attempt is missing"),
         (Kind::Watched(v1::Watched::default()), "Watched.session is missing"),
         (Kind::SessionEnded(v1::Session::default()), "session_ended: Session.id has 0 bytes"),
         (Kind::Entrusted(v1::Try::default()), "entrusted: Try.task has 0 bytes"),
@@ -466,13 +478,14 @@ fn malformed_messages_between_callers_and_hosts_are_refused_by_name() {
             "call: Call.values: Value.payload is missing",
         ),
         (Kind::CancelCall(v1::CancelTask::default()), "cancel_call: CancelTask.task has 0 bytes"),
+        (Kind::CallTook(v1::Took::default()), "call_took: Took.task has 0 bytes"),
     ] {
         refused(carried(Some(kind)), Direction::CallerToHost, words);
     }
     for (kind, words) in [
         (Kind::CallEnded(v1::CallEnded::default()), "CallEnded.attempt is missing"),
         (
-            Kind::CallEnded(v1::CallEnded { attempt: attempt(), outcome: None }),
+            Kind::CallEnded(v1::CallEnded { attempt: attempt(), ..Default::default() }),
             "CallEnded.outcome is missing",
         ),
         (Kind::CallRefused(v1::Refused::default()), "call_refused: Refused.attempt is missing"),

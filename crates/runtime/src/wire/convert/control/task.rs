@@ -23,6 +23,7 @@ pub(crate) fn decode_task(wire: v1::SubmitTaskRequest) -> Result<Asked<Arc<TaskS
         needs: objects(&wire.needs, "SubmitTaskRequest.needs")?,
         holds: Vec::new(),
         returns: wire.returns.unwrap_or(DEFAULT_RETURNS),
+        stream: None,
         options: Arc::new(or_default(wire.options, "SubmitTaskRequest.options")?),
     };
     let session = optional_session(wire.session, "SubmitTaskRequest.session")?;
@@ -39,6 +40,7 @@ pub(crate) fn decode_call(wire: v1::CallActorRequest) -> Result<Asked<Arc<TaskSp
         needs: objects(&wire.needs, "CallActorRequest.needs")?,
         holds: Vec::new(),
         returns: wire.returns.unwrap_or(DEFAULT_RETURNS),
+        stream: None,
         options: Arc::new(or_default(wire.options, "CallActorRequest.options")?),
     };
     let session = optional_session(wire.session, "CallActorRequest.session")?;

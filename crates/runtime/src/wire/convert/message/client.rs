@@ -29,12 +29,16 @@ impl From<FromClient> for Kind {
             FromClient::Fetch { object } => Kind::Fetch(object.into()),
             FromClient::Locate { object } => Kind::LocateForClient(object.into()),
             FromClient::Hold { thing } => Kind::Hold(thing.into()),
-            FromClient::Enclose { call, things } => Kind::Enclose(v1::Enclose {
+            FromClient::Enclose { call, item, things } => Kind::Enclose(v1::Enclose {
                 call: Some(call.into()),
+                item,
                 things: things.into_iter().map(Into::into).collect(),
             }),
             FromClient::Accept { call } => Kind::Accept(call.into()),
             FromClient::Release { thing } => Kind::Release(thing.into()),
+            FromClient::Took { task, count } => {
+                Kind::Took(v1::Took { task: task_id_bytes(task), count })
+            }
             FromClient::CreateActor(spec) => Kind::CreateActor(spec.into()),
             FromClient::Sync { request } => Kind::Sync(request),
             FromClient::FindActor { request, namespace, name } => Kind::FindActor(v1::FindActor {
@@ -75,10 +79,14 @@ impl TryFrom<Kind> for FromClient {
             Kind::Hold(thing) => FromClient::Hold { thing: thing.try_into()? },
             Kind::Enclose(wire) => FromClient::Enclose {
                 call: required(wire.call, "Enclose.call")?,
+                item: wire.item,
                 things: each(wire.things, "Enclose.things")?,
             },
             Kind::Accept(call) => FromClient::Accept { call: call.try_into()? },
             Kind::Release(thing) => FromClient::Release { thing: thing.try_into()? },
+            Kind::Took(wire) => {
+                FromClient::Took { task: task_id(&wire.task, "Took.task")?, count: wire.count }
+            }
             Kind::CreateActor(spec) => FromClient::CreateActor(spec.try_into()?),
             Kind::Sync(request) => FromClient::Sync { request },
             Kind::FindActor(wire) => FromClient::FindActor {
@@ -109,6 +117,11 @@ impl From<ToClient> for Kind {
             ToClient::TaskEnded { task, outcome } => Kind::TaskEnded(v1::TaskEnded {
                 task: task_id_bytes(task),
                 outcome: Some(outcome.into()),
+            }),
+            ToClient::Yielded { task, index, value } => Kind::Yielded(v1::Yielded {
+                task: task_id_bytes(task),
+                index,
+                value: Some(value.into()),
             }),
             ToClient::ObjectReady { object, value } => Kind::ObjectReady(v1::ObjectReady {
                 object: Some(object.into()),
@@ -142,6 +155,11 @@ impl TryFrom<Kind> for ToClient {
             Kind::TaskEnded(wire) => ToClient::TaskEnded {
                 task: task_id(&wire.task, "TaskEnded.task")?,
                 outcome: required(wire.outcome, "TaskEnded.outcome")?,
+            },
+            Kind::Yielded(wire) => ToClient::Yielded {
+                task: task_id(&wire.task, "Yielded.task")?,
+                index: wire.index,
+                value: required(wire.value, "Yielded.value")?,
             },
             Kind::ObjectReady(wire) => ToClient::ObjectReady {
                 object: required(wire.object, "ObjectReady.object")?,

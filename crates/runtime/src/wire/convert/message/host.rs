@@ -2,7 +2,7 @@
 
 use super::{cancel_task, manner, misplaced, refusal};
 use crate::wire::convert::field::{all, each, required};
-use crate::wire::convert::ids::task_id;
+use crate::wire::convert::ids::{task_id, task_id_bytes};
 use crate::wire::frame::Direction;
 use crate::wire::v1::{self, message::Kind};
 use marline_core::Error;
@@ -12,14 +12,18 @@ use marline_core::message::{FromHost, ToHost};
 impl From<ToHost> for Kind {
     fn from(message: ToHost) -> Kind {
         match message {
-            ToHost::Call { spec, attempt, epoch, number, values } => Kind::Call(v1::Call {
+            ToHost::Call { spec, attempt, epoch, number, values, took } => Kind::Call(v1::Call {
                 spec: Some(spec.into()),
                 attempt: attempt.0,
                 epoch: epoch.0,
                 number,
                 values: all(values),
+                took,
             }),
             ToHost::CancelCall { call, how } => Kind::CancelCall(cancel_task(call, how)),
+            ToHost::Took { call, count } => {
+                Kind::CallTook(v1::Took { task: task_id_bytes(call), count })
+            }
         }
     }
 }
@@ -34,11 +38,15 @@ impl TryFrom<Kind> for ToHost {
                 epoch: ActorEpoch(wire.epoch),
                 number: wire.number,
                 values: each(wire.values, "Call.values")?,
+                took: wire.took,
             },
             Kind::CancelCall(wire) => ToHost::CancelCall {
                 call: task_id(&wire.task, "CancelTask.task")?,
                 how: manner(wire.force, wire.alone),
             },
+            Kind::CallTook(wire) => {
+                ToHost::Took { call: task_id(&wire.task, "Took.task")?, count: wire.count }
+            }
             _elsewhere => return Err(misplaced(Direction::CallerToHost)),
         })
     }
@@ -47,9 +55,10 @@ impl TryFrom<Kind> for ToHost {
 impl From<FromHost> for Kind {
     fn from(message: FromHost) -> Kind {
         match message {
-            FromHost::CallEnded { attempt, outcome } => Kind::CallEnded(v1::CallEnded {
+            FromHost::CallEnded { attempt, outcome, items } => Kind::CallEnded(v1::CallEnded {
                 attempt: Some(attempt.into()),
                 outcome: Some(outcome.into()),
+                items,
             }),
             FromHost::CallRefused { attempt, reason } => Kind::CallRefused(v1::Refused {
                 attempt: Some(attempt.into()),
@@ -70,6 +79,7 @@ impl TryFrom<Kind> for FromHost {
             Kind::CallEnded(wire) => FromHost::CallEnded {
                 attempt: required(wire.attempt, "CallEnded.attempt")?,
                 outcome: required(wire.outcome, "CallEnded.outcome")?,
+                items: wire.items,
             },
             Kind::CallRefused(wire) => FromHost::CallRefused {
                 attempt: required(wire.attempt, "Refused.attempt")?,

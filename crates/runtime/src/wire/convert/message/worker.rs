@@ -39,6 +39,9 @@ impl From<ToWorker> for Kind {
                 let attempt = Some(attempt.into());
                 Kind::CancelAttempt(v1::CancelAttempt { attempt, force, alone })
             }
+            ToWorker::Took { attempt, count } => {
+                Kind::AttemptTook(v1::AttemptTook { attempt: Some(attempt.into()), count })
+            }
             ToWorker::Instantiate { spec, epoch, values, grant, checkpoints } => {
                 Kind::InstantiateActor(v1::InstantiateActor {
                     spec: Some(spec.into()),
@@ -90,6 +93,10 @@ impl TryFrom<Kind> for ToWorker {
                 attempt: required(wire.attempt, "CancelAttempt.attempt")?,
                 how: manner(wire.force, wire.alone),
             },
+            Kind::AttemptTook(wire) => ToWorker::Took {
+                attempt: required(wire.attempt, "AttemptTook.attempt")?,
+                count: wire.count,
+            },
             Kind::InstantiateActor(wire) => ToWorker::Instantiate {
                 spec: required(wire.spec, "InstantiateActor.spec")?,
                 epoch: ActorEpoch(wire.epoch),
@@ -138,6 +145,14 @@ impl From<FromWorker> for Kind {
                     kept: all(kept),
                     ran_for_ns: nanos(ran_for),
                     next: next.map(v1::Try::from),
+                })
+            }
+            FromWorker::Yielded { attempt, to, index, value } => {
+                Kind::AttemptYielded(v1::AttemptYielded {
+                    attempt: Some(attempt.into()),
+                    to: to.map(v1::Session::from),
+                    index,
+                    value: Some(value.into()),
                 })
             }
             FromWorker::Blocked { attempt } => Kind::Blocked(attempt.into()),
@@ -204,6 +219,12 @@ impl TryFrom<Kind> for FromWorker {
                 kept: each(wire.kept, "AttemptEnded.kept")?,
                 ran_for: Duration::from_nanos(wire.ran_for_ns),
                 next: optional(wire.next, "AttemptEnded.next")?,
+            },
+            Kind::AttemptYielded(wire) => FromWorker::Yielded {
+                attempt: required(wire.attempt, "AttemptYielded.attempt")?,
+                to: optional(wire.to, "AttemptYielded.to")?,
+                index: wire.index,
+                value: required(wire.value, "AttemptYielded.value")?,
             },
             Kind::Blocked(attempt) => FromWorker::Blocked { attempt: attempt.try_into()? },
             Kind::Resumed(attempt) => FromWorker::Resumed { attempt: attempt.try_into()? },

@@ -1,0 +1,91 @@
+//! Items on their way through a worker.
+
+use super::*;
+
+fn stream(spec: TaskSpec) -> TaskSpec {
+    TaskSpec { stream: Some(4), ..spec }
+}
+
+fn gives(rig: &mut Rig, executor: ExecutorId, task: u128, index: u32) {
+    rig.happens(Event::Yielded { executor, task: task_id(task), index, value: value() });
+}
+
+fn passed_on(task: u128, to: Option<Session>, index: u32) -> Effect {
+    tell(FromWorker::Yielded { attempt: tried(task), to, index, value: value() })
+}
+
+fn took(executor: ExecutorId, task: u128, count: u32) -> Effect {
+    Effect::Took { executor, task: task_id(task), count }
+}
+
+#[test]
+fn items_are_passed_on_in_order_from_whoever_runs_the_task_and_from_nobody_else() {
+    let mut rig = Rig::new();
+    let executor = rig.start(stream(task(1)));
+    gives(&mut rig, executor, 1, 0);
+    gives(&mut rig, executor, 1, 1);
+    assert_eq!(rig.take(), [passed_on(1, None, 0), passed_on(1, None, 1)]);
+    gives(&mut rig, executor, 1, 1);
+    gives(&mut rig, executor, 2, 0);
+    assert_eq!(rig.take(), []);
+    rig.ends(executor, 1, Ok(vec![value()]));
+    rig.take();
+    gives(&mut rig, executor, 1, 2);
+    assert_eq!(rig.take(), []);
+    assert_eq!(rig.worker.counters().stale, 3);
+}
+
+#[test]
+fn the_data_of_an_item_is_kept_before_it_is_passed_on() {
+    let mut rig = Rig::new();
+    let executor = rig.start(stream(task(1)));
+    let object = ObjectId::item(task_id(1), 0);
+    let value: Value = Payload::raw("large").stored_as(object).into();
+    rig.happens(Event::Yielded { executor, task: task_id(1), index: 0, value: value.clone() });
+    let message = FromWorker::Yielded { attempt: tried(1), to: None, index: 0, value };
+    assert_eq!(rig.take(), [Effect::Keep { object }, tell(message)]);
+}
+
+#[test]
+fn what_was_taken_is_told_to_the_executor_when_it_has_the_task() {
+    let mut rig = Rig::new();
+    rig.assign(stream(task(1)), Some(one_cpu()));
+    let [Effect::Spawn { executor, .. }] = rig.take()[..] else { panic!("an executor starts") };
+    rig.controller_says(ToWorker::Took { attempt: tried(1), count: 3 });
+    assert_eq!(rig.take(), []);
+    rig.happens(Event::ExecutorReady { executor });
+    let started = started(task_id(1));
+    assert_eq!(rig.take(), [started, run(executor, stream(task(1))), took(executor, 1, 3)]);
+    rig.controller_says(ToWorker::Took { attempt: tried(1), count: 4 });
+    assert_eq!(rig.take(), [took(executor, 1, 4)]);
+    rig.controller_says(ToWorker::Took { attempt: tried(1), count: 4 });
+    assert_eq!(rig.take(), [], "it knows");
+}
+
+#[test]
+fn items_of_a_direct_call_say_whose_they_are_and_its_end_how_many_there_were() {
+    let mut rig = Rig::new();
+    let executor = rig.host(ActorOptions::default());
+    rig.call(stream(method(1)), 0);
+    rig.trust_caller();
+    rig.call(stream(method(2)), 1);
+    rig.take();
+    rig.caller_says(ToHost::Took { call: task_id(2), count: 1 });
+    assert_eq!(rig.take(), [took(executor, 2, 1)], "its executor has it, though it has not begun");
+    gives(&mut rig, executor, 1, 0);
+    assert_eq!(rig.take(), [passed_on(1, Some(CALLER), 0)]);
+    rig.call_ends(executor, 1, value());
+    let ended = FromHost::CallEnded { attempt: tried(1), outcome: Ok(vec![value()]), items: 1 };
+    assert_eq!(rig.take(), [answer(ended)]);
+    // The other is lost with its executor: what it gave is on its way.
+    gives(&mut rig, executor, 2, 0);
+    rig.take();
+    rig.caller_says(ToHost::CancelCall { call: task_id(2), how: Manner::Force });
+    rig.take();
+    rig.dies(executor);
+    let effects = rig.take();
+    let Effect::ToCaller { message: FromHost::CallEnded { items, .. }, .. } = &effects[0] else {
+        panic!("it was cancelled: {effects:?}")
+    };
+    assert_eq!(*items, 1);
+}

@@ -1,0 +1,127 @@
+//! Streams of items: the references to them, one after the other, as they come.
+
+use crate::failure::to_python;
+use crate::reference::{Held, ObjectRef};
+use crate::session::Inner;
+use crate::wait::wait_for_one;
+use marline_runtime::core::id::{ObjectId, Thing};
+use marline_runtime::core::message::Manner;
+use marline_runtime::{Next, Stream};
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use std::sync::Arc;
+
+/// What a task or call with `num_returns="streaming"` gives: an iterator of references to its items, in order, each as
+/// soon as its value has come. With `async for` as well. Closing it cancels the task.
+#[pyclass(frozen, weakref, module = "marline")]
+pub struct ObjectRefGenerator {
+    session: Arc<Inner>,
+    /// There, until this is dropped.
+    stream: Option<Stream>,
+    /// How many items there are in the end.
+    _count: Held,
+}
+
+impl ObjectRefGenerator {
+    /// One of a task or call that this process has just asked for.
+    pub fn new(session: &Arc<Inner>, stream: Stream) -> ObjectRefGenerator {
+        let count = Thing::Object(ObjectId::of(stream.task(), 0));
+        let _count = Held::new(session, count);
+        ObjectRefGenerator { session: session.clone(), stream: Some(stream), _count }
+    }
+
+    /// The stream, in the process that it comes to.
+    pub fn stream(&self, py: Python<'_>) -> PyResult<&Stream> {
+        self.session.client().map_err(|error| to_python(py, &error))?;
+        Ok(self.stream.as_ref().expect("it is there until it is dropped"))
+    }
+
+    fn reference(&self, py: Python<'_>, next: Next) -> PyResult<Taken> {
+        match next {
+            Next::Item(id, value) => Ok(Taken::Item(ObjectRef::item(&self.session, id, value))),
+            Next::Pending => Ok(Taken::Nothing),
+            Next::End(Ok(())) => Ok(Taken::End),
+            Next::End(Err(error)) => Err(to_python(py, &error)),
+        }
+    }
+}
+
+enum Taken {
+    Item(ObjectRef),
+    Nothing,
+    End,
+}
+
+impl Drop for ObjectRefGenerator {
+    fn drop(&mut self) {
+        if self.session.client().is_err() {
+            std::mem::forget(self.stream.take()); // It is another process's.
+        }
+    }
+}
+
+#[pymethods]
+impl ObjectRefGenerator {
+    fn __iter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<ObjectRef>> {
+        let stream = self.stream(py)?;
+        loop {
+            match self.reference(py, stream.take())? {
+                Taken::Item(reference) => return Ok(Some(reference)),
+                Taken::End => return Ok(None),
+                Taken::Nothing => wait_for_one(py, || stream.has_come(), |ring| stream.then(ring))?,
+            }
+        }
+    }
+
+    fn __aiter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    fn __anext__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("marline._aio")?.call_method1("next_of", (slf,))
+    }
+
+    /// The next reference, if it has come; whether there may be one later.
+    fn _take(&self, py: Python<'_>) -> PyResult<(Option<ObjectRef>, bool)> {
+        match self.reference(py, self.stream(py)?.take())? {
+            Taken::Item(reference) => Ok((Some(reference), true)),
+            Taken::Nothing => Ok((None, true)),
+            Taken::End => Ok((None, false)),
+        }
+    }
+
+    /// Wants no more: the task is cancelled, and what was not taken is let go. What was taken stays.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.stream(py)?.close();
+        Ok(())
+    }
+
+    /// The id of the task that makes the items.
+    fn task_id(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(self.stream(py)?.task().to_string())
+    }
+
+    /// Asks the task to stop: what it has given can be taken still.
+    fn _cancel(&self, py: Python<'_>, force: bool, alone: bool) -> PyResult<()> {
+        let task = self.stream(py)?.task();
+        if let Ok(client) = self.session.client() {
+            client.cancel(task, Manner::of(force, alone));
+        }
+        Ok(())
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(format!("ObjectRefGenerator({})", self.stream(py)?.task()))
+    }
+
+    fn __reduce__(&self) -> PyResult<()> {
+        Err(PyTypeError::new_err(
+            "an ObjectRefGenerator cannot be pickled: only the process that made the call takes its items; pass \
+             the references that it gives",
+        ))
+    }
+}

@@ -1,0 +1,249 @@
+//! Tasks and calls that give items while they run: in one process, and between nodes that meet over sockets.
+
+use marline_runtime::core::controller::Config;
+use marline_runtime::core::error::{Error, ErrorKind};
+use marline_runtime::core::id::{ActorId, ObjectId, Thing};
+use marline_runtime::core::payload::{Outcome, Payload};
+use marline_runtime::core::resources::Resources;
+use marline_runtime::core::spec::{ActorOptions, ActorSpec, Target, TaskOptions, TaskSpec};
+use marline_runtime::{
+    Client, Cluster, Controller, ExecutorOptions, Instance, Invocation, Next, Program, Reply,
+    Stream, Waiter, Worker, WorkerOptions, new_actor_id, new_task_id,
+};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+const LONG: Duration = Duration::from_secs(60);
+
+/// `count` gives 0, 1, 2, … up to what its argument says, and fails if that is odd. A `Counter` has a method that
+/// does the same.
+#[derive(Default)]
+struct Count {
+    /// How many were made, also those for which there was no room in the end.
+    made: AtomicU32,
+}
+
+impl Count {
+    fn give(&self, invocation: &Invocation) -> Result<Reply, Error> {
+        let Some(items) = &invocation.items else {
+            return Err(Error::failed("it was not asked for items", Default::default()));
+        };
+        let text = String::from_utf8_lossy(&invocation.args.inline).into_owned();
+        let count: u32 = text.parse().expect("a number");
+        for number in 0..count {
+            items.wait()?;
+            self.made.fetch_add(1, Ordering::Relaxed);
+            items.give(Payload::raw(number.to_string()).into())?;
+        }
+        match count % 2 {
+            0 => Ok(Reply::default()),
+            _ => Err(Error::failed("it is odd", Default::default())),
+        }
+    }
+}
+
+struct Shared(Arc<Count>);
+
+impl Program for Shared {
+    fn provides(&self) -> Vec<String> {
+        vec!["count".into(), "actor:Counter".into()]
+    }
+
+    fn streams(&self) -> bool {
+        true
+    }
+
+    fn run(&self, invocation: &Invocation) -> Result<Reply, Error> {
+        self.0.give(invocation)
+    }
+
+    fn construct(&self, _: &Invocation) -> Result<Arc<dyn Instance>, Error> {
+        Ok(Arc::new(Shared(self.0.clone())))
+    }
+}
+
+impl Instance for Shared {
+    fn call(&self, invocation: &Invocation) -> Result<Reply, Error> {
+        self.0.give(invocation)
+    }
+}
+
+fn task(count: u32, most: u32) -> Arc<TaskSpec> {
+    Arc::new(TaskSpec {
+        id: new_task_id(),
+        target: Target::Function("count".into()),
+        args: Payload::raw(count.to_string()),
+        needs: Vec::new(),
+        holds: Vec::new(),
+        returns: 1,
+        stream: Some(most),
+        options: Arc::new(TaskOptions::default()),
+    })
+}
+
+fn call(actor: ActorId, count: u32, most: u32) -> Arc<TaskSpec> {
+    let target = Target::Method { actor, method: "count".into() };
+    Arc::new(TaskSpec { target, ..(*task(count, most)).clone() })
+}
+
+/// How something ended, for who waits for it.
+fn told() -> (impl Fn() -> marline_runtime::Tell<Outcome>, Receiver<Outcome>) {
+    let (tell, told) = mpsc::channel();
+    let tell = Arc::new(Mutex::new(tell));
+    let make = move || {
+        let tell = tell.clone();
+        let tell: marline_runtime::Tell<Outcome> =
+            Box::new(move |outcome| drop(tell.lock().unwrap().send(outcome)));
+        tell
+    };
+    (make, told)
+}
+
+/// The next item, or how it ended.
+fn next(stream: &Stream) -> Result<Option<(ObjectId, String)>, Error> {
+    loop {
+        match stream.take() {
+            Next::Item(object, value) => {
+                let text = String::from_utf8_lossy(&value?.payload.inline).into_owned();
+                return Ok(Some((object, text)));
+            }
+            Next::End(end) => return end.map(|()| None),
+            Next::Pending => {
+                let waiter = Arc::<Waiter>::default();
+                let ring = waiter.clone();
+                stream.then(Box::new(move || ring.ring()));
+                waiter.wait(Instant::now() + LONG);
+            }
+        }
+    }
+}
+
+fn takes_all(client: &Client, stream: &Stream, count: u32) {
+    for number in 0..count {
+        let (object, text) = next(stream).unwrap().expect("there are more");
+        assert_eq!((object, text), (ObjectId::item(stream.task(), number), number.to_string()));
+        client.release(Thing::Object(object));
+    }
+    match count % 2 {
+        0 => assert_eq!(next(stream).unwrap(), None),
+        _ => {
+            let error = next(stream).unwrap_err();
+            assert_eq!((error.kind(), error.message()), (ErrorKind::Failed, "it is odd"));
+            assert_eq!(next(stream).unwrap(), None, "the error is said once");
+        }
+    }
+}
+
+fn tasks_and_calls_stream(client: &Client) {
+    let spec = ActorSpec {
+        id: new_actor_id(),
+        class: "Counter".into(),
+        args: Payload::raw(&b""[..]),
+        needs: Vec::new(),
+        holds: Vec::new(),
+        name: None,
+        namespace: "default".into(),
+        options: Arc::new(ActorOptions::default()),
+    };
+    let actor = client.create_actor(Arc::new(spec)).unwrap().wait().unwrap().unwrap();
+    for (count, most) in [(0, 1), (1, 1), (100, 1), (1_000, 64), (17, 4)] {
+        let (tell, ended) = told();
+        let stream = client.submit_stream(task(count, most), tell).unwrap();
+        takes_all(client, &stream, count);
+        let outcome = ended.recv_timeout(LONG).unwrap();
+        if let Ok(values) = outcome {
+            let bytes = [&[0xcf][..], &u64::from(count).to_be_bytes()].concat();
+            assert_eq!(&values[0].payload.inline[..], bytes);
+        }
+        let (tell, _ended) = told();
+        let spec = call(actor, count, most);
+        let stream = client.call_stream(spec, Some(Vec::new()), None, tell()).unwrap();
+        takes_all(client, &stream, count);
+    }
+}
+
+fn worker(controller: &str, listen: Option<&str>) -> Worker {
+    Worker::join(WorkerOptions {
+        controller: controller.into(),
+        token: None,
+        listen: listen.map(Into::into),
+        resources: Resources::cpus(2),
+        preemptible: false,
+        program: Arc::new(Shared(Arc::default())),
+        executors: ExecutorOptions::Threads,
+        store: None,
+        config: Default::default(),
+    })
+    .unwrap()
+}
+
+fn embedded() -> (Cluster, Arc<Count>) {
+    let count = Arc::<Count>::default();
+    let cluster = Cluster::local(1, Resources::cpus(2), Arc::new(Shared(count.clone())));
+    (cluster, count)
+}
+
+#[test]
+fn items_come_in_order_and_then_the_end_in_one_process() {
+    let (cluster, _) = embedded();
+    tasks_and_calls_stream(&cluster.client());
+}
+
+#[test]
+fn items_of_direct_calls_come_in_order_and_then_the_end_over_tcp() {
+    let controller = Controller::start("127.0.0.1:0", None, Config::default()).unwrap();
+    let _worker = worker(controller.address(), Some("127.0.0.1:0"));
+    tasks_and_calls_stream(&Client::connect(controller.address(), None).unwrap());
+}
+
+#[test]
+fn items_of_calls_through_the_controller_come_in_order_and_then_the_end() {
+    let controller = Controller::start("127.0.0.1:0", None, Config::default()).unwrap();
+    let _worker = worker(controller.address(), None);
+    tasks_and_calls_stream(&Client::connect(controller.address(), None).unwrap());
+}
+
+#[test]
+fn no_more_is_made_than_may_wait_and_closing_ends_the_producer() {
+    let (cluster, count) = embedded();
+    let client = cluster.client();
+    let (tell, ended) = told();
+    let stream = client.submit_stream(task(1_000_000, 8), tell).unwrap();
+    let first = next(&stream).unwrap().unwrap().0;
+    let end = Instant::now() + LONG;
+    while count.made.load(Ordering::Relaxed) < 8 {
+        assert!(Instant::now() < end);
+        std::thread::yield_now();
+    }
+    stream.close();
+    assert_eq!(next(&stream).unwrap(), None);
+    let error = ended.recv_timeout(LONG).unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Cancelled);
+    let made = count.made.load(Ordering::Relaxed);
+    assert!((8..=10).contains(&made), "{made}: one was taken, and said so in steps of two");
+    let value = client.get(first).unwrap().wait().unwrap().unwrap();
+    assert_eq!(&value.payload.inline[..], b"0", "what was taken stays");
+}
+
+#[test]
+fn a_program_that_does_not_stream_says_so() {
+    struct Plain;
+    impl Program for Plain {
+        fn provides(&self) -> Vec<String> {
+            vec!["count".into()]
+        }
+        fn run(&self, _: &Invocation) -> Result<Reply, Error> {
+            unreachable!("it cannot stream")
+        }
+        fn construct(&self, _: &Invocation) -> Result<Arc<dyn Instance>, Error> {
+            unreachable!("it has no actors")
+        }
+    }
+    let cluster = Cluster::local(1, Resources::cpus(1), Arc::new(Plain));
+    let (tell, _ended) = told();
+    let stream = cluster.client().submit_stream(task(2, 8), tell).unwrap();
+    let error = next(&stream).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+}

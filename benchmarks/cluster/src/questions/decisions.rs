@@ -244,6 +244,7 @@ impl Office {
             needs: Vec::new(),
             holds: Vec::new(),
             returns: 1,
+            stream: None,
             options: self.options.clone(),
         }
     }

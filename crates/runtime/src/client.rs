@@ -17,7 +17,7 @@ use marline_core::error::{Error, ErrorKind, Ran};
 use marline_core::id::{ActorId, ObjectId, Session, TaskId, Thing};
 use marline_core::message::{CopyAt, Manner, Try};
 use marline_core::output::{Audience, Source};
-use marline_core::payload::{Outcome, Payload, Value};
+use marline_core::payload::{Outcome, Payload, STORED_BYTES, Value};
 use marline_core::spec::{ActorSpec, TaskSpec};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -401,7 +401,8 @@ impl Client {
     pub fn put(&self, value: Value) -> Result<ObjectId, Error> {
         let object = crate::new_object_id();
         let Value { payload, contains } = value;
-        let (payload, at) = match self.objects() {
+        let is_large = payload.len() > STORED_BYTES;
+        let (payload, at) = match is_large.then(|| self.objects()).flatten() {
             Some(objects) => objects.keep(object, payload)?,
             None => (payload, None),
         };

@@ -269,7 +269,7 @@ impl Store {
 
     /// Where data is that was looked for.
     pub fn located(&self, object: ObjectId, copies: Result<Vec<CopyAt>, Error>) {
-        self.enter(|state, now| state.located(now, object, copies));
+        self.enter(|state, _| state.located(object, copies));
     }
 
     /// What it has, the largest first.

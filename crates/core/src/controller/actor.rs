@@ -279,8 +279,8 @@ impl Controller {
             return;
         };
         // Another that was there may be lost since.
-        let needs = actor.spec.needs.clone();
-        match self.wait_for(now, Work::Actor(id), &needs, effects) {
+        let spec = actor.spec.clone();
+        match self.wait_for(now, Work::Actor(id), &spec.needs, effects) {
             Ok(0) => self.actor_is_ready_to_go(now, id, effects),
             Ok(_) => {}
             Err(error) => self.actor_need_failed(now, id, &error, effects),

@@ -66,12 +66,11 @@ impl Controller {
         if !matches!(task.spec.target, Target::Function(_)) || task.spec.stream.is_some() {
             return;
         }
-        let results: Vec<ObjectId> = task.spec.results().collect();
         let is_new = |controller: &Controller, id: &ObjectId| {
             let object = controller.objects.get(id);
             object.is_some_and(|object| object.is_stored() && !object.in_lineage)
         };
-        let kept: Vec<ObjectId> = results.into_iter().filter(|id| is_new(self, id)).collect();
+        let kept: Vec<ObjectId> = task.spec.results().filter(|id| is_new(self, id)).collect();
         let id = task.spec.id;
         if kept.is_empty() && !self.lineage.knows(id) {
             return;

@@ -137,10 +137,12 @@ impl Controller {
         {
             return self.not_made_anew(id, error, effects);
         }
-        // Made anew, it may name others than before.
-        let named = self.holds.release_all(Holder::Object(id));
+        if self.objects.get(&id).is_some_and(Object::is_lost) {
+            // Made anew, it may name others than before.
+            let named = self.holds.release_all(Holder::Object(id));
+            self.free(named);
+        }
         self.hold_all(Holder::Object(id), value.iter().flat_map(|value| value.contains.clone()));
-        self.free(named);
         self.copy_made(id, &value, at);
         let object = self.objects.entry(id).or_default();
         self.object_bytes -= object.bytes();

@@ -250,8 +250,8 @@ impl Controller {
             return;
         }
         // Another that was there may be lost since.
-        let needs = task.spec.needs.clone();
-        let missing = match self.wait_for(now, Work::Task(id), &needs, effects) {
+        let spec = task.spec.clone();
+        let missing = match self.wait_for(now, Work::Task(id), &spec.needs, effects) {
             Ok(missing) => missing,
             Err(error) => return self.need_failed(now, id, &error, effects),
         };

@@ -382,3 +382,105 @@ fn fetch_from<R: AsMut<[u8]>>(
         None => Ok(room),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::net::server::Secret;
+    use crate::store::{Objects, StoreOptions};
+    use marline_core::error::ErrorKind;
+    use marline_core::id::{Session, SessionEpoch, SessionId};
+    use std::net::{Shutdown, TcpListener};
+    use std::sync::Arc;
+
+    const TOKEN: &str = "a secret";
+
+    fn object() -> ObjectId {
+        ObjectId::of(TaskId::from_u128(7), 1)
+    }
+
+    fn token(words: &str) -> Token {
+        Some(Arc::from(words))
+    }
+
+    /// A store that has so many bytes under a name, behind a socket; says where that is. `carry` sees each
+    /// connection, by its number, and what comes from the store.
+    fn serves(bytes: &[u8], carry: fn(usize, &mut Vec<u8>) -> bool) -> String {
+        let options = StoreOptions { limit: 1 << 30, spill: None };
+        let store = Store::new(&options, Secret::new(None));
+        Objects::here(store.clone()).write(object(), &[bytes], || true).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        thread::spawn(move || {
+            for (number, theirs) in listener.incoming().flatten().enumerate() {
+                let inner = TcpListener::bind("127.0.0.1:0").unwrap();
+                let ours = TcpStream::connect(inner.local_addr().unwrap()).unwrap();
+                serve(store.clone(), Stream::Tcp(inner.accept().unwrap().0), token(TOKEN));
+                let (mut asks, mut to_store) =
+                    (theirs.try_clone().unwrap(), ours.try_clone().unwrap());
+                thread::spawn(move || drop(io::copy(&mut asks, &mut to_store)));
+                thread::spawn(move || {
+                    let (mut ours, mut theirs) = (ours, theirs);
+                    let mut piece = vec![0; 64 << 10];
+                    while let Ok(count @ 1..) = ours.read(&mut piece) {
+                        let mut part = piece[..count].to_vec();
+                        let goes_on = carry(number, &mut part);
+                        if theirs.write_all(&part).is_err() || !goes_on {
+                            break;
+                        }
+                    }
+                    let _ = theirs.shutdown(Shutdown::Both);
+                    let _ = ours.shutdown(Shutdown::Both);
+                });
+            }
+        });
+        address
+    }
+
+    fn fetched(address: &str, token: &Token) -> Result<Vec<u8>, Error> {
+        let worker = Session { id: SessionId::from_u128(1), epoch: SessionEpoch(1) };
+        let copies = [CopyAt { worker, address: Some(address.into()) }];
+        let whole = fetch(&copies, token, object(), |bytes| Ok(vec![0; bytes]))?;
+        let layout = marline_objects::parts::Layout::read(&whole).expect("it says what it is");
+        Ok(whole[layout.parts()[0].clone()].to_vec())
+    }
+
+    fn bytes(len: usize) -> Vec<u8> {
+        (0..len).map(|index| (index % 251) as u8).collect()
+    }
+
+    #[test]
+    fn what_is_brought_arrives_whole_however_often_connections_break() {
+        let large = bytes(3 * PIECE_BYTES + 12_345);
+        // The first ones break in the middle of what they carry.
+        let address = serves(&large, |number, part| number >= 6 || part.len() < 30_000);
+        assert!(fetched(&address, &token(TOKEN)).unwrap() == large);
+    }
+
+    #[test]
+    fn a_piece_that_changed_on_its_way_is_not_taken() {
+        let small = bytes(200_000);
+        let address = serves(&small, |number, part| {
+            if number < 2 && part.len() > 1_000 {
+                part[500] ^= 1;
+            }
+            true
+        });
+        assert!(fetched(&address, &token(TOKEN)).unwrap() == small);
+    }
+
+    #[test]
+    fn whoever_has_another_token_or_asks_for_what_is_not_there_gets_nothing() {
+        let address = serves(&bytes(200_000), |_, _| true);
+        let other = Source { address: &address, token: &token("a guess"), object: object() };
+        let mut stream = other.connect().unwrap();
+        assert!(matches!(other.piece(&mut stream, 0, &mut []), Err(Failure::Broken(_))));
+        let gone = ObjectId::of(TaskId::from_u128(8), 0);
+        let nobody = Source { address: &address, token: &token(TOKEN), object: gone };
+        let mut stream = nobody.connect().unwrap();
+        let Err(Failure::Refused(error)) = nobody.piece(&mut stream, 0, &mut []) else {
+            panic!("it is not there")
+        };
+        assert_eq!(error.kind(), ErrorKind::NotFound);
+    }
+}

@@ -10,6 +10,7 @@ use marline_core::store::{Blob, Event};
 use marline_core::time::Time;
 use marline_core::worker;
 use marline_objects::Writable;
+use std::collections::VecDeque;
 use std::sync::Weak;
 use std::thread;
 
@@ -22,17 +23,12 @@ const MAX_ASKED: u32 = 5;
 #[derive(Default)]
 pub(super) struct Pulls {
     running: usize,
-    waiting: Vec<(ObjectId, Vec<CopyAt>)>,
+    waiting: VecDeque<(ObjectId, Vec<CopyAt>)>,
 }
 
 impl State {
     /// Where data is that was looked for.
-    pub(super) fn located(
-        &mut self,
-        now: Time,
-        object: ObjectId,
-        copies: Result<Vec<CopyAt>, Error>,
-    ) {
+    pub(super) fn located(&mut self, object: ObjectId, copies: Result<Vec<CopyAt>, Error>) {
         if !self.missing.contains_key(&object) {
             return; // It came meanwhile.
         }
@@ -47,7 +43,7 @@ impl State {
                 let error =
                     Error::internal(format!("the data of {object} is not where it was said to be"));
                 self.outside.push(Outside::Tell(worker::Event::DataLost { object, error }));
-                self.look_again(now, object);
+                self.look_again(object);
             }
             Ok(copies) => self.pull(object, copies),
             Err(error) => self.never_comes(object, &error),
@@ -56,7 +52,7 @@ impl State {
 
     fn pull(&mut self, object: ObjectId, copies: Vec<CopyAt>) {
         if self.pulls.running >= MAX_PULLS {
-            return self.pulls.waiting.push((object, copies));
+            return self.pulls.waiting.push_back((object, copies));
         }
         self.pulls.running += 1;
         let (store, token) = (self.me.clone(), self.secret.get());
@@ -69,7 +65,7 @@ impl State {
     }
 
     /// Asks anew who has it, unless that was done often enough.
-    fn look_again(&mut self, _now: Time, object: ObjectId) {
+    fn look_again(&mut self, object: ObjectId) {
         let Some(missing) = self.missing.get_mut(&object) else { return };
         missing.asked += 1;
         if missing.asked <= MAX_ASKED {
@@ -100,10 +96,10 @@ impl State {
                     self.abandon(now, THIS, blob); // It was made here meanwhile, or nobody works here any more.
                 }
             }
-            Err(error) if data::may_be_elsewhere(&error) => self.look_again(now, object),
+            Err(error) if data::may_be_elsewhere(&error) => self.look_again(object),
             Err(error) => self.never_comes(object, &error),
         }
-        if let Some((object, copies)) = self.pulls.waiting.pop() {
+        if let Some((object, copies)) = self.pulls.waiting.pop_front() {
             self.pull(object, copies);
         }
     }

@@ -13,6 +13,8 @@
 //! tasks of a shape that runs there: when one ends, the next takes over its grant at once. When
 //! another worker has room and nothing waits, unstarted work is taken back for it.
 //!
+//! Work whose arguments are large goes to the worker that has most of them, within limits: [`near`].
+//!
 //! This machine knows nothing of tasks or actors beyond [`Work`]; the controller tells it what happened
 //! and does what it says.
 
@@ -22,13 +24,14 @@ use crate::map::{Map, Set};
 use crate::message::ShapeId;
 use crate::resources::Resources;
 use pool::{Pool, Provides};
-use shape::{Shape, ShapeKey};
+use shape::{Queued, Shape, ShapeKey};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 mod check;
 mod feasible;
+mod near;
 mod pool;
 mod shape;
 #[cfg(test)]
@@ -112,6 +115,11 @@ impl Occupancy {
     /// nothing to anybody soon.
     fn listed(&self) -> Option<u32> {
         (self.slots > self.lent || self.backlog > 0).then_some(self.backlog)
+    }
+
+    /// Whether one more may wait here, of so many per slot.
+    fn has_room(&self, depth: u32) -> bool {
+        self.backlog < depth * (self.slots - self.lent)
     }
 }
 
@@ -209,8 +217,14 @@ impl Schedule {
         self.queued
     }
 
-    /// Work waits from now on; at the front, if it had waited before.
-    pub fn enqueue(&mut self, work: Work, key: ShapeKey, again: bool) -> Ticket {
+    /// Work waits from now on; at the front, if it had waited before. It is better run on the worker `near`.
+    pub fn enqueue(
+        &mut self,
+        work: Work,
+        key: ShapeKey,
+        near: Option<WorkerSlot>,
+        again: bool,
+    ) -> Ticket {
         let shape = self.shape_of(key);
         let number = if again { &mut self.first_number } else { &mut self.next_number };
         *number += if again { -1 } else { 1 };
@@ -218,10 +232,12 @@ impl Schedule {
         self.unlist_waiting(shape);
         let queue = self.shape_mut(shape);
         let was_empty = queue.queue.is_empty();
+        let queued = Queued { number: ticket.number, work, near };
         if again {
-            queue.queue.push_front((ticket.number, work));
+            queue.overtaken = 0;
+            queue.queue.push_front(queued);
         } else {
-            queue.queue.push_back((ticket.number, work));
+            queue.queue.push_back(queued);
         }
         self.list_waiting(shape);
         self.queued += 1;
@@ -333,7 +349,7 @@ impl Schedule {
         None
     }
 
-    /// Places the first of a shape where there is most room, or into the shortest backlog.
+    /// Places the first of a shape near its arguments, else where there is most room, or into the shortest backlog.
     fn place_anywhere(&mut self, id: ShapeId) -> Option<Step> {
         let shape = self.shapes[id.0 as usize].as_ref()?;
         if shape.queue.is_empty() {
@@ -347,19 +363,18 @@ impl Schedule {
             })
         });
         if let Some((_, slot)) = found.max_by_key(|(free, _)| *free) {
-            return Some(self.place(id, slot));
+            let slot = self.nearer(id, slot);
+            return Some(self.place(id, slot, self.nearest(id, slot)));
         }
         let depth = shape.backlog_depth(BACKLOG_TIME, MAX_BACKLOG);
         if depth == 0 || shape.slots == 0 || self.others_wait_longer(id) {
             return None;
         }
         let shortest = pools.iter().filter_map(|pool| self.pools[*pool].shortest_backlog(id));
-        let (backlog, slot) = shortest.min()?;
-        let here = self.worker(slot).shapes[&id];
-        if backlog >= depth * (here.slots - here.lent) {
-            return None;
-        }
-        Some(self.place_in_backlog(id, slot))
+        let (_, slot) = shortest.min()?;
+        let slot = self.nearer_backlog(id, slot, depth);
+        let has_room = self.worker(slot).shapes[&id].has_room(depth);
+        has_room.then(|| self.place_in_backlog(id, slot))
     }
 
     /// Places what has waited longest and fits here; else finds unstarted work elsewhere.
@@ -373,7 +388,7 @@ impl Schedule {
             self.pools[worker.pool].provides.serves(key) && worker.account.fits(&key.resources)
         };
         if let Some((_, id)) = self.waiting.iter().find(|(_, id)| fits(*id)).copied() {
-            let step = self.place(id, slot);
+            let step = self.place(id, slot, self.nearest(id, slot));
             self.refill(id);
             return Some(step);
         }
@@ -387,8 +402,8 @@ impl Schedule {
         None
     }
 
-    fn place(&mut self, id: ShapeId, slot: WorkerSlot) -> Step {
-        let work = self.pop(id);
+    fn place(&mut self, id: ShapeId, slot: WorkerSlot, index: usize) -> Step {
+        let work = self.pop(id, index);
         self.unlist(slot);
         let key = &self.shape(id).key;
         let takes = key.takes.as_ref().unwrap_or(&key.resources).clone();
@@ -402,7 +417,7 @@ impl Schedule {
     }
 
     fn place_in_backlog(&mut self, id: ShapeId, slot: WorkerSlot) -> Step {
-        let work = self.pop(id);
+        let work = self.pop(id, 0);
         self.occupy(slot, id, |occupancy| occupancy.backlog += 1);
         self.shape_mut(id).backlog += 1;
         self.note_backlog(id);
@@ -439,9 +454,11 @@ impl Schedule {
         }
     }
 
-    fn pop(&mut self, id: ShapeId) -> Work {
+    fn pop(&mut self, id: ShapeId, index: usize) -> Work {
         self.unlist_waiting(id);
-        let (_, work) = self.shape_mut(id).queue.pop_front().expect("something waits");
+        let shape = self.shape_mut(id);
+        shape.overtaken = if index == 0 { 0 } else { shape.overtaken + 1 };
+        let work = shape.queue.remove(index).expect("something waits").work;
         self.queued -= 1;
         self.trim_front(id);
         self.list_waiting(id);
@@ -453,7 +470,7 @@ impl Schedule {
         self.unlist_waiting(id);
         let shape = self.shapes[id.0 as usize].as_mut().expect("a shape with work exists");
         let left = &mut self.left;
-        shape.queue.retain(|(number, _)| !left.remove(&Ticket { shape: id, number: *number }));
+        shape.queue.retain(|one| !left.remove(&Ticket { shape: id, number: one.number }));
         shape.left = 0;
         self.list_waiting(id);
     }
@@ -467,24 +484,25 @@ impl Schedule {
 
     fn trim_front(&mut self, id: ShapeId) {
         let shape = self.shapes[id.0 as usize].as_mut().expect("a shape with work exists");
-        while let Some((number, _)) = shape.queue.front() {
-            if !self.left.remove(&Ticket { shape: id, number: *number }) {
+        while let Some(first) = shape.queue.front() {
+            if !self.left.remove(&Ticket { shape: id, number: first.number }) {
                 break;
             }
             shape.left -= 1;
+            shape.overtaken = 0;
             shape.queue.pop_front();
         }
     }
 
     fn list_waiting(&mut self, id: ShapeId) {
-        if let Some((number, _)) = self.shape(id).queue.front() {
-            self.waiting.insert((*number, id));
+        if let Some(first) = self.shape(id).queue.front() {
+            self.waiting.insert((first.number, id));
         }
     }
 
     fn unlist_waiting(&mut self, id: ShapeId) {
-        if let Some((number, _)) = self.shape(id).queue.front() {
-            self.waiting.remove(&(*number, id));
+        if let Some(first) = self.shape(id).queue.front() {
+            self.waiting.remove(&(first.number, id));
         }
     }
 

@@ -190,8 +190,12 @@ pub struct TaskSpec {
 impl TaskSpec {
     /// Everything the task holds while it has not ended.
     pub fn held(&self) -> impl Iterator<Item = Thing> {
-        let needs = self.needs.iter().copied().chain(self.args.stored_object()).map(Thing::Object);
-        needs.chain(self.holds.iter().copied())
+        self.data().map(Thing::Object).chain(self.holds.iter().copied())
+    }
+
+    /// The objects whose values it reads.
+    pub fn data(&self) -> impl Iterator<Item = ObjectId> {
+        self.needs.iter().copied().chain(self.args.stored_object())
     }
 
     /// The objects its results become.
@@ -341,8 +345,12 @@ pub struct ActorSpec {
 impl ActorSpec {
     /// Everything the actor holds while it may be instantiated.
     pub fn held(&self) -> impl Iterator<Item = Thing> {
-        let needs = self.needs.iter().copied().chain(self.args.stored_object()).map(Thing::Object);
-        needs.chain(self.holds.iter().copied())
+        self.data().map(Thing::Object).chain(self.holds.iter().copied())
+    }
+
+    /// The objects whose values it reads.
+    pub fn data(&self) -> impl Iterator<Item = ObjectId> {
+        self.needs.iter().copied().chain(self.args.stored_object())
     }
 
     /// Says what is wrong with it.

@@ -315,8 +315,10 @@ impl Controller {
     }
 
     fn queue_actor(&mut self, id: ActorId, again: bool) {
+        let near = self.near(self.actors[&id].spec.data());
         let actor = self.actors.get_mut(&id).expect("a queued actor exists");
-        actor.life = Life::Queued(self.schedule.enqueue(Work::Actor(id), actor.demand(), again));
+        let ticket = self.schedule.enqueue(Work::Actor(id), actor.demand(), near, again);
+        actor.life = Life::Queued(ticket);
     }
 
     pub(super) fn instantiate(

@@ -188,7 +188,7 @@ impl Controller {
         if origin.spec.holds.iter().any(|thing| !self.exists(*thing)) {
             return Err(why("something that its task's arguments name is gone"));
         }
-        for need in origin.spec.needs.iter().copied().chain(origin.spec.args.stored_object()) {
+        for need in origin.spec.data() {
             match self.objects.get(&need) {
                 Some(object) if object.is_lost() => self.plan(need, depth + 1, plan)?,
                 Some(object) => {

@@ -13,6 +13,7 @@ use crate::id::{ObjectId, Session, SessionId, Thing};
 use crate::map::Set;
 use crate::message::{CopyAt, ToClient, ToWorker, Try};
 use crate::payload::Value;
+use crate::schedule::WorkerSlot;
 use crate::time::Time;
 
 impl Controller {
@@ -240,6 +241,25 @@ impl Controller {
             CopyAt { worker: worker.session, address: worker.info.address.clone() }
         };
         Ok(object.copies.iter().map(at).collect())
+    }
+
+    /// The worker that has most of this data, if there is a choice.
+    pub(super) fn near(&self, data: impl Iterator<Item = ObjectId>) -> Option<WorkerSlot> {
+        if self.workers.len() < 2 {
+            return None;
+        }
+        let mut found: Vec<(SessionId, u64)> = Vec::new();
+        for object in data.filter_map(|id| self.objects.get(&id)) {
+            let Some(Ok(value)) = &object.value else { continue };
+            for at in &object.copies {
+                match found.iter_mut().find(|(worker, _)| worker == at) {
+                    Some((_, bytes)) => *bytes += value.payload.size(),
+                    None => found.push((*at, value.payload.size())),
+                }
+            }
+        }
+        let (most, _) = found.into_iter().max_by_key(|(worker, bytes)| (*bytes, *worker))?;
+        Some(self.workers[&most].slot)
     }
 
     /// All objects whose data is somewhere, and where; in no order.

@@ -320,6 +320,7 @@ impl Controller {
     }
 
     pub(super) fn queue(&mut self, id: TaskId, again: bool) {
+        let near = self.near(self.tasks[&id].spec.data());
         let task = self.tasks.get_mut(&id).expect("a queued task exists");
         let options = &task.spec.options;
         let demand = Demand {
@@ -328,7 +329,7 @@ impl Controller {
             takes: None,
             preemptible: options.preemptible,
         };
-        task.state = State::Queued(self.schedule.enqueue(Work::Task(id), demand, again));
+        task.state = State::Queued(self.schedule.enqueue(Work::Task(id), demand, near, again));
     }
 
     /// Does what the schedule says until it has nothing to say.

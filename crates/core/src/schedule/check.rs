@@ -1,6 +1,6 @@
 //! What must be true of a schedule: its accounts add up, and nothing waits that could run.
 
-use super::{Schedule, Ticket};
+use super::{Schedule, Ticket, near};
 use crate::message::ShapeId;
 
 impl Schedule {
@@ -13,7 +13,7 @@ impl Schedule {
             let live = shape
                 .queue
                 .iter()
-                .filter(|(number, _)| !self.left.contains(&Ticket { shape: id, number: *number }));
+                .filter(|one| !self.left.contains(&Ticket { shape: id, number: one.number }));
             queued += live.count();
             let here = self.workers.iter().flatten().filter_map(|worker| worker.shapes.get(&id));
             let (slots, backlog) = here.fold((0, 0), |(s, b), o| (s + o.slots, b + o.backlog));
@@ -23,7 +23,8 @@ impl Schedule {
                 backlog > 0,
                 "{id:?} is listed as backlogged"
             );
-            let front = shape.queue.front().map(|(number, _)| (*number, id));
+            let front = shape.queue.front().map(|first| (first.number, id));
+            assert!(shape.overtaken <= near::MAX_OVERTAKEN, "the first of {id:?} is passed over");
             assert!(
                 front.is_none_or(|front| self.waiting.contains(&front)),
                 "{id:?} waits unlisted"

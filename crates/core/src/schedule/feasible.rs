@@ -105,7 +105,7 @@ impl Schedule {
     pub fn waiting_work(&self) -> impl Iterator<Item = (&ShapeKey, impl Iterator<Item = Work>)> {
         self.waiting.iter().map(|(_, id)| {
             let shape = self.shape(*id);
-            (&shape.key, shape.queue.iter().map(|(_, work)| *work))
+            (&shape.key, shape.queue.iter().map(|one| one.work))
         })
     }
 

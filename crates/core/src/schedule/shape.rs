@@ -1,6 +1,6 @@
 //! A shape: work that waits in one queue because it asks for the same.
 
-use super::Work;
+use super::{Work, WorkerSlot};
 use crate::resources::Resources;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,12 +19,23 @@ pub struct ShapeKey {
     pub preemptible: bool,
 }
 
+/// One piece of work that waits.
+#[derive(Debug)]
+pub(super) struct Queued {
+    pub number: i64,
+    pub work: Work,
+    /// The worker that has most of its arguments; that may be gone, and another have its number.
+    pub near: Option<WorkerSlot>,
+}
+
 /// Work of one shape.
 #[derive(Debug)]
 pub(super) struct Shape {
     pub key: ShapeKey,
-    /// What waits, oldest first, with its number.
-    pub queue: VecDeque<(i64, Work)>,
+    /// What waits, oldest first.
+    pub queue: VecDeque<Queued>,
+    /// How many went ahead of the first, since they had their arguments where there was room.
+    pub overtaken: u32,
     /// How many of those have left.
     pub left: usize,
     /// Pieces that run with a grant, and pieces in backlogs, on all workers.
@@ -43,6 +54,7 @@ impl Shape {
         Shape {
             key,
             queue: VecDeque::new(),
+            overtaken: 0,
             left: 0,
             slots: 0,
             backlog: 0,

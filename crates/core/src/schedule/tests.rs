@@ -67,7 +67,12 @@ impl Rig {
         self.made += 1;
         let key = self.keys[random.below(self.keys.len() as u64) as usize].clone();
         let work = task(self.made);
-        let ticket = self.schedule.enqueue(work, key, random.one_in(10));
+        let near = match self.workers.len() {
+            0 => None,
+            workers => Some(self.workers[random.below(workers as u64) as usize]),
+        };
+        let near = near.filter(|_| random.one_in(2));
+        let ticket = self.schedule.enqueue(work, key, near, random.one_in(10));
         self.waiting.push((work, ticket));
     }
 
@@ -115,7 +120,7 @@ impl Rig {
                     let (work, ..) = self.backlog.remove(last.expect("it has a backlog"));
                     self.schedule.leave_backlog(from, shape);
                     let key = self.schedule.shape(shape).key.clone();
-                    let ticket = self.schedule.enqueue(work, key, true);
+                    let ticket = self.schedule.enqueue(work, key, None, true);
                     self.waiting.push((work, ticket));
                     self.schedule.look_again(idle);
                 }
@@ -160,7 +165,7 @@ fn the_least_loaded_worker_is_first_and_the_oldest_work_goes_first() {
     schedule.open(large, true);
     let mut places = Vec::new();
     for number in 0..6 {
-        schedule.enqueue(task(number), key("f", Resources::one_cpu()), false);
+        schedule.enqueue(task(number), key("f", Resources::one_cpu()), None, false);
         while let Some(step) = schedule.step() {
             let Step::Place { work, worker, .. } = step else { panic!("nothing to take back") };
             places.push((work, worker));
@@ -180,7 +185,7 @@ fn short_tasks_get_a_backlog_and_an_idle_worker_takes_from_it() {
     let first = schedule.add_worker(provides(&["f"]), Resources::cpus(1));
     schedule.open(first, true);
     for number in 0..10 {
-        schedule.enqueue(task(number), key("f", Resources::one_cpu()), false);
+        schedule.enqueue(task(number), key("f", Resources::one_cpu()), None, false);
     }
     let Some(Step::Place { shape, grant: Some(grant), .. }) = schedule.step() else {
         panic!("room")
@@ -219,7 +224,7 @@ fn a_blocked_slot_takes_no_backlog() {
     let mut made = 0;
     let mut place = |schedule: &mut Schedule| {
         made += 1;
-        schedule.enqueue(task(made), key("f", gpus(1)), false);
+        schedule.enqueue(task(made), key("f", gpus(1)), None, false);
         let step = schedule.step();
         assert_eq!(schedule.step(), None, "one thing waits");
         schedule.check_invariants();
@@ -244,7 +249,7 @@ fn a_blocked_slot_takes_no_backlog() {
     schedule.lend_cpu(worker, shape, &second);
     for number in [100, 101] {
         schedule.leave_backlog(worker, shape);
-        schedule.enqueue(task(number), key("f", gpus(1)), true);
+        schedule.enqueue(task(number), key("f", gpus(1)), None, true);
         assert_eq!(schedule.step(), None, "nobody here will leave his slot soon");
         schedule.check_invariants();
     }
@@ -267,7 +272,7 @@ fn what_workers_that_are_gone_provided_is_known_and_takes_no_room() {
         let name = format!("version-{number}");
         let slot = schedule.add_worker(provides(&[&name]), Resources::cpus(1));
         schedule.open(slot, true);
-        schedule.enqueue(task(number), key(&name, Resources::one_cpu()), false);
+        schedule.enqueue(task(number), key(&name, Resources::one_cpu()), None, false);
         assert!(matches!(schedule.step(), Some(Step::Place { worker, .. }) if worker == slot));
         schedule.remove_worker(slot);
         schedule.check_invariants();
@@ -347,4 +352,86 @@ fn what_no_worker_here_may_run_says_what_is_in_the_way() {
     schedule.remove_worker(safe);
     schedule.remove_worker(fleeting);
     assert_eq!(why(&schedule), nobody);
+}
+
+/// Workers with this many CPUs each, all open.
+fn workers(schedule: &mut Schedule, cpus: &[u32]) -> Vec<WorkerSlot> {
+    let slots: Vec<WorkerSlot> = cpus
+        .iter()
+        .map(|cpus| schedule.add_worker(provides(&["f"]), Resources::cpus(*cpus)))
+        .collect();
+    slots.iter().for_each(|slot| schedule.open(*slot, true));
+    slots
+}
+
+fn placed(schedule: &mut Schedule) -> Vec<(Work, WorkerSlot, Option<Grant>)> {
+    let steps = std::iter::from_fn(|| schedule.step());
+    let places = steps.map(|step| match step {
+        Step::Place { work, worker, grant, .. } => (work, worker, grant),
+        Step::TakeBack { .. } => panic!("nothing is taken back"),
+    });
+    places.collect()
+}
+
+#[test]
+fn work_goes_to_its_arguments_while_there_is_room_and_elsewhere_when_not() {
+    let mut schedule = Schedule::default();
+    let slots = workers(&mut schedule, &[2, 4]);
+    let f = || key("f", Resources::one_cpu());
+    for number in 0..4 {
+        schedule.enqueue(task(number), f(), Some(slots[0]), false);
+    }
+    let at: Vec<WorkerSlot> = placed(&mut schedule).into_iter().map(|(_, at, _)| at).collect();
+    assert_eq!(
+        at,
+        [slots[0], slots[0], slots[1], slots[1]],
+        "nothing waits for a worker that is full"
+    );
+    schedule.open(slots[0], false);
+    schedule.enqueue(task(9), f(), Some(slots[0]), false);
+    assert_eq!(placed(&mut schedule)[0].1, slots[1], "it gets no work");
+    schedule.check_invariants();
+}
+
+#[test]
+fn a_worker_that_is_much_busier_is_passed_over() {
+    let mut schedule = Schedule::default();
+    let slots = workers(&mut schedule, &[2, 2]);
+    let free = || key("f", Resources::default());
+    for number in 0..=u128::from(near::LOAD_SLACK) {
+        schedule.enqueue(task(number), free(), Some(slots[0]), false);
+        assert_eq!(placed(&mut schedule)[0].1, slots[0], "{number} more than the other");
+    }
+    schedule.enqueue(task(100), free(), Some(slots[0]), false);
+    assert_eq!(placed(&mut schedule)[0].1, slots[1], "busier by more than the slack");
+}
+
+#[test]
+fn room_goes_to_what_has_its_arguments_there_but_the_first_is_not_passed_over_for_ever() {
+    let mut schedule = Schedule::default();
+    let slots = workers(&mut schedule, &[1, 1]);
+    let f = || key("f", Resources::one_cpu());
+    for number in 0..2 {
+        schedule.enqueue(task(number), f(), None, false);
+    }
+    let mut running = placed(&mut schedule);
+    running.retain(|(_, at, _)| *at == slots[0]);
+    let mut grant = running[0].2.clone().expect("it runs");
+    schedule.enqueue(task(100), f(), Some(slots[1]), false);
+    for number in 0..2 * u128::from(near::MAX_OVERTAKEN) {
+        schedule.enqueue(task(200 + number), f(), Some(slots[0]), false);
+    }
+    let mut order = Vec::new();
+    for _ in 0..=near::MAX_OVERTAKEN {
+        let shape = schedule.by_key[&f()];
+        schedule.give_back(slots[0], shape, &grant);
+        let next = placed(&mut schedule);
+        assert_eq!(next.len(), 1);
+        order.push(next[0].0);
+        grant = next[0].2.clone().expect("it runs");
+        schedule.check_invariants();
+    }
+    let first = order.iter().position(|work| *work == task(100));
+    assert_eq!(first, Some(near::MAX_OVERTAKEN as usize), "it waits for so many, and no more");
+    assert_eq!(order[0], task(200), "the oldest that has its arguments there");
 }

@@ -41,6 +41,25 @@ fn data_is_kept_where_it_was_made_until_the_last_hold_goes() {
 }
 
 #[test]
+fn a_task_goes_to_the_worker_that_has_most_of_its_arguments() {
+    let mut rig = Rig::new();
+    let (client, first) = (rig.client(1), rig.worker(2, 2));
+    let (here, there) = (made(&mut rig, client, first, 1), made(&mut rig, client, first, 2));
+    let second = rig.worker(3, 8);
+    rig.submit(client, TaskSpec { needs: vec![here], ..task(3) });
+    let attempt = rig.assigns(first, 3);
+    rig.finish(first, attempt);
+    rig.ends(client, 3).unwrap();
+    // The second has a copy of one: the first still has more.
+    rig.worker_says(second, FromWorker::Copied { object: here });
+    rig.submit(client, TaskSpec { needs: vec![here, there], ..task(4) });
+    rig.assigns(first, 4);
+    // Nothing large among its arguments: where there is most room.
+    rig.submit(client, task(5));
+    rig.assigns(second, 5);
+}
+
+#[test]
 fn data_of_a_result_that_nobody_holds_or_wants_is_forgotten_at_once() {
     let mut rig = Rig::new();
     let (client, worker) = (rig.client(1), rig.worker(2, 1));

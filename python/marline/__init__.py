@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         list_named_actors,
         method,
         nodes,
+        object_stores,
     )
     from marline._context import Context, default_context, use_context
     from marline._context_engine import ActorStatus, ContextActor, ContextFuture
@@ -116,6 +117,7 @@ __all__ = [
     "map",
     "method",
     "nodes",
+    "object_stores",
     "propagate",
     "put",
     "remote",
@@ -137,6 +139,7 @@ _LATER = {
         "list_named_actors",
         "method",
         "nodes",
+        "object_stores",
     ],
     "_context": ["Context", "default_context", "use_context"],
     "_context_engine": ["ActorStatus", "ContextActor", "ContextFuture"],

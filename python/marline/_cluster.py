@@ -49,6 +49,20 @@ def nodes() -> list[dict[str, Any]]:
     return _session.status().workers()
 
 
+def object_stores() -> list[dict[str, Any]]:
+    """How full the workers' stores of large values are, in bytes. Of each: ``worker_id``, ``hostname``,
+    ``pid``, ``limit``, ``used``, ``spilled`` (what is on the disk) and ``written`` (what went there in all).
+    A worker that cannot be asked is left out.
+
+    >>> import marline
+    >>> with marline.init(num_cpus=2, object_store_memory=100_000_000):
+    ...     value = marline.put(bytes(1_000_000))
+    ...     [(store["limit"], store["used"] > 1_000_000) for store in marline.object_stores()]
+    [(100000000, True)]
+    """
+    return _session.status().stores()
+
+
 def list_named_actors(all_namespaces: bool = False) -> list[Any]:
     """The names of actors that live: of this driver's namespace, or of all of them.
 

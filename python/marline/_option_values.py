@@ -5,6 +5,7 @@ and the name of the option. What is left out in Ray's way (``None``, ``-1``) mea
 from __future__ import annotations
 
 import operator
+import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -118,6 +119,19 @@ def _bytes(name: str, value: Any) -> int:
     return _whole(name, value, 0)
 
 
+def _bytes_or_none(name: str, value: Any) -> int | None:
+    return None if value is None else _bytes(name, value)
+
+
+def _folder_or_none(name: str, value: Any) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, str | os.PathLike) or not isinstance(folder := os.fspath(value), str):
+        raise _wrong(name, value, "a folder, or '': then nothing goes to the disk")
+    # What it is relative to is this process's own folder, whichever that is later.
+    return os.path.abspath(folder) if folder else ""
+
+
 def _resources(name: str, value: Any) -> dict[str, float]:
     if value is None:
         return {}
@@ -207,6 +221,8 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "num_gpus": _amount_or_nothing,
     "memory": _bytes,
     "resources": _resources,
+    "object_store_memory": _bytes_or_none,
+    "object_spilling_directory": _folder_or_none,
     "max_retries": _times,
     "retry_exceptions": _exceptions,
     "num_returns": _returns,

@@ -96,6 +96,8 @@ def init(
     num_gpus: float | None = None,
     memory: int | None = None,
     resources: dict[str, float] | None = None,
+    object_store_memory: int | None = None,
+    object_spilling_directory: str | os.PathLike[str] | None = None,
     token: str | None = None,
     namespace: str | None = None,
     runtime_env: dict[str, Any] | None = None,
@@ -107,8 +109,10 @@ def init(
 
     ``"local"`` starts one whatever ``MARLINE_ADDRESS`` says; ``"auto"`` is the one that ``marline up`` runs
     on this machine. Without ``num_cpus`` it has as many as this process may use: those it may run on, within
-    the quota of its cgroup. A cluster elsewhere has what its workers offer, and asks for its ``token`` (or
-    ``MARLINE_TOKEN_FILE``). All work of this process runs in ``runtime_env``, as far as it does not say
+    the quota of its cgroup. Large values take ``object_store_memory`` bytes at most (or
+    ``MARLINE_STORE_MEMORY``; 30 % of what there is); what has no room goes to ``object_spilling_directory``
+    (or ``MARLINE_SPILL_DIR``; the usual one for temporary files; ``""``: nowhere). A cluster elsewhere has
+    what its workers offer, and asks for its ``token`` (or ``MARLINE_TOKEN_FILE``). All work of this process runs in ``runtime_env``, as far as it does not say
     otherwise, and names of actors count in ``namespace`` (``"default"``). What it prints is shown here,
     unless ``log_to_driver`` is false. A task is part of a cluster already: there it changes nothing.
 
@@ -123,8 +127,13 @@ def init(
         raise TypeError(f"init() got an unexpected keyword argument {unknown[0]!r}{_meant(unknown[0])}")
     _check_words(address, token, log_to_driver)
     env, namespace = _runtime_env.parse(runtime_env), _namespace.checked(namespace)
-    said = {"num_cpus": num_cpus, "num_gpus": num_gpus, "memory": memory, "resources": resources}
-    amounts = checked(said)
+    amounts = {"num_cpus": num_cpus, "num_gpus": num_gpus, "memory": memory, "resources": resources}
+    store = {
+        "object_store_memory": object_store_memory,
+        "object_spilling_directory": object_spilling_directory,
+    }
+    said = {**amounts, **store}
+    amounts, store = checked(amounts), checked(store)
     with _lock:
         if home is not None:
             warn_of_other("init", address)
@@ -138,7 +147,7 @@ def init(
         # A script that says what it needs here may be told to run elsewhere.
         address = address or os.environ.get("MARLINE_ADDRESS") or "local"
         if address == "local":
-            session, address = _embed(amounts, log_to_driver)
+            session, address = _embed(amounts, store, log_to_driver)
         else:
             session = _join(address, token)
     try:
@@ -201,7 +210,7 @@ def _join(address: str, token: str | None) -> _native.Session:
     return _session
 
 
-def _embed(amounts: dict[str, Any], shows_output: bool) -> tuple[_native.Session, str]:
+def _embed(amounts: dict[str, Any], store: dict[str, Any], shows_output: bool) -> tuple[_native.Session, str]:
     """Starts a cluster in this process; says where it is."""
     import json
 
@@ -223,7 +232,13 @@ def _embed(amounts: dict[str, Any], shows_output: bool) -> tuple[_native.Session
         }
     )
     command = [sys.executable, "-m", "marline._forkserver"]
-    _session = _native.Session.embed(here, amounts, command, setup, shows_output)
+    limits = store["object_store_memory"], store["object_spilling_directory"]
+    try:
+        _session = _native.Session.embed(here, amounts, command, setup, shows_output, limits)
+    except BaseException:
+        _remove(_folder)
+        _folder = None
+        raise
     _at = here, None
     # While the executors start. Not at the end: what is first imported there executes code, for which CPython
     # forgets that an interrupt ends the process, and its exit code would not say so.
@@ -244,6 +259,12 @@ def _made_folder() -> str:
         import tempfile  # It knows other places, and other names.
 
         return tempfile.mkdtemp(prefix="marline-")
+
+
+def _remove(folder: str) -> None:
+    import shutil
+
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _found(address: str, token: str | None) -> tuple[str, str | None]:
@@ -288,9 +309,7 @@ def shutdown() -> None:
     if printer is not None:
         printer.join()
     if folder is not None:
-        import shutil
-
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(folder)
 
 
 atexit.register(shutdown)

@@ -113,9 +113,9 @@ class Restartable(Separate):
 
 
 @contextlib.contextmanager
-def up(folder: Path) -> Iterator[Separate]:
+def up(folder: Path, *words: str) -> Iterator[Separate]:
     """What `marline up` starts."""
-    running = Separate(folder, "up", "--cpus", "2", "--quiet", "--python", sys.executable)
+    running = Separate(folder, "up", "--cpus", "2", "--quiet", "--python", sys.executable, *words)
     try:
         yield running
     finally:

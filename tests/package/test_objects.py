@@ -7,6 +7,7 @@ import gc
 import json
 import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -83,11 +84,9 @@ class Keeper:
 
 
 @contextmanager
-def cluster_with(monkeypatch: pytest.MonkeyPatch, memory: int, spill: str | None = None) -> Iterator[None]:
+def cluster_with(memory: int, spill: Path | None = None) -> Iterator[None]:
     """A cluster in this process whose store has so much memory; it spills only if a folder is named."""
-    monkeypatch.setenv("MARLINE_STORE_MEMORY", str(memory))
-    monkeypatch.setenv("MARLINE_SPILL_DIR", spill or "")
-    with marline.init(num_cpus=2):
+    with marline.init(num_cpus=2, object_store_memory=memory, object_spilling_directory=spill or ""):
         yield
 
 
@@ -194,8 +193,8 @@ def test_views_outlive_their_cluster() -> None:
         assert (put == pattern(MB, 1)).all() and (made == pattern(MB, 2)).all()
 
 
-def test_what_nobody_holds_makes_room_and_what_is_held_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    with cluster_with(monkeypatch, 20 * MB):
+def test_what_nobody_holds_makes_room_and_what_is_held_does_not() -> None:
+    with cluster_with(20 * MB):
         for seed in range(30):
             assert marline.get(is_pattern.remote(make.remote(4 * MB, seed), seed))
             assert marline.get(is_pattern.remote(pattern(4 * MB, seed), seed))
@@ -205,8 +204,8 @@ def test_what_nobody_holds_makes_room_and_what_is_held_does_not(monkeypatch: pyt
         assert all((marline.get(ref) == pattern(4 * MB, seed)).all() for seed, ref in enumerate(kept))
 
 
-def test_who_finds_no_room_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    with cluster_with(monkeypatch, 10 * MB):
+def test_who_finds_no_room_waits_for_it() -> None:
+    with cluster_with(10 * MB):
         kept = marline.put(pattern(8 * MB, 1))
         waits = make.remote(8 * MB, 2)
         ready, _ = marline.wait([waits], timeout=0.2)
@@ -215,8 +214,8 @@ def test_who_finds_no_room_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None
         assert (marline.get(waits) == pattern(8 * MB, 2)).all()
 
 
-def test_ten_times_the_memory_goes_through_the_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    with cluster_with(monkeypatch, 20 * MB, str(tmp_path)):
+def test_ten_times_the_memory_goes_through_the_disk(tmp_path: Path) -> None:
+    with cluster_with(20 * MB, tmp_path):
         made = [make.remote(2 * MB, seed) for seed in range(50)]
         put = [marline.put(pattern(2 * MB, 100 + seed)) for seed in range(50)]
         checked = [is_pattern.remote(ref, seed) for seed, ref in enumerate(made)]
@@ -226,10 +225,11 @@ def test_ten_times_the_memory_goes_through_the_disk(monkeypatch: pytest.MonkeyPa
         assert not list(tmp_path.iterdir()), "files have no names"
 
 
-def test_a_folder_that_cannot_be_written_ends_in_a_clear_error(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    with cluster_with(monkeypatch, 10 * MB, str(tmp_path / "nowhere")):
+def test_a_folder_that_goes_away_ends_in_waiting_for_room(tmp_path: Path) -> None:
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    with cluster_with(10 * MB, folder):
+        folder.rmdir()
         kept = [marline.put(pattern(4 * MB, seed)) for seed in range(2)]
         pending = make.remote(4 * MB, 9)
         ready, _ = marline.wait([pending], timeout=0.5)
@@ -239,8 +239,38 @@ def test_a_folder_that_cannot_be_written_ends_in_a_clear_error(
         assert (marline.get(kept[0]) == pattern(4 * MB, 1)).all()
 
 
-def test_a_process_that_is_killed_lets_go_of_what_it_read_and_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    with cluster_with(monkeypatch, 20 * MB):
+def test_the_environment_says_what_nobody_else_does(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("MARLINE_STORE_MEMORY", str(10 * MB))
+    monkeypatch.setenv("MARLINE_SPILL_DIR", str(tmp_path))
+    with marline.init(num_cpus=2):
+        (store,) = marline.object_stores()
+        assert store["limit"] == 10 * MB
+    with cluster_with(20 * MB):
+        (store,) = marline.object_stores()
+        assert store["limit"] == 20 * MB
+    monkeypatch.setenv("MARLINE_SPILL_DIR", str(tmp_path / "nowhere"))
+    with pytest.raises(marline.InvalidError, match=r"MARLINE_SPILL_DIR is .*nowhere.* No such file"):
+        marline.init(num_cpus=2)
+
+
+def test_how_full_a_store_is_can_be_asked(tmp_path: Path) -> None:
+    def figures() -> tuple[int, int, int]:
+        (store,) = marline.object_stores()
+        assert store["limit"] == 10 * MB and store["pid"] == os.getpid()
+        return tuple(store[name] // MB for name in ("used", "spilled", "written"))  # type: ignore[return-value]
+
+    with cluster_with(10 * MB, tmp_path):
+        assert figures() == (0, 0, 0)
+        kept = [marline.put(pattern(4 * MB, seed)) for seed in range(4)]
+        assert figures() == (8, 8, 8)
+        assert (marline.get(kept[0]) == pattern(4 * MB)).all()
+        assert figures() == (8, 8, 12), "one came back, and another went"
+        del kept
+        until("all of it is free", lambda: figures() == (0, 0, 12))
+
+
+def test_a_process_that_is_killed_lets_go_of_what_it_read_and_made() -> None:
+    with cluster_with(20 * MB):
         for seed in range(8):
             keeper = Keeper.remote()
             marline.get(keeper.keep.remote(pattern(8 * MB, seed)))
@@ -256,9 +286,9 @@ def _child(value: Array, gate: Any, queue: Any) -> None:
     queue.put(bool((value == pattern(len(value), 1)).all()))
 
 
-def test_a_fork_reads_on_what_its_parent_has_let_go_of(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fork_reads_on_what_its_parent_has_let_go_of() -> None:
     fork = multiprocessing.get_context("fork")
-    with cluster_with(monkeypatch, 30 * MB):
+    with cluster_with(30 * MB):
         value = marline.get(marline.put(pattern(4 * MB, 1)))
         queue = fork.Queue()
         gate = fork.Event()
@@ -346,8 +376,8 @@ def test_lost_results_are_made_anew_with_what_they_took(two_nodes: Separate) -> 
         assert (kept == 255 - pattern(MB, 1)).all(), "what was got before is still there"
 
 
-def test_no_round_of_random_kills_corrupts_or_leaks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    with cluster_with(monkeypatch, 30 * MB, str(tmp_path)):
+def test_no_round_of_random_kills_corrupts_or_leaks(tmp_path: Path) -> None:
+    with cluster_with(30 * MB, tmp_path):
         end = time.monotonic() + 6
         rounds = 0
         while time.monotonic() < end:
@@ -384,7 +414,8 @@ def test_memory_lists_what_is_held_by_size_place_holder_and_origin(tmp_path: Pat
         objects: list[dict[str, Any]] = json.loads(memory("--json"))["objects"]
         return [one for one in objects if one["bytes"] > 100_000]
 
-    with up(tmp_path) as cluster, marline.init(cluster.address, token=cluster.token):
+    options = "--object-store-memory", "64MiB", "--spill-dir", str(tmp_path)
+    with up(tmp_path, *options) as cluster, marline.init(cluster.address, token=cluster.token):
         put, made = marline.put(pattern(3 * MB)), make.remote(2 * MB)
         view = marline.get(made)
         first, second = listed()
@@ -394,6 +425,9 @@ def test_memory_lists_what_is_held_by_size_place_holder_and_origin(tmp_path: Pat
         assert [first["copies"][0]["readers"], second["copies"][0]["readers"]] == [0, 1]
         assert all(one["holders"][0].startswith("process ") for one in (first, second))
         assert "MADE BY" in memory() and "make" in memory()
+        (store,) = json.loads(memory("--json"))["stores"]
+        assert (store["limit"], store["used"] // MB, store["spilled"]) == (64 << 20, 5, 0)
+        assert re.search(r"STORE OF WORKER .*LIMIT.*\n.* 64 MiB +0 B", memory())
         del put, made, view
         gc.collect()
         until("nothing is held", lambda: not listed())

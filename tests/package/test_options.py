@@ -44,6 +44,10 @@ NUMBERS: list[tuple[str, list[Any]]] = [
     ("preemptible", [None, "yes", 1]),
     ("name", [1, b"name"]),
 ]
+OF_STORES: list[tuple[str, list[Any]]] = [
+    ("object_store_memory", [-1, 0, 1000, True, "2", 1.5, 2**70]),
+    ("object_spilling_directory", [3, b"/tmp", "/no/such/folder", __file__, "/proc"]),
+]
 OF_TASKS: list[tuple[str, list[Any]]] = [
     ("max_retries", [-2, None, "3", 1.5, True]),
     ("retry_exceptions", [None, "KeyError", KeyError, [1], 1]),
@@ -84,7 +88,7 @@ def test_what_an_option_of_an_actor_cannot_be_is_said_at_once(name: str, value: 
             give(**{name: value})
 
 
-@pytest.mark.parametrize(("name", "value"), pairs(NUMBERS[:4]))
+@pytest.mark.parametrize(("name", "value"), pairs(NUMBERS[:4] + OF_STORES))
 def test_what_a_cluster_cannot_have_is_said_and_nothing_is_started(name: str, value: Any) -> None:
     with pytest.raises((TypeError, marline.InvalidError), match=name):
         marline.init(**{name: value})

@@ -178,8 +178,10 @@ def test_what_is_not_preemptible_waits_for_a_worker_that_stays(tmp_path: Path) -
     running = Separate(tmp_path)
     try:
         running.worker("--cpus=2", "--preemptible")
-        with pytest.raises(marline.InvalidError, match=r"^num_cpus is for a cluster that starts here"):
-            marline.init(running.address, token=running.token, num_cpus=2)
+        for said in ({"num_cpus": 2}, {"object_store_memory": 10**8}, {"object_spilling_directory": ""}):
+            (name,) = said
+            with pytest.raises(marline.InvalidError, match=rf"^{name} is for a cluster that starts here"):
+                marline.init(running.address, token=running.token, **said)  # type: ignore[arg-type]
         assert not marline.is_initialized()
         with marline.init(running.address, token=running.token):
 

@@ -3,6 +3,7 @@
 use crate::units::{Bytes, Count, Named, Time};
 use clap::{Args as Arguments, Parser, Subcommand, ValueEnum};
 use marline_runtime::control::check_address;
+use marline_runtime::{SPILL_VARIABLE, STORE_VARIABLE};
 use std::path::PathBuf;
 
 /// Tasks, actors, channels and durable jobs in one runtime.
@@ -67,6 +68,7 @@ Examples:
   marline up --listen 127.0.0.1:0          on any free port
   marline up --listen 0.0.0.0:7420         also for other machines; they need the token file
   marline up --cpus 4 --resource licence=2
+  marline up --object-store-memory 8GiB --spill-dir /mnt/scratch     for large values
 
 Ctrl-C has it finish what runs, for as long as --grace says, and end; a second one ends it at once.";
 
@@ -150,7 +152,7 @@ pub enum Command {
     Tasks(Tasks),
     /// Actors, the latest first
     Actors(Limit),
-    /// Values, the largest first: how large, where, and who holds them
+    /// How full the workers' stores are; values, the largest first: how large, where, and who holds them
     Memory(Limit),
     /// Workers, and what is free there
     Workers(Limit),
@@ -225,6 +227,16 @@ pub struct Offer {
     /// The most memory that one executor may take, as in 2GiB
     #[arg(long, env = "MARLINE_EXECUTOR_MEMORY", value_name = "BYTES")]
     pub executor_memory: Option<Bytes>,
+
+    /// The most memory that large values may take (shared by all who read them), as in 4GiB; 30 % of what there is,
+    /// unless said otherwise
+    #[arg(long, env = STORE_VARIABLE, value_name = "BYTES")]
+    pub object_store_memory: Option<Bytes>,
+
+    /// The folder for large values that have no room there; "": nothing goes to the disk. The usual one for temporary
+    /// files, unless said otherwise
+    #[arg(long, env = SPILL_VARIABLE, value_name = "FOLDER")]
+    pub spill_dir: Option<String>,
 
     /// How long work may run on when the process is asked to end
     #[arg(long, env = "MARLINE_GRACE", default_value = "30s", value_name = "TIME")]

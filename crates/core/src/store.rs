@@ -43,6 +43,19 @@ pub struct Config {
     pub patience: Duration,
 }
 
+/// How full a store is, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Figures {
+    /// The most that may be in memory.
+    pub limit: u64,
+    /// What is.
+    pub used: u64,
+    /// What is on the disk.
+    pub spilled: u64,
+    /// What went to the disk in all, also what came back since.
+    pub written: u64,
+}
+
 /// See the [module](self).
 #[derive(Debug)]
 pub struct Store {
@@ -53,6 +66,8 @@ pub struct Store {
     used: u64,
     /// Bytes on the disk.
     spilled: u64,
+    /// Bytes that went there in all.
+    written: u64,
     /// What could go to the disk, by when it was last read.
     idle: BTreeMap<u64, Blob>,
     /// What goes there now.
@@ -137,6 +152,7 @@ impl Store {
             next_blob: 1,
             used: 0,
             spilled: 0,
+            written: 0,
             idle: BTreeMap::new(),
             leaving: Set::default(),
             waiting: VecDeque::new(),
@@ -154,6 +170,12 @@ impl Store {
     /// Bytes on the disk.
     pub fn spilled(&self) -> u64 {
         self.spilled
+    }
+
+    /// How full it is.
+    pub fn figures(&self) -> Figures {
+        let (limit, used) = (self.config.limit, self.used);
+        Figures { limit, used, spilled: self.spilled, written: self.written }
     }
 
     /// How many processes read it, and whether it is in memory.
@@ -456,6 +478,7 @@ impl Store {
                 entry.place = Place::Disk;
                 self.used -= entry.bytes;
                 self.spilled += entry.bytes;
+                self.written += entry.bytes;
                 effects.push(Effect::FreeMemory { blob });
             }
             // Somebody has begun to read it, or nobody needs it.

@@ -17,7 +17,7 @@ use marline_runtime::core::controller::{Config, Counters, WorkerStatus};
 use marline_runtime::core::error::Error;
 use marline_runtime::core::lease::Terms;
 use marline_runtime::core::resources::Resources;
-use marline_runtime::{ExecutorOptions, Load, PassOn, StoreOptions, WorkerOptions};
+use marline_runtime::{ExecutorOptions, Load, PassOn, Said, StoreOptions, WorkerOptions};
 use std::sync::Arc;
 use std::thread::available_parallelism;
 use std::time::Duration;
@@ -119,6 +119,8 @@ pub struct Worker {
 pub struct WorkerBuilder {
     options: WorkerOptions,
     grace: Duration,
+    store_limit: Option<Said<u64>>,
+    spill_folder: Option<Said<String>>,
 }
 
 /// How long a worker that was asked to leave lets its work run on, unless said otherwise.
@@ -143,10 +145,12 @@ impl Worker {
                     pass_on: PassOn::All,
                     forks: None,
                 },
-                store: StoreOptions::from_environment().ok(),
+                store: None,
                 config: Default::default(),
             },
             grace: GRACE,
+            store_limit: None,
+            spill_folder: None,
         }
     }
 }
@@ -192,6 +196,20 @@ impl WorkerBuilder {
         self
     }
 
+    /// The most memory that large values may take here, in bytes: 30 % of what there is, unless this or
+    /// `MARLINE_STORE_MEMORY` says otherwise.
+    pub fn object_store_memory(mut self, bytes: u64) -> Self {
+        self.store_limit = Some(Said { name: "object_store_memory", value: bytes });
+        self
+    }
+
+    /// The folder for large values that have no room there, which must be there; empty: nothing goes to the disk. It
+    /// is the usual one for temporary files, unless this or `MARLINE_SPILL_DIR` says otherwise.
+    pub fn spill_folder(mut self, folder: &str) -> Self {
+        self.spill_folder = Some(Said { name: "spill_folder", value: folder.into() });
+        self
+    }
+
     /// Clients may run commands here.
     pub fn commands(mut self) -> Self {
         if let ExecutorOptions::Processes { commands, .. } = &mut self.options.executors {
@@ -223,26 +241,25 @@ impl WorkerBuilder {
     /// Joins the controller at this address. When the session is lost, it stops what runs, says so on
     /// standard error, and joins again.
     pub fn join(mut self, controller: &str) -> Result<Worker, Error> {
-        self.serve_if_executor();
-        self.options.resources.validate()?;
         self.options.controller = controller.into();
-        Ok(Worker { inner: marline_runtime::Worker::join(self.options)? })
+        Ok(Worker { inner: marline_runtime::Worker::join(self.prepared()?)? })
     }
 
     /// Joins the cluster that `marline up` (or `marline controller`) runs on this machine for this user.
     /// When that has ended, the worker stops what runs, says so on standard error, and joins the next one
     /// that is started here.
     pub fn join_local(self) -> Result<Worker, Error> {
-        self.serve_if_executor();
-        self.options.resources.validate()?;
-        Ok(Worker { inner: marline_runtime::Worker::join_here(self.options, None)? })
+        Ok(Worker { inner: marline_runtime::Worker::join_here(self.prepared()?, None)? })
     }
 
-    /// Its executors come here too, and go no further.
-    fn serve_if_executor(&self) {
+    /// What it is to be, if that makes sense. Its executors come here too, and go no further.
+    fn prepared(self) -> Result<WorkerOptions, Error> {
         if let ExecutorOptions::Processes { .. } = self.options.executors {
             marline_runtime::serve_if_executor(&self.options.program);
         }
+        self.options.resources.validate()?;
+        let store = Some(StoreOptions::new(self.store_limit, self.spill_folder)?);
+        Ok(WorkerOptions { store, ..self.options })
     }
 
     /// Joins the cluster that runs on this machine for this user, and works as [`run`](Self::run) says.

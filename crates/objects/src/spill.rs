@@ -94,6 +94,11 @@ impl Spill {
         Spill(Arc::new(Shared { folder, limit, state: Mutex::default() }))
     }
 
+    /// Whether files can be made there.
+    pub fn check(&self) -> io::Result<()> {
+        nameless(&self.0.folder).map(drop)
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.state.lock().expect("nothing panics under it")
     }
@@ -135,12 +140,16 @@ impl Spill {
 impl State {
     fn add(&mut self, folder: &Path, len: u64) -> io::Result<()> {
         let number = self.files.last_key_value().map_or(0, |(last, _)| last + 1);
-        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-        let file = File::from(rustix::fs::open(folder, flags, Mode::RUSR | Mode::WUSR)?);
-        self.files.insert(number, Arc::new(file));
+        self.files.insert(number, Arc::new(nameless(folder)?));
         self.space.add(number, len);
         Ok(())
     }
+}
+
+/// A file without a name.
+fn nameless(folder: &Path) -> io::Result<File> {
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    Ok(File::from(rustix::fs::open(folder, flags, Mode::RUSR | Mode::WUSR)?))
 }
 
 impl Spilled {

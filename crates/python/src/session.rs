@@ -21,8 +21,8 @@ use marline_runtime::core::payload::{Payload, Value};
 use marline_runtime::core::spec::ActorSpec;
 use marline_runtime::core::worker;
 use marline_runtime::{
-    Client, Controller, ExecutorOptions, ForkServer, NoProgram, Objects, PassOn, StoreOptions,
-    WorkerOptions, new_actor_id, new_object_id, record, runs_for,
+    Client, Controller, ExecutorOptions, ForkServer, NoProgram, Objects, PassOn, Said,
+    StoreOptions, WorkerOptions, new_actor_id, new_object_id, record, runs_for,
 };
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -157,7 +157,8 @@ impl Session {
         self.inner.client().map_or(0, Client::ended_sessions)
     }
 
-    /// Starts a cluster in this process; its executors are forks of a server that runs `command`.
+    /// Starts a cluster in this process; its executors are forks of a server that runs `command`. Of its store it is
+    /// said how much memory it may take, and the folder for the rest.
     #[staticmethod]
     fn embed(
         py: Python<'_>,
@@ -166,8 +167,13 @@ impl Session {
         command: Vec<String>,
         setup: String,
         shows_output: bool,
+        store: (Option<u64>, Option<String>),
     ) -> PyResult<Session> {
         let resources = amounts.resources(py)?;
+        let (limit, folder) = store;
+        let limit = limit.map(|value| Said { name: "object_store_memory", value });
+        let folder = folder.map(|value| Said { name: "object_spilling_directory", value });
+        let store = StoreOptions::new(limit, folder).map_err(|error| to_python(py, &error))?;
         let ready = (resources.cpu.as_f64().ceil() as usize).clamp(1, MAX_PRESTARTED);
         let start = || {
             let mut controller = Controller::start(address, None, Default::default())?;
@@ -190,7 +196,7 @@ impl Session {
                         setup,
                     }),
                 },
-                store: Some(StoreOptions::from_environment()?),
+                store: Some(store),
                 config: worker::Config {
                     prestarted: Some((SCHEME.into(), ready)),
                     max_idle_executors: ready.max(8),

@@ -14,14 +14,16 @@ const PAGE: u32 = 1_000;
 #[pyclass(frozen, module = "marline._native")]
 pub struct Status {
     control: Control,
+    token: Option<Arc<str>>,
 }
 
 #[pymethods]
 impl Status {
     #[new]
     fn new(py: Python<'_>, address: &str, token: Option<&str>) -> PyResult<Status> {
-        let control = Control::at(address, token.map(Arc::from));
-        Ok(Status { control: control.map_err(|error| to_python(py, &error))? })
+        let token: Option<Arc<str>> = token.map(Arc::from);
+        let control = Control::at(address, token.clone());
+        Ok(Status { control: control.map_err(|error| to_python(py, &error))?, token })
     }
 
     /// What there is in all, and what is free.
@@ -58,6 +60,27 @@ impl Status {
             node.set_item("Resources", amounts(py, worker.total.as_ref())?)?;
             node.set_item("Available", amounts(py, worker.free.as_ref())?)?;
             list.append(node)?;
+        }
+        Ok(list)
+    }
+
+    /// How full the stores of the workers are, of those that can be asked.
+    fn stores<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let workers = py.detach(|| self.control.workers(PAGE));
+        let (workers, _) = workers.map_err(|error| to_python(py, &error))?;
+        let list = PyList::empty(py);
+        for worker in workers {
+            let held = py.detach(|| self.control.objects_at(&worker, self.token.clone(), 1));
+            let Some(store) = held.ok().and_then(|held| held.store) else { continue };
+            let all = PyDict::new(py);
+            all.set_item("worker_id", worker.worker_id)?;
+            all.set_item("hostname", worker.hostname)?;
+            all.set_item("pid", worker.pid)?;
+            all.set_item("limit", store.limit)?;
+            all.set_item("used", store.used)?;
+            all.set_item("spilled", store.spilled)?;
+            all.set_item("written", store.written)?;
+            list.append(all)?;
         }
         Ok(list)
     }

@@ -17,7 +17,7 @@ pub use crate::net::address::check_address;
 pub use crate::wire::v1::{
     ActorState, ActorStatus, ClusterResourcesReply as ClusterStatus, DeathCause,
     ErrorKind as WireErrorKind, ListObjectsReply, LogChunk, ObjectHere, ObjectStatus,
-    Resources as WireResources, TaskState, TaskStatus, WorkerState, WorkerStatus,
+    Resources as WireResources, StoreStatus, TaskState, TaskStatus, WorkerState, WorkerStatus,
 };
 
 /// How long one question may take.
@@ -178,6 +178,20 @@ impl Control {
         let request = v1::ListObjectsRequest { limit };
         let mut client = self.client.clone();
         self.ask(PATIENCE, async move { client.list_objects(request).await })
+    }
+
+    /// What the store of a worker has, the largest first, and how full it is. Asked of the worker itself, which has
+    /// the same token.
+    pub fn objects_at(
+        &self,
+        worker: &WorkerStatus,
+        token: Option<Arc<str>>,
+        limit: u32,
+    ) -> Result<ListObjectsReply, Error> {
+        if worker.address == self.address {
+            return self.objects(limit);
+        }
+        Control::at(&worker.address, token)?.objects(limit)
     }
 
     /// The workers, and whether there are others.

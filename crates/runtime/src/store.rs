@@ -22,7 +22,7 @@ mod remote;
 mod words;
 
 pub use access::{Objects, Reading};
-pub use options::{SPILL_VARIABLE, STORE_VARIABLE, StoreOptions};
+pub use options::{MIN_STORE_BYTES, SPILL_VARIABLE, STORE_VARIABLE, Said, StoreOptions};
 pub(crate) use remote::Remote;
 
 use crate::clock::Clock;
@@ -35,7 +35,9 @@ use marline_core::error::Error;
 use marline_core::id::{ObjectId, Session, Thing};
 use marline_core::map::Map;
 use marline_core::message::CopyAt;
-use marline_core::store::{self as machine, Blob, Config, Effect, Event, Process, Request};
+use marline_core::store::{
+    self as machine, Blob, Config, Effect, Event, Figures, Process, Request,
+};
 use marline_core::time::Time;
 use marline_core::worker;
 use marline_objects::parts::Layout;
@@ -270,6 +272,11 @@ impl Store {
     /// Where data is that was looked for.
     pub fn located(&self, object: ObjectId, copies: Result<Vec<CopyAt>, Error>) {
         self.enter(|state, _| state.located(object, copies));
+    }
+
+    /// How full it is.
+    pub fn figures(&self) -> Figures {
+        self.lock().machine.figures()
     }
 
     /// What it has, the largest first.

@@ -1,4 +1,4 @@
-//! `marline memory`: which values there are, how large, where, and who holds them.
+//! `marline memory`: how full the stores are; which values there are, how large, where, and who holds them.
 
 use super::Done;
 use super::workers::{known, more_text};
@@ -6,7 +6,7 @@ use crate::args::Limit;
 use crate::config::Settings;
 use crate::printer::{Printer, table};
 use crate::units::size;
-use marline_runtime::control::{Control, ObjectHere, ObjectStatus, WorkerStatus};
+use marline_runtime::control::{ObjectHere, ObjectStatus, StoreStatus, WorkerStatus};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -14,44 +14,75 @@ use std::process::ExitCode;
 /// Of so many workers it is asked what they have.
 const MAX_WORKERS: u32 = 1_000;
 
+/// A worker, and how full its store is.
+type StoreAt<'a> = (&'a WorkerStatus, StoreStatus);
+
 pub fn run(settings: &Settings, limit: &Limit, printer: Printer) -> Done {
     let control = settings.control()?;
     let reply = control.objects(limit.limit)?;
     let (workers, _) = control.workers(MAX_WORKERS)?;
     let mut here: BTreeMap<String, Vec<(String, ObjectHere)>> = BTreeMap::new();
+    let mut stores: Vec<StoreAt<'_>> = Vec::new();
     for worker in workers.iter().filter(|worker| !worker.store.is_empty()) {
-        for one in held_at(settings, &control, worker, limit) {
+        // One that cannot be asked is left out.
+        let Ok(held) = control.objects_at(worker, settings.token.clone(), limit.limit) else {
+            continue;
+        };
+        stores.extend(held.store.map(|store| (worker, store)));
+        for one in held.here {
             here.entry(one.object_id.clone()).or_default().push((worker.hostname.clone(), one));
         }
     }
     let at = |object: &ObjectStatus| here.get(&object.object_id).map_or(&[][..], Vec::as_slice);
     let objects: Vec<Value> =
         reply.objects.iter().map(|object| as_json(object, at(object))).collect();
-    printer.answer(&json!({ "objects": objects, "more": reply.more }), || {
+    let json = json!({
+        "objects": objects,
+        "more": reply.more,
+        "stores": stores.iter().map(store_as_json).collect::<Vec<_>>(),
+    });
+    printer.answer(&json, || {
+        let stores = stores_table(&stores);
         if reply.objects.is_empty() {
-            return "no values are held".into();
+            return format!("{stores}no values are held");
         }
         let rows: Vec<Vec<String>> =
             reply.objects.iter().map(|object| row(object, at(object))).collect();
         let head = ["VALUE", "SIZE", "STATE", "WHERE", "READ BY", "MADE BY", "HELD BY"];
-        table(&head, &rows) + more_text(reply.more)
+        stores + &table(&head, &rows) + more_text(reply.more)
     })?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// What a worker's store has, if it can be asked.
-fn held_at(
-    settings: &Settings,
-    control: &Control,
-    worker: &WorkerStatus,
-    limit: &Limit,
-) -> Vec<ObjectHere> {
-    let asked = match worker.address == control.address() {
-        true => control.objects(limit.limit),
-        false => Control::at(&worker.address, settings.token.clone())
-            .and_then(|control| control.objects(limit.limit)),
+/// How full the stores are, and an empty line.
+fn stores_table(stores: &[StoreAt<'_>]) -> String {
+    if stores.is_empty() {
+        return String::new();
+    }
+    let row = |(worker, store): &StoreAt<'_>| {
+        vec![
+            worker.worker_id.clone(),
+            worker.hostname.clone(),
+            worker.pid.to_string(),
+            size(store.used),
+            size(store.limit),
+            size(store.spilled),
+        ]
     };
-    asked.map(|reply| reply.here).unwrap_or_default()
+    let rows: Vec<Vec<String>> = stores.iter().map(row).collect();
+    table(&["STORE OF WORKER", "HOST", "PID", "USED", "LIMIT", "ON DISK"], &rows) + "\n"
+}
+
+fn store_as_json((worker, store): &StoreAt<'_>) -> Value {
+    json!({
+        "worker_id": worker.worker_id,
+        "hostname": worker.hostname,
+        "pid": worker.pid,
+        "limit": store.limit,
+        "used": store.used,
+        "spilled": store.spilled,
+        "written": store.written,
+    })
 }
 
 fn places(object: &ObjectStatus, here: &[(String, ObjectHere)]) -> String {

@@ -12,7 +12,7 @@ use marline_runtime::control::{Control, WorkerStatus};
 use marline_runtime::core::resources::{Amount, Resources};
 use marline_runtime::core::worker;
 use marline_runtime::{
-    ExecutorOptions, NoProgram, PassOn, Program, StoreOptions, Worker, WorkerOptions,
+    ExecutorOptions, NoProgram, PassOn, Program, Said, StoreOptions, Worker, WorkerOptions,
 };
 use serde_json::json;
 use std::net::IpAddr;
@@ -60,9 +60,17 @@ pub fn options(offer: &Offer, home: &Home<'_>) -> Result<WorkerOptions, Failure>
             pass_on: if offer.quiet { PassOn::Nothing } else { PassOn::All },
             forks,
         },
-        store: Some(StoreOptions::from_environment()?),
+        store: Some(store(offer)?),
         config,
     })
+}
+
+/// What its store of large values may take.
+fn store(offer: &Offer) -> Result<StoreOptions, Failure> {
+    let limit = offer.object_store_memory.map(|bytes| bytes.0);
+    let limit = limit.map(|value| Said { name: "--object-store-memory", value });
+    let folder = offer.spill_dir.clone().map(|value| Said { name: "--spill-dir", value });
+    Ok(StoreOptions::new(limit, folder)?)
 }
 
 /// Amounts of every kind.

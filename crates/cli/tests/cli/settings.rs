@@ -133,3 +133,30 @@ fn a_file_where_the_runtime_folder_is_to_be_is_named() {
     assert!(ended.stderr.contains(&file.display().to_string()), "{ended:?}");
     assert!(!ended.stderr.contains("--address"), "{ended:?}");
 }
+
+#[test]
+fn what_a_store_may_take_is_said_by_flag_variable_or_file() {
+    let home = Home::new();
+    let limit = |home: &Home, address: &str| {
+        home.json(&["memory", "--address", address])["stores"][0]["limit"].clone()
+    };
+    let up = home.up(&["--object-store-memory", "50MB", "--spill-dir", ""]);
+    assert_eq!(limit(&home, up.address()), 50_000_000);
+    let file = home.file("settings.toml", "[up]\nobject_store_memory = \"2GiB\"\n");
+    let file = file.display().to_string();
+    let up = home.up(&["--config", &file]);
+    assert_eq!(limit(&home, up.address()), 2_u64 << 30);
+    let mut command = home.command(&["up", "--json", "--listen", "127.0.0.1:0", "--config", &file]);
+    command.env("MARLINE_STORE_MEMORY", "3000000").env("MARLINE_SPILL_DIR", "");
+    let up = crate::harness::Running::new(command).announced();
+    assert_eq!(limit(&home, up.address()), 3_000_000);
+    for (flag, value, why) in [
+        ("--object-store-memory", "5", "takes 1048576 bytes (1 MiB) at least"),
+        ("--object-store-memory", "much", "does not begin with a number"),
+        ("--spill-dir", "/no/such/folder", "/no/such/folder\", where no file can be made"),
+    ] {
+        let ended = home.marline(&["up", "--listen", "127.0.0.1:0", flag, value]);
+        assert_eq!(ended.code, Some(2), "{ended:?}");
+        assert!(ended.stderr.contains(why) && ended.stderr.contains(flag), "{ended:?}");
+    }
+}

@@ -1,7 +1,9 @@
-//! How much a node's store may take, as its environment or its user says.
+//! How much a node's store may take: as whoever starts it says, else as its environment says, else as usual.
 
 use crate::executor::memory;
 use marline_core::error::Error;
+use marline_core::label::amount;
+use marline_objects::Spill;
 use std::path::PathBuf;
 
 /// What a store may take.
@@ -13,14 +15,25 @@ pub struct StoreOptions {
     pub spill: Option<(PathBuf, u64)>,
 }
 
+/// What somebody says of a store, and by which name: errors name it.
+#[derive(Clone, Debug)]
+pub struct Said<T> {
+    /// The option, flag or variable.
+    pub name: &'static str,
+    /// What it is.
+    pub value: T,
+}
+
 /// The most bytes of memory, if the environment says it.
 pub const STORE_VARIABLE: &str = "MARLINE_STORE_MEMORY";
 /// The folder for what has no room, if the environment says it; empty: there is none.
 pub const SPILL_VARIABLE: &str = "MARLINE_SPILL_DIR";
 /// Of all memory, so much is for large values: 3 of 10.
 const SHARE: (u64, u64) = (3, 10);
-/// There is room for this much at least.
+/// There is room for this much at least, unless less is asked for.
 const LEAST_BYTES: u64 = 64 << 20;
+/// Nobody can ask for less: values above a tenth of this go there.
+pub const MIN_STORE_BYTES: u64 = 1 << 20;
 /// If nobody knows how much memory there is.
 const USUAL_BYTES: u64 = 1 << 30;
 
@@ -35,28 +48,64 @@ impl Default for StoreOptions {
 }
 
 impl StoreOptions {
-    /// As the environment says, and as usual where it says nothing.
-    pub fn from_environment() -> Result<StoreOptions, Error> {
-        let said = |name| std::env::var(name).ok();
-        StoreOptions::said(said(STORE_VARIABLE).as_deref(), said(SPILL_VARIABLE).as_deref())
-    }
-
-    fn said(limit: Option<&str>, folder: Option<&str>) -> Result<StoreOptions, Error> {
+    /// As is said; where nothing is, as the environment says; and as usual where that says nothing. A folder that
+    /// is named must be there and take files; an empty name is none.
+    pub fn new(
+        limit: Option<Said<u64>>,
+        folder: Option<Said<String>>,
+    ) -> Result<StoreOptions, Error> {
+        let variable = |name| Some(Said { name, value: std::env::var(name).ok()? });
+        let limit = match limit {
+            Some(limit) => Some(limit),
+            None => variable(STORE_VARIABLE).map(|said| parsed(&said)).transpose()?,
+        };
+        let folder = folder.or_else(|| variable(SPILL_VARIABLE));
         let mut options = StoreOptions::default();
         if let Some(limit) = limit {
-            options.limit =
-                limit.trim().parse().ok().filter(|limit| *limit > 0).ok_or_else(|| {
-                    Error::invalid(format!(
-                        "{STORE_VARIABLE} is {limit:?}: it is a number of bytes"
-                    ))
-                })?;
+            options.limit = checked(&limit)?;
         }
-        match folder {
-            Some("") => options.spill = None,
-            Some(folder) => options.spill = Some((folder.into(), u64::MAX)),
-            None => {}
+        if let Some(folder) = folder {
+            options.spill = spilling_to(folder)?;
         }
         Ok(options)
+    }
+
+    /// As the environment says, and as usual where it says nothing.
+    pub fn from_environment() -> Result<StoreOptions, Error> {
+        StoreOptions::new(None, None)
+    }
+}
+
+fn parsed(said: &Said<String>) -> Result<Said<u64>, Error> {
+    let Said { name, value } = said;
+    match value.trim().parse() {
+        Ok(value) => Ok(Said { name, value }),
+        Err(_) => Err(Error::invalid(format!("{name} is {value:?}: it is a number of bytes"))),
+    }
+}
+
+fn checked(Said { name, value }: &Said<u64>) -> Result<u64, Error> {
+    if *value >= MIN_STORE_BYTES {
+        return Ok(*value);
+    }
+    Err(Error::invalid(format!(
+        "{name} is {value}: a store of large values takes {MIN_STORE_BYTES} bytes ({}) at least",
+        amount(MIN_STORE_BYTES)
+    )))
+}
+
+fn spilling_to(
+    Said { name, value: folder }: Said<String>,
+) -> Result<Option<(PathBuf, u64)>, Error> {
+    if folder.is_empty() {
+        return Ok(None);
+    }
+    match Spill::new(&folder, u64::MAX).check() {
+        Ok(()) => Ok(Some((folder.into(), u64::MAX))),
+        Err(error) => Err(Error::invalid(format!(
+            "{name} is {folder:?}, where no file can be made: {error}; it is a folder for what has no room in memory, \
+             or empty: then nothing goes to the disk"
+        ))),
     }
 }
 
@@ -64,18 +113,34 @@ impl StoreOptions {
 mod tests {
     use super::*;
 
+    fn options(limit: Option<u64>, folder: Option<&str>) -> Result<StoreOptions, Error> {
+        let limit = limit.map(|value| Said { name: "the limit", value });
+        let folder = folder.map(|value| Said { name: "the folder", value: value.into() });
+        StoreOptions::new(limit, folder)
+    }
+
     #[test]
     fn what_is_said_counts_and_the_rest_is_as_usual() {
-        let usual = StoreOptions::said(None, None).unwrap();
+        let usual = StoreOptions::default();
         assert!(usual.limit >= LEAST_BYTES && usual.spill.is_some(), "{usual:?}");
-        let said = StoreOptions::said(Some("1000000"), Some("/spill")).unwrap();
-        assert_eq!(
-            said,
-            StoreOptions { limit: 1_000_000, spill: Some(("/spill".into(), u64::MAX)) }
-        );
-        assert_eq!(StoreOptions::said(None, Some("")).unwrap().spill, None);
-        for nonsense in ["0", "much", "-1"] {
-            assert!(StoreOptions::said(Some(nonsense), None).is_err());
+        let folder = std::env::temp_dir();
+        let said = options(Some(2_000_000), folder.to_str()).unwrap();
+        assert_eq!(said, StoreOptions { limit: 2_000_000, spill: Some((folder, u64::MAX)) });
+        assert_eq!(options(Some(2_000_000), Some("")).unwrap().spill, None);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_by_its_name() {
+        let error = options(Some(MIN_STORE_BYTES - 1), Some("")).unwrap_err();
+        let words =
+            "the limit is 1048575: a store of large values takes 1048576 bytes (1 MiB) at least";
+        assert_eq!(error.message(), words);
+        let nowhere = options(None, Some("/no/such/folder")).unwrap_err();
+        let words = "the folder is \"/no/such/folder\", where no file can be made: No such file";
+        assert!(nowhere.message().starts_with(words), "{nowhere}");
+        for nonsense in ["much", "-1", ""] {
+            let said = Said { name: STORE_VARIABLE, value: nonsense.to_owned() };
+            assert!(parsed(&said).unwrap_err().message().contains("it is a number of bytes"));
         }
     }
 }

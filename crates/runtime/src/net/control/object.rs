@@ -5,6 +5,7 @@ use crate::wire::v1;
 use marline_core::Error;
 use marline_core::controller::{ObjectState, ObjectStatus};
 use marline_core::hold::Holder;
+use marline_core::store::Figures;
 
 impl Service {
     pub(super) fn list_objects(
@@ -17,7 +18,12 @@ impl Service {
             true => cut(node.look(|controller| controller.list_objects(limit + 1))?, limit),
             false => (Vec::new(), false),
         };
-        let here = node.store().map(|store| store.list(limit)).unwrap_or_default();
+        let store = node.store();
+        let here = store.as_ref().map(|store| store.list(limit)).unwrap_or_default();
+        let store = store.map(|store| {
+            let Figures { limit, used, spilled, written } = store.figures();
+            v1::StoreStatus { limit, used, spilled, written }
+        });
         let here = here.into_iter().map(|held| v1::ObjectHere {
             object_id: held.object.to_string(),
             bytes: held.bytes,
@@ -25,7 +31,7 @@ impl Service {
             on_disk: held.on_disk,
         });
         let objects = objects.into_iter().map(encode).collect();
-        Ok(v1::ListObjectsReply { objects, more, here: here.collect() })
+        Ok(v1::ListObjectsReply { objects, more, here: here.collect(), store })
     }
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from marline import _namespace, _native, _session
-from marline._option_values import ONE, STREAMING, Returns, checked_limit, checked_returns
+from marline._option_values import ONE, STREAMING, Returns, checked_flag, checked_limit, checked_returns
 from marline._options import Options
 from marline._runtime_env import shipped
 from marline._scope import current
@@ -172,14 +172,18 @@ class ActorMethod:
         num_returns: int | str | None = None,
         max_unconsumed: int | None = None,
         timeout: float | None = None,
+        durable: bool | None = None,
     ) -> ActorMethod:
         """The same method with other options."""
         timeout = checked_limit(timeout)
         returns = self._returns
         if max_unconsumed is not None and num_returns is None and returns.stream is not None:
             num_returns = STREAMING
+        durable = returns.durable if durable is None else durable
         if num_returns is not None or max_unconsumed is not None:
-            returns = checked_returns(1 if num_returns is None else num_returns, max_unconsumed)
+            returns = checked_returns(1 if num_returns is None else num_returns, max_unconsumed, durable)
+        else:
+            returns = returns._replace(durable=checked_flag("durable", durable))
         return ActorMethod(self._actor, self._name, returns, self._timeout if timeout is None else timeout)
 
     def __repr__(self) -> str:

@@ -132,8 +132,11 @@ def get_runtime_context() -> RuntimeContext:
     return RuntimeContext(task, attempt, actor, epoch, tuple(gpus), scope.left(), _namespace.current())
 
 
-def method(*, num_returns: int | str = 1, max_unconsumed: int | None = None) -> Callable[[F], F]:
-    """Options of a method of an actor: how many values it returns, or ``"streaming"``, or ``"dynamic"``.
+def method(
+    *, num_returns: int | str = 1, max_unconsumed: int | None = None, durable: bool = False
+) -> Callable[[F], F]:
+    """Options of a method of an actor: how many values it returns, or ``"streaming"``, or ``"dynamic"``; whether
+    large ones are to outlive their node.
 
     >>> import marline
     >>> @marline.remote
@@ -146,7 +149,7 @@ def method(*, num_returns: int | str = 1, max_unconsumed: int | None = None) -> 
     ...     marline.get(second)
     'b'
     """
-    returns = checked_returns(num_returns, max_unconsumed)
+    returns = checked_returns(num_returns, max_unconsumed, durable)
 
     def mark(function: F) -> F:
         function.__marline_returns__ = returns  # type: ignore[attr-defined]

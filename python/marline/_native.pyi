@@ -10,7 +10,7 @@ _T = TypeVar("_T")
 # `num_cpus`, `num_gpus`, `memory`, `resources`.
 _Amounts = dict[str, Any]
 # How many results, how many items may wait, whether all items come in one result.
-_Returns = tuple[int, int | None, bool]
+_Returns = tuple[int, int | None, bool, bool]
 # `max_restarts`, `max_task_retries`, `max_concurrency`, `max_pending_calls`, `detached`, `get_if_exists`,
 # `preemptible`, `idle_ttl`.
 _Terms = dict[str, Any]
@@ -121,7 +121,7 @@ class Session:
     def output(self) -> Output: ...
     def may_lag(self) -> bool: ...
     def shutdown(self) -> None: ...
-    def put(self, value: Any) -> ObjectRef: ...
+    def put(self, value: Any, durable: bool = False) -> ObjectRef: ...
     def put_raw(
         self,
         data: bytes,
@@ -207,6 +207,7 @@ class TaskOptions:
         retry_exceptions: bool | list[str],
         timeout: float | None,
         preemptible: bool,
+        durable: bool,
     ) -> TaskOptions: ...
 
 @final

@@ -35,11 +35,13 @@ def checked(options: Mapping[str, Any]) -> dict[str, Any]:
 
 class Returns(NamedTuple):
     """What is wanted of a task or call, as the native module takes it: how many results; how many items of a
-    stream may wait that were not taken; whether all items come in one result."""
+    stream may wait that were not taken; whether all items come in one result; of a call, whether they are to outlive
+    their node."""
 
     results: int = 1
     stream: int | None = None
     collects: bool = False
+    durable: bool = False
 
 
 ONE = Returns()
@@ -54,9 +56,15 @@ def returns_of(num_returns: int | str, max_unconsumed: int | None) -> Returns:
     return Returns(collects=True) if isinstance(num_returns, str) else Returns(num_returns)
 
 
-def checked_returns(num_returns: Any, max_unconsumed: Any) -> Returns:
+def checked_returns(num_returns: Any, max_unconsumed: Any, durable: Any) -> Returns:
     """What is wanted of a method."""
-    return returns_of(_returns("num_returns", num_returns), _unconsumed("max_unconsumed", max_unconsumed))
+    returns = returns_of(_returns("num_returns", num_returns), _unconsumed("max_unconsumed", max_unconsumed))
+    return returns._replace(durable=_bool("durable", durable))
+
+
+def checked_flag(name: str, value: Any) -> bool:
+    """Yes or no."""
+    return _bool(name, value)
 
 
 def checked_limit(value: Any) -> float | None:
@@ -229,6 +237,7 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "max_unconsumed": _unconsumed,
     "timeout": _limit,
     "preemptible": _bool,
+    "durable": _bool,
     "max_restarts": _times,
     "max_task_retries": _times,
     "max_concurrency": _at_least_one,

@@ -21,6 +21,7 @@ _TASK = {
     "num_returns",
     "max_unconsumed",
     "preemptible",
+    "durable",
     "name",
     "runtime_env",
 }
@@ -61,6 +62,7 @@ class Options(NamedTuple):
     num_returns: int | str = 1
     max_unconsumed: int | None = None
     preemptible: bool = True
+    durable: bool = False
     max_restarts: int = 0
     max_task_retries: int = 0
     max_concurrency: int | None = None
@@ -104,7 +106,8 @@ class Options(NamedTuple):
         else:
             retry = [name_of_class(cls) for cls in self.retry_exceptions]
         amounts = self._amounts(1.0)
-        return _native.TaskOptions(amounts, self.max_retries, retry, self.timeout, self.preemptible)
+        rest = self.timeout, self.preemptible, self.durable
+        return _native.TaskOptions(amounts, self.max_retries, retry, *rest)
 
     def for_actor(self, is_async: bool, saves: bool) -> _native.ActorOptions:
         terms = {

@@ -18,7 +18,7 @@ from marline._errors import (
     WorkerLostError,
 )
 from marline._native import ObjectRef, ObjectRefGenerator
-from marline._option_values import checked
+from marline._option_values import checked, checked_flag
 from marline._references import check_get, check_limit, references
 
 if TYPE_CHECKING:
@@ -341,8 +341,11 @@ def status() -> _native.Status:
     return _native.Status(*_at)
 
 
-def put(value: Any) -> ObjectRef:
+def put(value: Any, *, durable: bool = False) -> ObjectRef:
     """Puts a value where tasks can use it by reference: it travels once, however many do.
+
+    What is put is lost with the node that has it, unless it is ``durable``: then it is saved first, in a folder that
+    all nodes see (``marline worker --durable-dir``).
 
     >>> import marline
     >>> with marline.init(num_cpus=2):
@@ -352,7 +355,7 @@ def put(value: Any) -> ObjectRef:
     """
     if isinstance(value, ObjectRef):
         raise TypeError("put() of a reference: pass the reference itself")
-    return current().put(value)
+    return current().put(value, checked_flag("durable", durable))
 
 
 @overload

@@ -3,7 +3,7 @@
 use crate::units::{Bytes, Count, Named, Time};
 use clap::{Args as Arguments, Parser, Subcommand, ValueEnum};
 use marline_runtime::control::check_address;
-use marline_runtime::{SPILL_VARIABLE, STORE_VARIABLE};
+use marline_runtime::{DURABLE_VARIABLE, SPILL_VARIABLE, STORE_VARIABLE};
 use std::path::PathBuf;
 
 /// Tasks, actors, channels and durable jobs in one runtime.
@@ -237,6 +237,11 @@ pub struct Offer {
     /// files, unless said otherwise
     #[arg(long, env = SPILL_VARIABLE, value_name = "FOLDER")]
     pub spill_dir: Option<String>,
+
+    /// The folder for values that are to outlive their node (durable=True): on a disk that all nodes see, the same for
+    /// all. Without one, nothing can be durable
+    #[arg(long, env = DURABLE_VARIABLE, value_name = "FOLDER")]
+    pub durable_dir: Option<String>,
 
     /// How long work may run on when the process is asked to end
     #[arg(long, env = "MARLINE_GRACE", default_value = "30s", value_name = "TIME")]

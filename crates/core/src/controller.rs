@@ -9,13 +9,15 @@
 //!
 //! Where things are decided: membership in `session.rs`, workers in `worker.rs`, tasks in `task.rs`,
 //! calls and actors in `actor.rs`, values and holds in `object.rs`, whose stores have the data of large ones in
-//! `stored.rs`, what makes it anew when it is lost in `lineage.rs`, what tasks give while they run in
+//! `stored.rs`, who brings it without being asked in
+//! `bring.rs`, what makes it anew when it is lost in `lineage.rs`, what tasks give while they run in
 //! `stream.rs`, placement in
 //! [`schedule`](crate::schedule), callers without a link in `control.rs`, the end of it all in
 //! `wind_up.rs`; who is shown what work prints in `output.rs`. `query.rs`, `list.rs` and `list_objects.rs` only read; `waiting.rs` warns.
 
 mod actor;
 mod attempt;
+mod bring;
 mod call;
 mod check;
 mod client;
@@ -54,12 +56,13 @@ use crate::id::{
     ActorEpoch, ActorId, Attempt, ControllerEpoch, ObjectId, SessionEpoch, SessionId, TaskId, Thing,
 };
 use crate::lease::Terms;
-use crate::map::Map;
+use crate::map::{Map, Set};
 use crate::message::Try;
 use crate::random::Random;
 use crate::schedule::{Schedule, Work};
 use crate::time::Time;
 use actor::Actor;
+use bring::Bringing;
 use lineage::Lineage;
 use object::Object;
 use query::History;
@@ -191,6 +194,12 @@ pub struct Controller {
     holds: Holds,
     /// Tasks that can run again.
     lineage: Lineage,
+    /// Data that somebody brings who was told to.
+    bringing: Map<ObjectId, Bringing>,
+    /// What was saved and is to be read, when there is a worker that can.
+    unread: Set<ObjectId>,
+    /// What was saved and is to be erased, when there is a worker that can.
+    to_erase: Vec<ObjectId>,
     /// Answers that are about to come, and which sessions said so.
     enclosing: Map<Try, BTreeSet<(Option<u32>, SessionId)>>,
     /// Results that only the cluster holds, oldest first, with when they go.
@@ -234,6 +243,9 @@ impl Controller {
             object_bytes: 0,
             holds: Holds::default(),
             lineage: Lineage::default(),
+            bringing: Map::default(),
+            unread: Set::default(),
+            to_erase: Vec::new(),
             enclosing: Map::default(),
             kept_results: VecDeque::new(),
             actors: Map::default(),

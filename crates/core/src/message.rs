@@ -201,6 +201,13 @@ pub enum ToWorker {
     Forget { object: ObjectId },
     /// The answer to `Locate`: who has its data, or why nobody has.
     Located { object: ObjectId, copies: Result<Vec<CopyAt>, Error> },
+    /// Bring the data of this into your store, from one of these, or from where it was saved if there is none; then
+    /// say `Copied` or `NotBrought`.
+    Bring { object: ObjectId, from: Vec<CopyAt> },
+    /// Nobody wants this any more: erase what was saved of it.
+    Erase { object: ObjectId },
+    /// Nothing is left that only you have: you may go.
+    Leave,
     /// Take no new work; when `grace` is over, give up what still runs. Then go for good.
     Drain { grace: Duration },
     /// The controller is about to end: the same, but afterwards join the next one.
@@ -303,12 +310,16 @@ pub enum FromWorker {
     Copied { object: ObjectId },
     /// I have it no more, for this reason.
     CopyLost { object: ObjectId, error: Error },
+    /// I was told to bring it, and could not, for this reason.
+    NotBrought { object: ObjectId, error: Error },
     /// Calls that went direct and ended.
     CallsEnded(Vec<CallReport>),
     /// User code printed something.
     Printed { source: Source, output: Output },
     /// The worker is about to leave: no new work.
     Draining,
+    /// The worker is about to leave, and has nothing more to do: when may it go?
+    Emptied,
     /// Nothing is left here; the worker goes. What was on its way here never started.
     Leaving,
 }

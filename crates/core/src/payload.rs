@@ -38,6 +38,8 @@ pub struct Stored {
     pub object: ObjectId,
     /// How many bytes there are.
     pub bytes: u64,
+    /// Whether they were saved, too, where they outlive every node.
+    pub durable: bool,
 }
 
 /// Data of more bytes than this does not go along with messages: it is put into the node's store.
@@ -56,7 +58,7 @@ impl Payload {
 
     /// Its data is in a store, under this name.
     pub fn stored_as(self, object: ObjectId) -> Payload {
-        let stored = Some(Box::new(Stored { object, bytes: self.len() as u64 }));
+        let stored = Some(Box::new(Stored { object, bytes: self.len() as u64, durable: false }));
         let (encoding, code_version) = (self.encoding, self.code_version);
         Payload { encoding, code_version, stored, ..Payload::default() }
     }
@@ -64,6 +66,11 @@ impl Payload {
     /// The object under whose name the data is in stores, if it is.
     pub fn stored_object(&self) -> Option<ObjectId> {
         self.stored.as_ref().map(|stored| stored.object)
+    }
+
+    /// Whether its data was saved where it outlives every node.
+    pub fn is_durable(&self) -> bool {
+        self.stored.as_ref().is_some_and(|stored| stored.durable)
     }
 
     /// How many bytes of data there are, wherever they are.

@@ -37,11 +37,13 @@ pub enum Bug {
     ItemRepeated,
     /// A task that runs again is not told how many of its items were taken, nor is one that runs.
     TookLost,
+    /// What was saved is erased when the last copy is lost, not when nobody holds it any more.
+    SavedErasedEarly,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 16] = [
+    pub const ALL: [Bug; 17] = [
         Bug::StaleResultAccepted,
         Bug::HoldNotReleased,
         Bug::HoldReleasedTwice,
@@ -58,6 +60,7 @@ impl Bug {
         Bug::DataNotKept,
         Bug::ItemRepeated,
         Bug::TookLost,
+        Bug::SavedErasedEarly,
     ];
 }
 

@@ -105,6 +105,8 @@ pub struct TaskOptions {
     pub timeout: Option<Duration>,
     /// Whether it may run on a worker that may be taken away at any time.
     pub preemptible: bool,
+    /// Whether its results are saved where they outlive every node, if they are large.
+    pub durable: bool,
 }
 
 impl Default for TaskOptions {
@@ -116,6 +118,7 @@ impl Default for TaskOptions {
             retry_delay: RETRY_DELAY,
             timeout: None,
             preemptible: true,
+            durable: false,
         }
     }
 }

@@ -111,6 +111,8 @@ enum Timer {
     Report,
     /// Give up what still runs.
     Drained,
+    /// Data that only this worker has took too long to be brought elsewhere.
+    Moved,
 }
 
 /// See the [module](self).
@@ -122,7 +124,9 @@ pub struct Worker {
     draining: bool,
     /// It drains because its controller is about to end: it joins the next one.
     returns: bool,
-    /// It has drained, and said so.
+    /// It has nothing more to do, and said so.
+    emptied: bool,
+    /// It goes, and said so.
     left: bool,
     attempts: Map<TaskId, Local>,
     slots: Map<ShapeId, Slots>,
@@ -149,6 +153,7 @@ impl Worker {
             session: None,
             lease: None,
             draining: false,
+            emptied: false,
             returns: false,
             left: false,
             attempts: Map::default(),
@@ -226,13 +231,16 @@ impl Worker {
             Event::DataCopied { object } => {
                 self.tell_controller(FromWorker::Copied { object }, effects);
             }
+            Event::DataNotBrought { object, error } => {
+                self.tell_controller(FromWorker::NotBrought { object, error }, effects);
+            }
             Event::DataLost { object, error } => {
                 self.tell_controller(FromWorker::CopyLost { object, error }, effects);
             }
             Event::DrainAsked { grace } => self.drain(now, grace, false, effects),
             Event::TimePassed => self.time_passed(now, effects),
         }
-        self.leave_if_drained(effects);
+        self.ask_to_leave(now, effects);
     }
 
     /// When [`Event::TimePassed`] is due.

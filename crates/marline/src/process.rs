@@ -121,6 +121,7 @@ pub struct WorkerBuilder {
     grace: Duration,
     store_limit: Option<Said<u64>>,
     spill_folder: Option<Said<String>>,
+    durable_folder: Option<Said<String>>,
 }
 
 /// How long a worker that was asked to leave lets its work run on, unless said otherwise.
@@ -151,6 +152,7 @@ impl Worker {
             grace: GRACE,
             store_limit: None,
             spill_folder: None,
+            durable_folder: None,
         }
     }
 }
@@ -210,6 +212,13 @@ impl WorkerBuilder {
         self
     }
 
+    /// The folder for values that are to outlive their node, on a disk that all nodes see: the same for all. Without
+    /// this, and `MARLINE_DURABLE_DIR`, nothing can be durable.
+    pub fn durable_folder(mut self, folder: &str) -> Self {
+        self.durable_folder = Some(Said { name: "durable_folder", value: folder.into() });
+        self
+    }
+
     /// Clients may run commands here.
     pub fn commands(mut self) -> Self {
         if let ExecutorOptions::Processes { commands, .. } = &mut self.options.executors {
@@ -258,7 +267,8 @@ impl WorkerBuilder {
             marline_runtime::serve_if_executor(&self.options.program);
         }
         self.options.resources.validate()?;
-        let store = Some(StoreOptions::new(self.store_limit, self.spill_folder)?);
+        let store =
+            Some(StoreOptions::new(self.store_limit, self.spill_folder, self.durable_folder)?);
         Ok(WorkerOptions { store, ..self.options })
     }
 

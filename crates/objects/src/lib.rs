@@ -4,17 +4,19 @@
 //! out. Whoever makes a value fills a block ([`Writable`]) and seals it; from then on it is read in place
 //! ([`View`]), here or, where the segment was passed on, in other processes ([`Windows`]). A block is free
 //! again when no view of it is left: the owner's process keeps one for each other process that reads it (a
-//! pin) until that returns it, or is dead. Where memory is short, blocks go to files ([`Spill`]).
+//! pin) until that returns it, or is dead. Where memory is short, blocks go to files ([`Spill`]);
+//! what is to outlive the node is saved in others ([`Saved`]).
 //!
 //! This crate has the mechanisms. Who holds which object, what is spilled when, and where copies are is
 //! decided in `marline-core`; processes and sockets are in `marline-runtime`.
 //!
 //! Read in this order: [`space`] (which bytes are free), [`segment`] (memory; with [`view`] the only unsafe
-//! code), [`view`], [`arena`], [`window`], [`parts`], [`spill`], [`pass`].
+//! code), [`view`], [`arena`], [`window`], [`parts`], [`spill`], [`saved`], [`pass`].
 
 pub mod arena;
 pub mod parts;
 pub mod pass;
+pub mod saved;
 pub mod segment;
 pub mod space;
 pub mod spill;
@@ -27,6 +29,7 @@ pub fn checksum(bytes: &[u8]) -> u64 {
 }
 
 pub use arena::Arena;
+pub use saved::Saved;
 pub use segment::Access;
 pub use space::Block;
 pub use spill::{Spill, SpillError, Spilled};

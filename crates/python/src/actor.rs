@@ -6,7 +6,7 @@ use crate::around::{Around, within};
 use crate::failure::to_python;
 use crate::function::results;
 use crate::generator::ObjectRefGenerator;
-use crate::options::{Returns, seconds};
+use crate::options::{Returns, lasting, seconds};
 use crate::pickle;
 use crate::reference::{Held, Needed, ObjectRef};
 use crate::session::{Inner, current};
@@ -107,7 +107,7 @@ impl Actor {
             holds,
             returns: returns.0,
             stream: returns.1,
-            options: within(&within(&self.options, seconds(timeout)), left),
+            options: lasting(within(&within(&self.options, seconds(timeout)), left), returns.3),
         });
         let answer = Arc::<Answer>::default();
         let client = session.client().map_err(|error| to_python(py, &error))?;

@@ -81,7 +81,7 @@ impl Function {
     #[staticmethod]
     fn named(name: &str, options: &Bound<'_, TaskOptions>) -> Function {
         let options = options.get().options.clone();
-        Function { name: name.into(), code: None, options, returns: Returns(1, None, false) }
+        Function { name: name.into(), code: None, options, returns: Returns(1, None, false, false) }
     }
 
     /// Submits a task that calls it.

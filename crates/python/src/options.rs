@@ -39,9 +39,17 @@ impl Amounts {
 }
 
 /// What is wanted of a task or call: how many results, or how many items may wait that were not taken, or all its
-/// items in one result.
+/// items in one result; of a call, whether they are to outlive their node.
 #[derive(Clone, Copy, FromPyObject)]
-pub struct Returns(pub u32, pub Option<u32>, pub bool);
+pub struct Returns(pub u32, pub Option<u32>, pub bool, pub bool);
+
+/// The same; what comes of it is to outlive its node.
+pub fn lasting(options: Arc<spec::TaskOptions>, durable: bool) -> Arc<spec::TaskOptions> {
+    match durable {
+        false => options,
+        true => Arc::new(spec::TaskOptions { durable, ..(*options).clone() }),
+    }
+}
 
 /// How often: -1 is without a limit.
 fn budget(times: i64) -> Budget {
@@ -63,6 +71,7 @@ impl TaskOptions {
         retry_exceptions: RetryExceptions,
         timeout: Option<f64>,
         preemptible: bool,
+        durable: bool,
     ) -> PyResult<TaskOptions> {
         let options = spec::TaskOptions {
             resources: amounts.resources(py)?,
@@ -74,6 +83,7 @@ impl TaskOptions {
             },
             timeout: seconds(timeout),
             preemptible,
+            durable,
             ..spec::TaskOptions::default()
         };
         Ok(TaskOptions { options: Arc::new(options) })

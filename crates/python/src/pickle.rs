@@ -154,7 +154,8 @@ fn place(
     {
         let parts: Vec<&[u8]> = std::iter::once(data).chain(buffers.parts()).collect();
         let at = room.write(py, &parts)?;
-        let stored = Some(Box::new(Stored { object: room.object, bytes: bytes as u64 }));
+        let stored =
+            Some(Box::new(Stored { object: room.object, bytes: bytes as u64, durable: false }));
         return Ok((Payload { stored, ..payload }.into(), at));
     }
     check_size(py, name, bytes)?;

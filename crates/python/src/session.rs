@@ -21,7 +21,7 @@ use marline_runtime::core::payload::{Payload, Value};
 use marline_runtime::core::spec::ActorSpec;
 use marline_runtime::core::worker;
 use marline_runtime::{
-    Client, Controller, ExecutorOptions, ForkServer, NoProgram, Objects, PassOn, Said,
+    Client, Controller, Durable, ExecutorOptions, ForkServer, NoProgram, Objects, PassOn, Said,
     StoreOptions, WorkerOptions, new_actor_id, new_object_id, record, runs_for,
 };
 use pyo3::exceptions::PyRuntimeError;
@@ -173,7 +173,11 @@ impl Session {
         let (limit, folder) = store;
         let limit = limit.map(|value| Said { name: "object_store_memory", value });
         let folder = folder.map(|value| Said { name: "object_spilling_directory", value });
-        let store = StoreOptions::new(limit, folder).map_err(|error| to_python(py, &error))?;
+        let mut store =
+            StoreOptions::new(limit, folder, None).map_err(|error| to_python(py, &error))?;
+        if store.durable == Durable::Nowhere {
+            store.durable = Durable::NotNeeded;
+        }
         let ready = (resources.cpu.as_f64().ceil() as usize).clamp(1, MAX_PRESTARTED);
         let start = || {
             let mut controller = Controller::start(address, None, Default::default())?;
@@ -265,12 +269,18 @@ impl Session {
     }
 
     /// Puts a value.
-    fn put(&self, value: &Bound<'_, PyAny>) -> PyResult<ObjectRef> {
+    #[pyo3(signature = (value, durable=false))]
+    fn put(&self, value: &Bound<'_, PyAny>, durable: bool) -> PyResult<ObjectRef> {
         let py = value.py();
         let client = self.inner.client().map_err(|error| to_python(py, &error))?;
         let id = new_object_id();
         let room = || Some(Room { objects: self.inner.objects()?, object: id });
-        let (value, at) = pickle::encode(value, "the value", room)?;
+        let (mut value, at) = pickle::encode(value, "the value", room)?;
+        if durable && value.payload.stored.is_some() {
+            let objects = self.inner.objects().expect("it is in its store");
+            let saved = py.detach(|| objects.make_durable(&mut value.payload));
+            saved.inspect_err(|_| objects.discard(id)).map_err(|error| to_python(py, &error))?;
+        }
         let put = client.put_as(id, value.clone(), at);
         put.map_err(|error| to_python(py, &error))?;
         Ok(ObjectRef::put(&self.inner, id, value))

@@ -37,6 +37,7 @@ impl Cluster {
             version: env!("CARGO_PKG_VERSION").into(),
             resources,
             store: None,
+            durable: false,
             provides: Arc::new(Provided { names, preemptible: false }),
         };
         self.node.host_worker(Executors::Threads(program), None, info, worker::Config::default());

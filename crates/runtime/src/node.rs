@@ -321,10 +321,14 @@ impl Node {
 
     /// Ends everything here: executors stop when they are idle, whoever waits is told.
     pub fn close(&self) {
-        self.enter(|state, _| {
+        let stores = self.enter(|state, _| {
             state.close();
             state.end_waits();
+            state.stores_of_the_cluster()
         });
+        for store in stores {
+            store.cluster_ended();
+        }
         self.alarm.close();
     }
 }

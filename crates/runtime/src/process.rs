@@ -185,7 +185,8 @@ impl Controller {
             store.as_ref().and_then(|_| serve_store(&self.node, &executors, &self.secret));
         let (server, path) = listening.unzip();
         self.servers.extend(server);
-        let info = WorkerInfo { store: path, ..info };
+        let durable = store.as_ref().is_some_and(Store::saves);
+        let info = WorkerInfo { store: path, durable, ..info };
         self.node.host_worker(executors, store, info, options.behaviour());
         Ok(())
     }
@@ -319,6 +320,7 @@ impl WorkerOptions {
             resources: self.resources.clone(),
             provides: Arc::new(Provided { names, preemptible: self.preemptible }),
             store: None,
+            durable: false,
         };
         Ok((info, executors, process))
     }
@@ -432,7 +434,8 @@ impl Worker {
         let store = store.map(|store| Store::new(store, secret.clone()));
         let listening = store.as_ref().and_then(|_| serve_store(&node, &executors, &secret));
         let (store_server, path) = listening.unzip();
-        let info = WorkerInfo { store: path, ..info };
+        let durable = store.as_ref().is_some_and(Store::saves);
+        let info = WorkerInfo { store: path, durable, ..info };
         let seat = node.seat_worker(executors, store, options.behaviour());
         let membership = Membership {
             seat,

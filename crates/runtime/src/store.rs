@@ -19,10 +19,13 @@ mod options;
 mod peer;
 mod pull;
 mod remote;
+mod save;
 mod words;
 
 pub use access::{Objects, Reading};
-pub use options::{MIN_STORE_BYTES, SPILL_VARIABLE, STORE_VARIABLE, Said, StoreOptions};
+pub use options::{
+    DURABLE_VARIABLE, Durable, MIN_STORE_BYTES, SPILL_VARIABLE, STORE_VARIABLE, Said, StoreOptions,
+};
 pub(crate) use remote::Remote;
 
 use crate::clock::Clock;
@@ -44,6 +47,7 @@ use marline_objects::parts::Layout;
 use marline_objects::{Access, Arena, Spill, Spilled, View, Windows, Writable};
 use peer::Peer;
 use pull::Pulls;
+use save::Saving;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use tokio::sync::Notify;
 use words::{Answer, Given};
@@ -83,6 +87,7 @@ struct State {
     /// What is looked for elsewhere, and for whom.
     missing: Map<ObjectId, Missing>,
     pulls: Pulls,
+    saving: Saving,
     /// What others are told who have data.
     secret: Secret,
     /// The session of the worker whose store it is.
@@ -109,8 +114,12 @@ pub(crate) struct Held {
 struct Missing {
     /// Who waits for it.
     requests: Vec<Request>,
-    /// How often it was asked who has it.
+    /// How often it was asked who has it, or told.
     asked: u32,
+    /// It was asked, and is not answered.
+    waits: bool,
+    /// The worker was told to bring it: if it does not come, it says so.
+    told: bool,
 }
 
 /// The data of a value.
@@ -173,6 +182,7 @@ impl Store {
                 peers: Map::default(),
                 missing: Map::default(),
                 pulls: Pulls::default(),
+                saving: Saving::new(options.durable.clone()),
                 secret,
                 worker: None,
                 next_request: 0,
@@ -277,6 +287,11 @@ impl Store {
     /// How full it is.
     pub fn figures(&self) -> Figures {
         self.lock().machine.figures()
+    }
+
+    /// Has the data of an object brought that nobody here asked for.
+    pub fn bring(&self, object: ObjectId, from: Vec<CopyAt>) {
+        self.enter(|state, now| state.told_to_bring(now, object, from));
     }
 
     /// What it has, the largest first.
@@ -469,6 +484,7 @@ impl State {
         let name = self.blobs.remove(&blob).and_then(|body| body.name);
         if let Some(object) = name.filter(|object| self.names.get(object) == Some(&blob)) {
             self.names.remove(&object);
+            self.saving.dropped(object);
         }
     }
 
@@ -603,6 +619,7 @@ impl State {
     fn keep(&mut self, now: Time, object: ObjectId) {
         match self.find(now, object) {
             Some(blob) => {
+                self.saving.kept(object);
                 self.handle(now, Event::Kept { blob });
                 self.let_go_of(now, object);
             }
@@ -647,7 +664,7 @@ impl State {
         let missing = self.missing.entry(object).or_default();
         missing.requests.push(request);
         if missing.asked == 0 {
-            missing.asked = 1;
+            (missing.asked, missing.waits) = (1, true);
             self.outside.push(Outside::Tell(worker::Event::DataMissing { object }));
         }
     }

@@ -70,7 +70,11 @@ impl World {
     fn store_value(&mut self, at: ProcessId, object: ObjectId, value: &mut Value, maker: Maker) {
         let bytes = value.payload.len() as u64;
         // What was made is seen in the value itself, too: for the oracle.
-        value.payload.stored = Some(Box::new(Stored { object, bytes }));
+        let durable = self.worker_shell(at).info.durable && self.random.one_in(3);
+        value.payload.stored = Some(Box::new(Stored { object, bytes, durable }));
+        if durable {
+            self.saved.insert(object);
+        }
         let entry = Entry { maker, kept: false };
         let entries = &mut self.worker_shell(at).store.entries;
         // What is kept is there already: a task that ran before gave the same item.
@@ -103,19 +107,49 @@ impl World {
             Effect::Forget { object } => {
                 self.worker_shell(at).store.entries.remove(&object);
             }
-            Effect::Located { object, copies: Ok(copies) } => self.copy(at, object, &copies),
+            Effect::Located { object, copies: Ok(copies) } => {
+                self.copy(at, object, &copies);
+            }
+            Effect::Bring { object, from } => {
+                let came = match from.is_empty() {
+                    true => self.load(at, object),
+                    false => self.copy(at, object, &from),
+                };
+                if !came {
+                    let error = Error::exhausted("no room for what is to be brought");
+                    self.tell(at, Event::DataNotBrought { object, error });
+                }
+            }
+            Effect::Erase { object } => {
+                self.saved.remove(&object);
+            }
             _ => {}
         }
     }
 
-    /// Copies data from another worker's store, if that can be reached.
-    fn copy(&mut self, to: ProcessId, object: ObjectId, copies: &[CopyAt]) {
-        let here = copies.iter().any(|copy| self.store_of(copy).is_some_and(|at| at != to));
-        let store = &mut self.worker_shell(to).store;
-        if here && !store.entries.contains_key(&object) {
-            store.entries.insert(object, Entry { maker: Maker::Other, kept: true });
-            self.tell(to, Event::DataCopied { object });
+    /// Copies data from another worker's store, if that can be reached. Says whether it is there.
+    fn copy(&mut self, to: ProcessId, object: ObjectId, copies: &[CopyAt]) -> bool {
+        let there = copies.iter().any(|copy| self.store_of(copy).is_some_and(|at| at != to));
+        there && self.fill(to, object)
+    }
+
+    /// Reads what was saved, which may fail.
+    fn load(&mut self, to: ProcessId, object: ObjectId) -> bool {
+        assert!(self.worker_shell(to).info.durable, "{to:?} cannot read what was saved");
+        if !self.saved.contains(&object) {
+            let known = self.controller_shell(self.controller).machine.value(object);
+            let durable = known.is_some_and(|value| value.payload.is_durable());
+            assert!(!durable, "{object} is held, and what was saved of it erased");
+            return false;
         }
+        !self.random.one_in(8) && self.fill(to, object)
+    }
+
+    fn fill(&mut self, to: ProcessId, object: ObjectId) -> bool {
+        let entry = Entry { maker: Maker::Other, kept: true };
+        self.worker_shell(to).store.entries.insert(object, entry);
+        self.tell(to, Event::DataCopied { object });
+        true
     }
 
     /// The process that has this copy, if it lives and works under that session.

@@ -29,7 +29,7 @@ pub struct Upstream {
 pub struct WorkerShell {
     pub machine: Worker,
     pub id: SessionId,
-    info: WorkerInfo,
+    pub info: WorkerInfo,
     pub upstream: Upstream,
     pub callers: BTreeMap<Session, End>,
     carries: BTreeMap<ConnectionId, (Session, ProcessId)>,
@@ -61,6 +61,7 @@ impl WorkerShell {
                 .with_custom("disk", Amount::whole(9)),
         };
         let direct = !random.one_in(5);
+        let durable = !random.one_in(4);
         let config = Config {
             cancel_grace: Duration::from_secs(1),
             max_blocked_executors: [1_000, 1][random.below(2) as usize],
@@ -78,7 +79,8 @@ impl WorkerShell {
                 version: "simulated".into(),
                 resources,
                 provides: Arc::new(provides),
-                store: None,
+                store: Some("store".into()),
+                durable,
             },
             upstream: Upstream::default(),
             callers: BTreeMap::new(),
@@ -429,7 +431,11 @@ impl World {
             Effect::Took { executor, task, count } => self.exec_took(id, executor, task, count),
             Effect::RefuseBlock { executor, task: _, limit: _ } => self.exec_go_on(id, executor),
             Effect::Kill { executor } => self.exec_kill(id, executor),
-            Effect::Keep { .. } | Effect::Forget { .. } | Effect::Located { .. } => {
+            Effect::Keep { .. }
+            | Effect::Forget { .. }
+            | Effect::Located { .. }
+            | Effect::Bring { .. }
+            | Effect::Erase { .. } => {
                 self.store_effect(id, effect);
             }
             Effect::Stopped(_) => {

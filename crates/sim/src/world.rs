@@ -11,7 +11,7 @@ use crate::worker::WorkerShell;
 use marline_core::id::{ObjectId, TaskId};
 use marline_core::random::Random;
 use marline_core::worker::ExecutorId;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 /// How long faults go on, and how long everything may take to end after them.
@@ -74,6 +74,8 @@ pub struct World {
     pub executors: Executors,
     pub oracle: Oracle,
     pub nemesis: Nemesis,
+    /// Objects whose data was saved where it outlives every process.
+    pub saved: BTreeSet<ObjectId>,
     /// Whether the nemesis strikes and users have ideas.
     pub faults: bool,
     /// Whether tasks are short and come in bursts.
@@ -104,6 +106,7 @@ impl World {
             executors: Executors::default(),
             oracle: Oracle::default(),
             nemesis,
+            saved: BTreeSet::new(),
             faults: true,
             hasty: false,
             controller: ProcessId(0),

@@ -70,7 +70,8 @@ fn store(offer: &Offer) -> Result<StoreOptions, Failure> {
     let limit = offer.object_store_memory.map(|bytes| bytes.0);
     let limit = limit.map(|value| Said { name: "--object-store-memory", value });
     let folder = offer.spill_dir.clone().map(|value| Said { name: "--spill-dir", value });
-    Ok(StoreOptions::new(limit, folder)?)
+    let durable = offer.durable_dir.clone().map(|value| Said { name: "--durable-dir", value });
+    Ok(StoreOptions::new(limit, folder, durable)?)
 }
 
 /// Amounts of every kind.

@@ -138,7 +138,7 @@ impl Controller {
             return;
         }
         self.counters.refused += 1;
-        self.note_refusal(now, worker, reason);
+        self.note_refusal(now, worker, reason, effects);
         let id = attempt.task;
         let mailbox = self.unplace(id, None);
         let task = self.tasks.get(&id).expect("the worker had it");

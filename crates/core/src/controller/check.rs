@@ -18,6 +18,7 @@ impl Controller {
         self.check_holds();
         self.check_copies();
         self.check_lineage();
+        self.check_bringing();
         let open: u64 =
             self.sessions.values().map(|member| member.promised - member.submitted).sum();
         assert_eq!(open, self.promised, "promised submissions");

@@ -34,6 +34,8 @@ pub struct WorkerInfo {
     pub provides: Arc<Provided>,
     /// Where processes of its machine reach its store, if it has one.
     pub store: Option<Arc<str>>,
+    /// Whether it can save data where it outlives the worker.
+    pub durable: bool,
 }
 
 impl WorkerInfo {

@@ -7,12 +7,13 @@
 //!
 //! What is remembered is bounded: the oldest go first, and what they made is then lost with its last copy.
 
+use super::object::Object;
 use super::stored::lost;
 use super::task::Task;
 use super::{Controller, Effect, Owner};
 use crate::error::Error;
 use crate::hold::Holder;
-use crate::id::{Attempt, ObjectId, TaskId, Thing};
+use crate::id::{Attempt, ObjectId, SessionId, TaskId, Thing};
 use crate::map::Map;
 use crate::spec::{Target, TaskSpec};
 use crate::time::Time;
@@ -146,8 +147,27 @@ impl Controller {
         origin.needs
     }
 
-    /// Has the data of an object made anew that is lost; what it takes for that, too. Says why that cannot be.
+    /// Has the data of an object that is lost brought from where it was saved, to `first` if that can, or made anew;
+    /// what it takes for that, too. Says why that cannot be.
     pub(super) fn restore(
+        &mut self,
+        now: Time,
+        id: ObjectId,
+        first: Option<SessionId>,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), Error> {
+        let durable = self.objects.get(&id).is_some_and(Object::is_durable);
+        if crate::planted!(SavedErasedEarly) && durable {
+            self.erase(id, effects);
+        }
+        if self.bring_saved(id, first, effects) {
+            return Ok(());
+        }
+        self.make_anew(now, id, effects)
+    }
+
+    /// Has the data of an object made anew that is lost; what it takes for that, too. Says why that cannot be.
+    pub(super) fn make_anew(
         &mut self,
         now: Time,
         id: ObjectId,
@@ -190,6 +210,7 @@ impl Controller {
         }
         for need in origin.spec.data() {
             match self.objects.get(&need) {
+                Some(object) if object.is_lost() && object.is_durable() => {}
                 Some(object) if object.is_lost() => self.plan(need, depth + 1, plan)?,
                 Some(object) => {
                     if let Some(Err(error)) = &object.value {

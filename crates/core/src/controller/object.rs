@@ -86,7 +86,7 @@ impl Controller {
         for object in needs {
             match self.objects.get(object).and_then(|object| object.value.as_ref()) {
                 Some(Ok(_)) if self.objects[object].is_lost() => {
-                    self.restore(now, *object, effects)?;
+                    self.restore(now, *object, None, effects)?;
                     self.objects.get_mut(object).expect("it is held").waiting.insert(work);
                     missing += 1;
                 }
@@ -161,6 +161,9 @@ impl Controller {
             self.keep_result(now, id);
         }
         self.tell_seekers(id, effects);
+        if let Some(at) = at {
+            self.move_too(at, id, effects);
+        }
         let came = value.as_ref().map(|_| ()).map_err(Clone::clone);
         self.woken.extend(waiting.into_iter().map(|work| (work, came.clone())));
     }
@@ -370,7 +373,7 @@ impl Controller {
                     }
                     self.object_bytes -= object.bytes();
                     self.tell_gone(id, &object, effects);
-                    self.forget_copies(id, &object.copies, effects);
+                    self.forget_copies(id, &object.copies, object.is_durable(), effects);
                     self.tell_lost(id, &object.seekers, &gone(id), effects);
                     if object.in_lineage {
                         self.unused(id.origin);

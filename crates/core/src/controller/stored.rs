@@ -31,6 +31,7 @@ impl Controller {
                 "the data of {id} is said to be that of {other}: each object has its own"
             ))),
             Some(_) if at.is_some_and(|at| self.is_worker(at)) => Ok(value),
+            Some(_) if value.payload.is_durable() => Ok(value),
             Some(_) => {
                 Err(lost(id, None, Some("the worker that had it is gone"), "nobody else has it"))
             }
@@ -49,23 +50,28 @@ impl Controller {
         at: Option<Session>,
     ) {
         let stored = value.as_ref().is_ok_and(|value| value.payload.stored.is_some());
-        if let Some(at) = at.filter(|_| stored) {
+        if let Some(at) = at.filter(|at| stored && self.is_worker(*at)) {
             self.objects.entry(id).or_default().copies = vec![at.id];
             self.workers.get_mut(&at.id).expect("it was looked at").stored.insert(id);
         }
     }
 
-    /// Values that nobody wants: their data, at this worker, is forgotten, unless it counts from before.
+    /// Values that nobody wants: their data, at this worker, is forgotten, and what was saved of it erased, unless it
+    /// counts from before.
     pub(super) fn discard<'v>(
         &mut self,
         values: impl IntoIterator<Item = &'v Value>,
         at: Option<Session>,
         effects: &mut Vec<Effect>,
     ) {
-        let Some(to) = at.filter(|at| self.is_worker(*at)) else { return };
-        for object in values.into_iter().filter_map(|value| value.payload.stored_object()) {
-            if !self.workers[&to.id].stored.contains(&object) {
+        let at = at.filter(|at| self.is_worker(*at));
+        for stored in values.into_iter().filter_map(|value| value.payload.stored.as_ref()) {
+            let object = stored.object;
+            if let Some(to) = at.filter(|at| !self.workers[&at.id].stored.contains(&object)) {
                 effects.push(Effect::ToWorker { to, message: ToWorker::Forget { object } });
+            }
+            if stored.durable && !self.objects.get(&object).is_some_and(Object::is_durable) {
+                self.erase(object, effects);
             }
         }
     }
@@ -117,6 +123,12 @@ impl Controller {
                 if record.stored.insert(id) {
                     object.copies.push(worker.id);
                 }
+                // It may have been lost, and looked for.
+                let waiting = std::mem::take(&mut object.waiting);
+                self.woken.extend(waiting.into_iter().map(|work| (work, Ok(()))));
+                self.tell_seekers(id, effects);
+                self.stop_bringing(id, effects);
+                self.move_too(worker, id, effects);
             }
             None => {
                 let message = ToWorker::Forget { object: id };
@@ -146,6 +158,7 @@ impl Controller {
         &mut self,
         id: ObjectId,
         copies: &[SessionId],
+        durable: bool,
         effects: &mut Vec<Effect>,
     ) {
         for at in copies {
@@ -156,6 +169,10 @@ impl Controller {
             }
             let message = ToWorker::Forget { object: id };
             effects.push(Effect::ToWorker { to: worker.session, message });
+        }
+        self.stop_bringing(id, effects);
+        if durable {
+            self.erase(id, effects);
         }
     }
 
@@ -169,7 +186,7 @@ impl Controller {
     ) {
         let lost = self.objects.get(&id).is_some_and(Object::is_lost);
         if lost {
-            match self.restore(now, id, effects) {
+            match self.restore(now, id, Some(seeker.id), effects) {
                 // It may have ended at once, and the object with it.
                 Ok(()) => {
                     if let Some(object) = self.objects.get_mut(&id).filter(|one| one.is_lost()) {
@@ -288,6 +305,12 @@ impl Object {
     /// Whether its value's data was in stores, and no copy is left.
     pub fn is_lost(&self) -> bool {
         self.is_stored() && self.copies.is_empty()
+    }
+
+    /// Whether its value's data was saved, too.
+    pub fn is_durable(&self) -> bool {
+        let value = self.value.as_ref().and_then(|value| value.as_ref().ok());
+        value.is_some_and(|value| value.payload.is_durable())
     }
 
     /// Whether its value's data is in stores.

@@ -14,6 +14,7 @@ use crate::spec::{ActorOptions, ActorSpec, Budget, Lifetime, RETRY_DELAY, RetryO
 use crate::spec::{Target, TaskOptions, TaskSpec};
 
 mod actors;
+mod bring;
 mod control;
 mod limits;
 mod lists;
@@ -110,7 +111,9 @@ impl Rig {
         let names = ["add", "mul", "actor:*"].map(Arc::from).into();
         let provides = Arc::new(Provided { names, preemptible });
         let hostname = format!("node-{number}");
-        let info = WorkerInfo { hostname, resources, provides, ..WorkerInfo::default() };
+        let (store, durable) = (Some("socket".into()), true);
+        let info =
+            WorkerInfo { hostname, resources, provides, store, durable, ..WorkerInfo::default() };
         let id = SessionId::from_u128(number);
         self.happens(joins(id, 1, Role::Worker(info)));
         let Effect::Opened(session) = self.next() else { panic!("it may join") };

@@ -4,7 +4,6 @@
 //! What waits for a worker goes on waiting, and ends with the controller. Workers that were drained for
 //! this join the next controller, wherever that is.
 
-use super::query::WorkerState;
 use super::{Controller, Effect, Role, Timer};
 use crate::error::{Error, Ran};
 use crate::id::SessionId;
@@ -21,11 +20,9 @@ impl Controller {
         let mut workers: Vec<SessionId> = self.workers.keys().copied().collect();
         workers.sort_unstable();
         for id in workers {
-            let worker = self.workers.get_mut(&id).expect("it was listed");
-            worker.state = WorkerState::Draining;
-            let message = ToWorker::WindUp { grace };
-            effects.push(Effect::ToWorker { to: worker.session, message });
-            self.set_open(id);
+            let to = self.workers[&id].session;
+            effects.push(Effect::ToWorker { to, message: ToWorker::WindUp { grace } });
+            self.is_draining(id, effects);
         }
         self.dispatch(now, effects);
         self.end_if_alone(effects);

@@ -30,6 +30,13 @@ pub(super) struct Worker {
     pub actors: Map<ActorId, Hosted>,
     /// Objects whose data its store has.
     pub stored: Set<ObjectId>,
+    /// Objects whose data it is to bring.
+    pub bringing: Set<ObjectId>,
+    /// If it is about to leave: what else is to be looked at that it may have alone, how much is moved at the
+    /// moment, and whether it has nothing more to do and waits for that.
+    pub to_move: VecDeque<ObjectId>,
+    pub moving: usize,
+    pub emptied: bool,
 }
 
 /// An instance of an actor at a worker.
@@ -41,6 +48,10 @@ pub(super) struct Hosted {
 }
 
 impl Worker {
+    pub fn is_draining(&self) -> bool {
+        self.state == WorkerState::Draining
+    }
+
     pub fn leave_backlog(&mut self, shape: ShapeId, task: TaskId) {
         let backlog = self.backlog.get_mut(&shape).expect("it is in the backlog");
         let index = backlog.iter().position(|other| *other == task).expect("it is in the backlog");
@@ -70,6 +81,10 @@ impl Controller {
             backlog: Map::default(),
             actors: Map::default(),
             stored: Set::default(),
+            bringing: Set::default(),
+            to_move: VecDeque::new(),
+            moving: 0,
+            emptied: false,
         };
         self.workers.insert(session.id, worker);
     }
@@ -90,6 +105,7 @@ impl Controller {
                 if worker.state == WorkerState::Joining {
                     worker.state = WorkerState::Healthy;
                     self.set_open(session.id);
+                    self.see_to_saved(session, effects);
                 }
             }
             FromWorker::Refused { attempt, reason } => {
@@ -125,7 +141,7 @@ impl Controller {
                 effects.push(Effect::ToWorker { to: session, message });
             }
             FromWorker::ActorRefused { instance, reason } => {
-                self.note_refusal(now, session, reason);
+                self.note_refusal(now, session, reason, effects);
                 self.actor_destroyed(now, session, instance, Leave::Told, effects);
             }
             FromWorker::Entrust { call, to, contains, stored, instance, kept } => {
@@ -134,12 +150,16 @@ impl Controller {
             FromWorker::Locate { object } => self.locate(now, session, object, effects),
             FromWorker::Copied { object } => self.copied(session, object, effects),
             FromWorker::CopyLost { object, error } => self.copy_lost(session, object, error),
+            FromWorker::NotBrought { object, error } => {
+                self.not_brought(now, session, object, error, effects);
+            }
             FromWorker::Dropped { instance, things } => self.dropped(instance, things),
             FromWorker::CallsEnded(reports) => self.calls_ended(now, session, reports),
             FromWorker::Printed { source, output } => {
                 self.printed(session, source, output, effects);
             }
-            FromWorker::Draining => self.is_draining(session.id),
+            FromWorker::Draining => self.is_draining(session.id, effects),
+            FromWorker::Emptied => self.emptied(session.id, effects),
             FromWorker::Leaving => self.worker_leaves(now, session, effects),
         }
     }
@@ -196,18 +216,28 @@ impl Controller {
     }
 
     /// A worker gave something back: what that says of the worker.
-    pub(super) fn note_refusal(&mut self, now: Time, worker: Session, reason: Refusal) {
+    pub(super) fn note_refusal(
+        &mut self,
+        now: Time,
+        worker: Session,
+        reason: Refusal,
+        effects: &mut Vec<Effect>,
+    ) {
         match reason {
             Refusal::Full => self.pause(now, worker.id),
-            Refusal::Draining => self.is_draining(worker.id),
+            Refusal::Draining => self.is_draining(worker.id, effects),
             Refusal::TakenBack | Refusal::NotHere => {}
         }
     }
 
-    /// It says that it is about to leave.
-    pub(super) fn is_draining(&mut self, id: SessionId) {
-        self.workers.get_mut(&id).expect("it speaks").state = WorkerState::Draining;
-        self.set_open(id);
+    /// It is about to leave.
+    pub(super) fn is_draining(&mut self, id: SessionId, effects: &mut Vec<Effect>) {
+        let worker = self.workers.get_mut(&id).expect("it is here");
+        if !worker.is_draining() {
+            worker.state = WorkerState::Draining;
+            self.set_open(id);
+            self.move_data(id, effects);
+        }
     }
 
     /// Has a worker finish what it has, move what is left after `grace`, and leave.
@@ -218,14 +248,13 @@ impl Controller {
         grace: Duration,
         effects: &mut Vec<Effect>,
     ) -> Result<(), Error> {
-        let Some(worker) = self.workers.get_mut(&id) else {
+        let Some(worker) = self.workers.get(&id) else {
             return Err(Error::not_found(format!(
                 "no worker {id} is here: `marline workers` lists them"
             )));
         };
-        worker.state = WorkerState::Draining;
         effects.push(Effect::ToWorker { to: worker.session, message: ToWorker::Drain { grace } });
-        self.set_open(id);
+        self.is_draining(id, effects);
         self.dispatch(now, effects);
         Ok(())
     }
@@ -269,6 +298,11 @@ impl Controller {
             Error::unavailable(Ran::Maybe, format!("worker {id} on {host} was lost: {cause}"))
         };
         self.copies_gone(id, &worker.stored, &error());
+        let mut bringing: Vec<ObjectId> = worker.bringing.into_iter().collect();
+        bringing.sort_unstable();
+        for object in bringing {
+            self.bringer_gone(object, effects);
+        }
         let mut tasks: Vec<TaskId> = worker.attempts.into_iter().collect();
         tasks.sort_unstable();
         self.attempts_lost(now, tasks, &error(), effects);

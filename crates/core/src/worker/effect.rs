@@ -59,6 +59,10 @@ pub enum Effect {
     Forget { object: ObjectId },
     /// Where the data of an object is that was looked for, or why it is nowhere.
     Located { object: ObjectId, copies: Result<Vec<CopyAt>, Error> },
+    /// Bring the data of this object, from one of these, or from where it was saved.
+    Bring { object: ObjectId, from: Vec<CopyAt> },
+    /// Erase what was saved of this object.
+    Erase { object: ObjectId },
     /// The session is over for this worker; the store keeps nothing, every executor was killed. Join again.
     Stopped(Session),
     /// The worker has drained; its process may go when what it said was acknowledged.

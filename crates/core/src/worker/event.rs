@@ -63,6 +63,8 @@ pub enum Event {
     DataMissing { object: ObjectId },
     /// The store has copied the data of an object from another's.
     DataCopied { object: ObjectId },
+    /// The store could not bring the data of an object that it was told to bring.
+    DataNotBrought { object: ObjectId, error: Error },
     /// The store has lost the data of an object that it kept.
     DataLost { object: ObjectId, error: Error },
     /// The worker is to finish and leave.

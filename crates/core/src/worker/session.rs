@@ -7,6 +7,9 @@ use crate::message::{FromWorker, ToWorker};
 use crate::time::Time;
 use std::time::Duration;
 
+/// A worker that has nothing more to do stays so long, at most, until the data is elsewhere that only it has.
+const MOVE_TIME: Duration = Duration::from_secs(60);
+
 impl Worker {
     pub(super) fn lease_is_over(&self, now: Time) -> bool {
         self.lease.as_ref().is_some_and(|lease| lease.is_over(now))
@@ -28,7 +31,7 @@ impl Worker {
         self.timers.insert((lease.ends_at(), Timer::Lease));
         self.session = Some(session);
         self.lease = Some(lease);
-        (self.draining, self.returns, self.left) = (false, false, false);
+        (self.draining, self.returns, self.emptied, self.left) = (false, false, false, false);
         effects.push(Effect::ToController(FromWorker::Joined));
         self.prestart(effects);
     }
@@ -70,7 +73,7 @@ impl Worker {
         if self.draining && !self.left && !self.returns {
             effects.push(Effect::Drained); // It was to leave, and has nothing left to finish.
         }
-        (self.draining, self.returns, self.left) = (false, false, false);
+        (self.draining, self.returns, self.emptied, self.left) = (false, false, false, false);
         effects.push(Effect::Stopped(session));
     }
 
@@ -110,6 +113,9 @@ impl Worker {
             ToWorker::Located { object, copies } => {
                 effects.push(Effect::Located { object, copies });
             }
+            ToWorker::Bring { object, from } => effects.push(Effect::Bring { object, from }),
+            ToWorker::Erase { object } => effects.push(Effect::Erase { object }),
+            ToWorker::Leave => self.leave(effects),
             ToWorker::Drain { grace } => self.drain(now, grace, false, effects),
             ToWorker::WindUp { grace } => self.drain(now, grace, true, effects),
         }
@@ -131,6 +137,7 @@ impl Worker {
                 Timer::Save(actor) => self.save_is_due(now, actor, effects),
                 Timer::Report => self.report(effects),
                 Timer::Drained => self.give_up(effects),
+                Timer::Moved => self.leave(effects),
             }
         }
     }
@@ -169,15 +176,25 @@ impl Worker {
         }
     }
 
-    pub(super) fn leave_if_drained(&mut self, effects: &mut Vec<Effect>) {
+    /// Nothing more is done here: when the data is elsewhere that only this store has, the worker may go.
+    pub(super) fn ask_to_leave(&mut self, now: Time, effects: &mut Vec<Effect>) {
         if self.draining
-            && !self.left
+            && !self.emptied
             && self.attempts.is_empty()
             && self.actors.is_empty()
             && self.entrusting.is_empty()
         {
-            self.left = true;
+            self.emptied = true;
             self.report(effects);
+            effects.push(Effect::ToController(FromWorker::Emptied));
+            self.timers.insert((now + MOVE_TIME, Timer::Moved));
+        }
+    }
+
+    /// The data is elsewhere, or it took too long.
+    fn leave(&mut self, effects: &mut Vec<Effect>) {
+        if self.emptied && !self.left {
+            self.left = true;
             effects.push(Effect::ToController(FromWorker::Leaving));
             if !self.returns {
                 effects.push(Effect::Drained);

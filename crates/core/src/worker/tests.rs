@@ -12,7 +12,7 @@ use super::*;
 use crate::account::Grant;
 use crate::error::{Error, ErrorKind, Failure, Ran};
 use crate::id::{ActorEpoch, Attempt, ObjectId, SessionEpoch, SessionId, Thing};
-use crate::lease::Terms;
+use crate::lease::{Ping, Terms};
 use crate::message::{End, FromHost, FromWorker, Instance, Leave, Manner, Refusal};
 use crate::message::{ToHost, ToWorker};
 use crate::payload::{Payload, Value};

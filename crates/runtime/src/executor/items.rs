@@ -40,6 +40,8 @@ struct Giving {
     room: Arc<Room>,
     /// Where large ones go.
     objects: Option<Objects>,
+    /// Whether large ones are saved where they outlive the node.
+    durable: bool,
     tell: Tell,
 }
 
@@ -90,10 +92,11 @@ impl Items {
         most: u32,
         room: Arc<Room>,
         objects: Option<Objects>,
+        durable: bool,
         tell: Tell,
     ) -> Items {
         let given = AtomicU32::new(0);
-        Items(Arc::new(Giving { attempt, most, given, room, objects, tell }))
+        Items(Arc::new(Giving { attempt, most, given, room, objects, durable, tell }))
     }
 
     /// How many were given.
@@ -149,7 +152,7 @@ impl Items {
 
     /// Gives the next item. Room for it was asked for before.
     pub fn give(&self, value: Value) -> Result<(), Error> {
-        let Giving { attempt, given, objects, tell, .. } = &*self.0;
+        let Giving { attempt, given, objects, durable, tell, .. } = &*self.0;
         self.has_room()?;
         let index = given.load(Ordering::Relaxed);
         if index == MAX_ITEMS {
@@ -159,6 +162,9 @@ impl Items {
         if let Some(objects) = objects {
             let object = ObjectId::item(attempt.task, index);
             value.payload = objects.keep(object, value.payload)?.0;
+            if *durable {
+                objects.make_durable(&mut value.payload)?;
+            }
         }
         let value = bounded_value(value)?;
         given.store(index + 1, Ordering::Relaxed);
@@ -189,7 +195,7 @@ mod tests {
             count.fetch_add(1, Ordering::Relaxed);
         });
         let attempt = Try { task: TaskId::from_u128(1), attempt: Attempt(1) };
-        (Items::new(attempt, most, room.clone(), None, tell), room, said)
+        (Items::new(attempt, most, room.clone(), None, false, tell), room, said)
     }
 
     #[test]

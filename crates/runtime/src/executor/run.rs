@@ -385,12 +385,13 @@ impl Runner {
         // Where one runs at a time, the next one may be here already, and is to wait.
         let (ended, has_ended) = (!actor.concurrent).then(oneshot).unzip();
         let (runner, actor_of, method) = (self.clone(), actor.clone(), spec.target.name().clone());
+        let durable = spec.options.durable;
         let end = move |reply: Result<Reply, Error>| {
             running.end(task);
             let exits = reply.as_ref().is_ok_and(|reply| reply.exits);
             let kept = actor_of
                 .checked(&method, reply)
-                .and_then(|reply| runner.keep(task, &method, reply));
+                .and_then(|reply| runner.keep(task, &method, durable, reply));
             let end = call_end(kept.and_then(bounded), items.as_ref());
             tell(Said::CallFinished { attempt: Try { task, attempt }, end });
             if exits {
@@ -423,9 +424,10 @@ impl Runner {
     ) -> (Context, Invocation) {
         let Token { cancel, stops_all, waiting, room } = self.running.begin(spec.id);
         let tried = Try { task: spec.id, attempt };
-        let items = spec
-            .stream
-            .map(|most| Items::new(tried, most, room, self.objects.clone(), self.tell.clone()));
+        let items = spec.stream.map(|most| {
+            let (objects, tell) = (self.objects.clone(), self.tell.clone());
+            Items::new(tried, most, room, objects, spec.options.durable, tell)
+        });
         let Place { actor, gpus } = place;
         let (actor, actor_epoch) = actor.unzip();
         let tell = Teller(self.tell.clone());
@@ -479,7 +481,8 @@ impl Runner {
                 caught(|| code(&invocation))
             })
         };
-        let reply = reply.and_then(|reply| self.keep(spec.id, spec.target.name(), reply));
+        let reply = reply
+            .and_then(|reply| self.keep(spec.id, spec.target.name(), spec.options.durable, reply));
         self.running.end(spec.id);
         call_end(reply.and_then(bounded), invocation.items.as_ref())
     }
@@ -497,14 +500,24 @@ impl Runner {
     }
 
     /// Puts large results into the node's store. The state of an actor is the controller's.
-    fn keep(&self, task: TaskId, method: &str, mut reply: Reply) -> Result<Reply, Error> {
+    fn keep(
+        &self,
+        task: TaskId,
+        method: &str,
+        durable: bool,
+        mut reply: Reply,
+    ) -> Result<Reply, Error> {
         let Some(objects) = self.objects.as_ref().filter(|_| method != SAVE_METHOD) else {
             return Ok(reply);
         };
         for (value, index) in reply.values.iter_mut().zip(0..) {
             let payload = std::mem::take(&mut value.payload);
-            match objects.keep(ObjectId::of(task, index), payload) {
-                Ok((payload, _)) => value.payload = payload,
+            let kept = objects.keep(ObjectId::of(task, index), payload).and_then(|(payload, _)| {
+                value.payload = payload;
+                if durable { objects.make_durable(&mut value.payload) } else { Ok(()) }
+            });
+            match kept {
+                Ok(()) => {}
                 Err(error) => {
                     let made = reply.values.iter().filter_map(|one| one.payload.stored_object());
                     made.for_each(|object| objects.discard(object));

@@ -170,6 +170,7 @@ mod tests {
         assert_eq!((given, grant.gpus), (values.clone(), vec![1]));
         assert_eq!((same.id, &same.target, &same.args), (spec.id, &spec.target, &spec.args));
         assert_eq!((same.returns, same.options.timeout), (spec.returns, spec.options.timeout));
+        assert!(same.options.durable);
         let call = Command::Call { spec: spec.clone(), attempt, values };
         let Command::Call { spec: same, attempt: Attempt(2), .. } = told(call) else {
             panic!("a method is to be called")

@@ -62,6 +62,7 @@ impl State {
         let (terms, asked_at) = (Terms::FOREVER, now);
         match seat {
             Seat::Worker(index) => {
+                self.workers[index].works_for(self.cluster);
                 let event = worker::Event::Joined { session, terms, asked_at };
                 self.todo.push_back(Todo::Worker(index, event));
             }

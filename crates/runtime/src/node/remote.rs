@@ -273,6 +273,7 @@ impl State {
         self.links.insert(Which::Upstream(session), End::new(session.epoch.0));
         match seat {
             Seat::Worker(index) => {
+                self.workers[index].works_for(joined.cluster);
                 self.todo.push_back(Todo::Worker(
                     index,
                     worker::Event::Joined { session, terms, asked_at },

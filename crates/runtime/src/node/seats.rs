@@ -17,7 +17,7 @@ use marline_core::Error;
 use marline_core::client::{self, Client};
 use marline_core::controller::{self, Role, WorkerInfo};
 use marline_core::error::Ran;
-use marline_core::id::{ActorId, ObjectId, TaskId};
+use marline_core::id::{ActorId, ClusterId, ObjectId, TaskId};
 use marline_core::map::Map;
 use marline_core::message::CopyAt;
 use marline_core::payload::{Outcome, Value};
@@ -88,6 +88,12 @@ fn on_standard_error() -> Warn {
 }
 
 impl State {
+    /// If the cluster is this node's: the stores that it has here. The cluster ends with the node.
+    pub(super) fn stores_of_the_cluster(&self) -> Vec<Store> {
+        let ours = self.controller.is_some();
+        self.workers.iter().filter(|_| ours).filter_map(|seat| seat.store.clone()).collect()
+    }
+
     pub(super) fn join_worker(
         &mut self,
         node: &Weak<Node>,
@@ -325,6 +331,16 @@ impl State {
                     store.located(object, copies);
                 }
             }
+            worker::Effect::Bring { object, from } => {
+                if let Some(store) = &seat.store {
+                    store.bring(object, from);
+                }
+            }
+            worker::Effect::Erase { object } => {
+                if let Some(store) = &seat.store {
+                    store.erase(object);
+                }
+            }
             worker::Effect::Stopped(session) => {
                 if let Some(store) = &seat.store {
                     store.works_under(None);
@@ -509,6 +525,13 @@ impl WorkerSeat {
         }
     }
 
+    /// It has joined this cluster.
+    pub(super) fn works_for(&self, cluster: ClusterId) {
+        if let Some(store) = &self.store {
+            store.of_cluster(cluster);
+        }
+    }
+
     /// What an event says of data in the store. What an executor has said to the store before it said this is
     /// heard first.
     fn data_of(&mut self, event: &worker::Event) -> Made {
@@ -556,6 +579,7 @@ impl WorkerSeat {
             | worker::Event::Printed { .. }
             | worker::Event::DataMissing { .. }
             | worker::Event::DataCopied { .. }
+            | worker::Event::DataNotBrought { .. }
             | worker::Event::DataLost { .. }
             | worker::Event::DrainAsked { .. }
             | worker::Event::TimePassed => Made::Nothing,

@@ -71,6 +71,17 @@ impl Objects {
         Ok((payload.stored_as(object), at))
     }
 
+    /// Has the data of a payload saved where it outlives this node, if it is in the store and this process made it. What
+    /// goes along with messages is the controller's.
+    pub fn make_durable(&self, payload: &mut Payload) -> Result<(), Error> {
+        let Some(stored) = &mut payload.stored else { return Ok(()) };
+        stored.durable = match &self.0 {
+            Kind::Here(store) => store.save(stored.object)?,
+            Kind::Elsewhere(remote) => remote.save(stored.object)?,
+        };
+        Ok(())
+    }
+
     /// What was written for this object, and not passed on, is not wanted any more.
     pub fn discard(&self, object: ObjectId) {
         match &self.0 {

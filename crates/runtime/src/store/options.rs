@@ -13,6 +13,19 @@ pub struct StoreOptions {
     pub limit: u64,
     /// Where what has no room in memory goes, and the most bytes there; nothing: nowhere.
     pub spill: Option<(PathBuf, u64)>,
+    /// What becomes of values that are to be durable.
+    pub durable: Durable,
+}
+
+/// What becomes of values that are to outlive their node.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Durable {
+    /// They are refused.
+    Nowhere,
+    /// Nothing: the cluster ends with this process.
+    NotNeeded,
+    /// They are saved in this folder, which all nodes see.
+    In(PathBuf),
 }
 
 /// What somebody says of a store, and by which name: errors name it.
@@ -28,6 +41,8 @@ pub struct Said<T> {
 pub const STORE_VARIABLE: &str = "MARLINE_STORE_MEMORY";
 /// The folder for what has no room, if the environment says it; empty: there is none.
 pub const SPILL_VARIABLE: &str = "MARLINE_SPILL_DIR";
+/// The folder for what is durable, if the environment says it; empty: there is none.
+pub const DURABLE_VARIABLE: &str = "MARLINE_DURABLE_DIR";
 /// Of all memory, so much is for large values: 3 of 10.
 const SHARE: (u64, u64) = (3, 10);
 /// There is room for this much at least, unless less is asked for.
@@ -43,6 +58,7 @@ impl Default for StoreOptions {
         StoreOptions {
             limit: share.max(LEAST_BYTES),
             spill: Some((std::env::temp_dir(), u64::MAX)),
+            durable: Durable::Nowhere,
         }
     }
 }
@@ -53,6 +69,7 @@ impl StoreOptions {
     pub fn new(
         limit: Option<Said<u64>>,
         folder: Option<Said<String>>,
+        durable: Option<Said<String>>,
     ) -> Result<StoreOptions, Error> {
         let variable = |name| Some(Said { name, value: std::env::var(name).ok()? });
         let limit = match limit {
@@ -67,12 +84,15 @@ impl StoreOptions {
         if let Some(folder) = folder {
             options.spill = spilling_to(folder)?;
         }
+        if let Some(durable) = durable.or_else(|| variable(DURABLE_VARIABLE)) {
+            options.durable = saving_to(durable)?;
+        }
         Ok(options)
     }
 
     /// As the environment says, and as usual where it says nothing.
     pub fn from_environment() -> Result<StoreOptions, Error> {
-        StoreOptions::new(None, None)
+        StoreOptions::new(None, None, None)
     }
 }
 
@@ -109,6 +129,19 @@ fn spilling_to(
     }
 }
 
+fn saving_to(Said { name, value: folder }: Said<String>) -> Result<Durable, Error> {
+    if folder.is_empty() {
+        return Ok(Durable::Nowhere);
+    }
+    match Spill::new(&folder, u64::MAX).check() {
+        Ok(()) => Ok(Durable::In(folder.into())),
+        Err(error) => Err(Error::invalid(format!(
+            "{name} is {folder:?}, where no file can be made: {error}; it is a folder for durable values, the same for \
+             all nodes"
+        ))),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -116,7 +149,7 @@ mod tests {
     fn options(limit: Option<u64>, folder: Option<&str>) -> Result<StoreOptions, Error> {
         let limit = limit.map(|value| Said { name: "the limit", value });
         let folder = folder.map(|value| Said { name: "the folder", value: value.into() });
-        StoreOptions::new(limit, folder)
+        StoreOptions::new(limit, folder, None)
     }
 
     #[test]
@@ -125,7 +158,9 @@ mod tests {
         assert!(usual.limit >= LEAST_BYTES && usual.spill.is_some(), "{usual:?}");
         let folder = std::env::temp_dir();
         let said = options(Some(2_000_000), folder.to_str()).unwrap();
-        assert_eq!(said, StoreOptions { limit: 2_000_000, spill: Some((folder, u64::MAX)) });
+        let durable = Durable::Nowhere;
+        let spill = Some((folder, u64::MAX));
+        assert_eq!(said, StoreOptions { limit: 2_000_000, spill, durable });
         assert_eq!(options(Some(2_000_000), Some("")).unwrap().spill, None);
     }
 

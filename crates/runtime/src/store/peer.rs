@@ -178,6 +178,7 @@ impl State {
             }
             Ask::Unpin { blob } => self.handle(now, Event::Unpinned { process, blob }),
             Ask::Fork => self.handle(now, Event::Forked { process }),
+            Ask::Save { number, object } => self.save_for(process, number, object),
         }
     }
 

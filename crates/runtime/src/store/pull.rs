@@ -29,9 +29,8 @@ pub(super) struct Pulls {
 impl State {
     /// Where data is that was looked for.
     pub(super) fn located(&mut self, object: ObjectId, copies: Result<Vec<CopyAt>, Error>) {
-        if !self.missing.contains_key(&object) {
-            return; // It came meanwhile.
-        }
+        let Some(missing) = self.missing.get_mut(&object) else { return }; // It came meanwhile.
+        missing.waits = false;
         let mine = self.worker;
         let copies = copies.map(|mut copies| {
             copies.retain(|copy| Some(copy.worker) != mine);
@@ -50,7 +49,8 @@ impl State {
         }
     }
 
-    fn pull(&mut self, object: ObjectId, copies: Vec<CopyAt>) {
+    /// From one of these, or from where it was saved if there is none.
+    pub(super) fn pull(&mut self, object: ObjectId, copies: Vec<CopyAt>) {
         if self.pulls.running >= MAX_PULLS {
             return self.pulls.waiting.push_back((object, copies));
         }
@@ -69,6 +69,7 @@ impl State {
         let Some(missing) = self.missing.get_mut(&object) else { return };
         missing.asked += 1;
         if missing.asked <= MAX_ASKED {
+            missing.waits = true;
             self.outside.push(Outside::Tell(worker::Event::DataMissing { object }));
         } else {
             let words = format!("value {object} does not come here, however often it is tried");
@@ -77,8 +78,20 @@ impl State {
     }
 
     fn never_comes(&mut self, object: ObjectId, error: &Error) {
-        for request in self.missing.remove(&object).into_iter().flat_map(|missing| missing.requests)
-        {
+        let Some(missing) = self.missing.get_mut(&object) else { return };
+        if std::mem::take(&mut missing.told) {
+            let error = error.clone();
+            self.outside.push(Outside::Tell(worker::Event::DataNotBrought { object, error }));
+            // Whoever waits for it, waits for what the controller makes of that.
+            if !missing.requests.is_empty() {
+                if !std::mem::replace(&mut missing.waits, true) {
+                    self.outside.push(Outside::Tell(worker::Event::DataMissing { object }));
+                }
+                return;
+            }
+        }
+        let missing = self.missing.remove(&object).expect("it was looked at");
+        for request in missing.requests {
             self.refuse(request, error.clone());
         }
     }
@@ -113,7 +126,7 @@ fn bring(
     token: &crate::net::server::Token,
 ) {
     let Some(store) = store.upgrade().map(Store) else { return };
-    let came = data::fetch(copies, token, object, |bytes| {
+    let room = |bytes: usize| {
         let (answer, mut given) = oneshot();
         store.enter(|state, now| {
             let request = state.ask(THIS, To::Fill(answer));
@@ -122,7 +135,11 @@ fn bring(
         });
         let (blob, room) = given.recv().wait().map_err(|_| super::closed())??;
         Ok(Room { store: store.clone(), filled: Some((blob, room)) })
-    });
+    };
+    let came = match copies.is_empty() {
+        true => store.load_saved(object, room),
+        false => data::fetch(copies, token, object, room),
+    };
     let came = came.map(|mut room| room.filled.take().expect("it is taken once"));
     store.enter(|state, now| state.pulled(now, object, came));
 }

@@ -52,7 +52,14 @@ struct Asked {
     access: Access,
     /// Nobody waits for it any more.
     given_up: bool,
-    answer: Option<Result<Given, Error>>,
+    answer: Option<Result<Done, Error>>,
+}
+
+/// What became of it.
+#[derive(Clone, Copy)]
+enum Done {
+    Given(Given),
+    Saved { durable: bool },
 }
 
 impl Remote {
@@ -128,6 +135,16 @@ impl Remote {
         Ok(given.worker)
     }
 
+    /// Has the data of an object saved, which this process made. It is on the disk when this returns; says whether
+    /// it is.
+    pub fn save(&self, object: ObjectId) -> Result<bool, Error> {
+        let number = self.ask(Access::Read, |number| Ask::Save { number, object })?;
+        match self.wait_done(number, None).expect("it waits until it is done")? {
+            Done::Saved { durable } => Ok(durable),
+            Done::Given(_) => Err(Error::internal("what was to be saved was given")),
+        }
+    }
+
     /// Asks for the data of an object; says under which number it is answered.
     pub fn read(&self, object: ObjectId) -> Result<u64, Error> {
         self.ask(Access::Read, |number| Ask::Read { number, object })
@@ -188,6 +205,14 @@ impl Remote {
 
     /// What was asked for under this number, once; nothing if it has not come by then.
     pub fn wait(&self, number: u64, until: Option<Instant>) -> Option<Result<Given, Error>> {
+        let done = self.wait_done(number, until)?;
+        Some(done.and_then(|done| match done {
+            Done::Given(given) => Ok(given),
+            Done::Saved { .. } => Err(Error::internal("what was to be given was saved")),
+        }))
+    }
+
+    fn wait_done(&self, number: u64, until: Option<Instant>) -> Option<Result<Done, Error>> {
         let mut state = self.state();
         loop {
             let came = state.asked.get_mut(&number).and_then(|asked| asked.answer.take());
@@ -235,7 +260,7 @@ impl Remote {
         if let Some(asked) = state.asked.get_mut(&number) {
             asked.given_up = true;
             let access = asked.access;
-            if let Some(Ok(given)) = asked.answer.take() {
+            if let Some(Ok(Done::Given(given))) = asked.answer.take() {
                 state.asked.remove(&number);
                 self.give_back(access, given.blob);
             }
@@ -275,7 +300,10 @@ impl Remote {
                         };
                         state.segments.insert((given.block.segment, access), segment);
                     }
-                    self.answered(state, number, Ok(given));
+                    self.answered(state, number, Ok(Done::Given(given)));
+                }
+                Ok(Some(Answer::Saved { number, durable })) => {
+                    self.answered(state, number, Ok(Done::Saved { durable }));
                 }
                 Ok(Some(Answer::Refused { number, error })) => {
                     self.answered(state, number, Err(error));
@@ -287,7 +315,7 @@ impl Remote {
 }
 
 impl Remote {
-    fn answered(&self, state: &mut State, number: u64, answer: Result<Given, Error>) {
+    fn answered(&self, state: &mut State, number: u64, answer: Result<Done, Error>) {
         let Some(asked) = state.asked.get_mut(&number) else { return };
         if !asked.given_up {
             asked.answer = Some(answer);
@@ -295,7 +323,7 @@ impl Remote {
         }
         let access = asked.access;
         state.asked.remove(&number);
-        if let Ok(given) = answer {
+        if let Ok(Done::Given(given)) = answer {
             self.give_back(access, given.blob);
         }
     }

@@ -30,6 +30,8 @@ pub(super) enum Ask {
     Unpin { blob: Blob },
     /// It is about to fork.
     Fork,
+    /// To have the data of this object, which it made, saved where it outlives the node.
+    Save { number: u64, object: ObjectId },
 }
 
 /// What it is told.
@@ -38,6 +40,8 @@ pub(super) enum Answer {
     /// Where room is, or what it is to read, and how many bytes that has. The descriptor of the segment comes with
     /// it, if it did not before.
     Given { number: u64, given: Given, segment_follows: bool },
+    /// It was saved, or need not be.
+    Saved { number: u64, durable: bool },
     /// It is not to be.
     Refused { number: u64, error: Error },
 }
@@ -83,6 +87,11 @@ impl Ask {
                 to.put_u8(7);
                 put_object(&mut to, object);
             }
+            Ask::Save { number, object } => {
+                to.put_u8(8);
+                to.put_u64(number);
+                put_object(&mut to, object);
+            }
         }
         end(to)
     }
@@ -98,6 +107,7 @@ impl Ask {
             5 => Ask::Unpin { blob: Blob(words.try_get_u64()?) },
             6 => Ask::Fork,
             7 => Ask::Discard { object: object(&mut words)? },
+            8 => Ask::Save { number: words.try_get_u64()?, object: object(&mut words)? },
             _ => return Err(Nonsense),
         };
         Ok(Some(ask))
@@ -121,6 +131,11 @@ impl Answer {
                     to.put_u128(worker.id.as_u128());
                     to.put_u64(worker.epoch.0);
                 }
+            }
+            Answer::Saved { number, durable } => {
+                to.put_u8(3);
+                to.put_u64(*number);
+                to.put_u8((*durable).into());
             }
             Answer::Refused { number, error } => {
                 to.put_u8(2);
@@ -157,6 +172,7 @@ impl Answer {
                 let error = v1::Error::decode(words).map_err(|_| Nonsense)?;
                 Answer::Refused { number, error: error.try_into().map_err(|_| Nonsense)? }
             }
+            3 => Answer::Saved { number: words.try_get_u64()?, durable: words.try_get_u8()? == 1 },
             _ => return Err(Nonsense),
         };
         Ok(Some(answer))
@@ -224,6 +240,7 @@ mod tests {
             Ask::Read { number: 2, object },
             Ask::Unpin { blob },
             Ask::Fork,
+            Ask::Save { number: 3, object },
         ];
         let mut stream: BytesMut = asks.iter().flat_map(|ask| ask.encode()).collect();
         let heard: Vec<Ask> = std::iter::from_fn(|| Ask::next(&mut stream).unwrap()).collect();
@@ -239,6 +256,7 @@ mod tests {
                 segment_follows: false,
             },
             Answer::Refused { number: 2, error: Error::exhausted("no room") },
+            Answer::Saved { number: 3, durable: true },
         ];
         let mut stream: BytesMut = answers.iter().flat_map(Answer::encode).collect();
         let heard: Vec<Answer> =

@@ -95,7 +95,8 @@ fn from_worker(message: &FromWorker) -> usize {
         FromWorker::Ended { end: End::Failed(why) | End::Lost(why), .. } => why.bytes(),
         FromWorker::ActorFailed { instance: _, error: why }
         | FromWorker::ActorDied { instance: _, error: why }
-        | FromWorker::CopyLost { object: _, error: why } => why.bytes(),
+        | FromWorker::CopyLost { object: _, error: why }
+        | FromWorker::NotBrought { object: _, error: why } => why.bytes(),
         FromWorker::Checkpoint { payload, .. } => payload.len(),
         FromWorker::Yielded { value, .. } => value.payload.len(),
         FromWorker::Printed { source: _, output } => text(output),
@@ -118,6 +119,7 @@ fn from_worker(message: &FromWorker) -> usize {
         | FromWorker::Locate { .. }
         | FromWorker::Copied { .. }
         | FromWorker::Draining
+        | FromWorker::Emptied
         | FromWorker::Leaving => 0,
     }
 }
@@ -143,6 +145,9 @@ fn to_worker(message: &ToWorker) -> usize {
         | ToWorker::Keep { .. }
         | ToWorker::Forget { .. }
         | ToWorker::Located { object: _, copies: Ok(_) }
+        | ToWorker::Bring { .. }
+        | ToWorker::Erase { .. }
+        | ToWorker::Leave
         | ToWorker::Drain { .. }
         | ToWorker::WindUp { .. } => 0,
     }

@@ -3,16 +3,16 @@
 use super::*;
 
 /// The value of an object whose data is in a store.
-fn stored(object: ObjectId) -> Value {
+pub(super) fn stored(object: ObjectId) -> Value {
     Payload::raw("large").stored_as(object).into()
 }
 
-fn result(number: u128) -> ObjectId {
+pub(super) fn result(number: u128) -> ObjectId {
     ObjectId::of(task_id(number), 0)
 }
 
 /// A task that has left its result in the store of the worker it ran at.
-fn made(rig: &mut Rig, client: Session, worker: Session, number: u128) -> ObjectId {
+pub(super) fn made(rig: &mut Rig, client: Session, worker: Session, number: u128) -> ObjectId {
     rig.submit(client, task(number));
     let attempt = rig.assigns(worker, number);
     rig.end(worker, attempt, End::Finished(vec![stored(result(number))]), None);
@@ -20,7 +20,7 @@ fn made(rig: &mut Rig, client: Session, worker: Session, number: u128) -> Object
     result(number)
 }
 
-fn released(rig: &mut Rig, client: Session, object: ObjectId) {
+pub(super) fn released(rig: &mut Rig, client: Session, object: ObjectId) {
     rig.client_says(client, FromClient::Release { thing: Thing::Object(object) });
 }
 
@@ -208,15 +208,15 @@ fn what_a_direct_call_left_in_a_store_is_held_for_its_caller() {
 }
 
 /// A worker looks for data, which is to be made anew.
-fn looks(rig: &mut Rig, worker: Session, object: ObjectId) {
+pub(super) fn looks(rig: &mut Rig, worker: Session, object: ObjectId) {
     rig.worker_says(worker, FromWorker::Locate { object });
 }
 
-fn loses(rig: &mut Rig, worker: Session, object: ObjectId) {
+pub(super) fn loses(rig: &mut Rig, worker: Session, object: ObjectId) {
     rig.worker_says(worker, FromWorker::CopyLost { object, error: Error::internal("a bad disk") });
 }
 
-fn found(rig: &mut Rig, worker: Session) -> Result<Session, Error> {
+pub(super) fn found(rig: &mut Rig, worker: Session) -> Result<Session, Error> {
     let ToWorker::Located { copies, .. } = rig.orders(worker) else { panic!("it looked for it") };
     copies.map(|copies| copies[0].worker)
 }

@@ -2,6 +2,8 @@
 
 use super::*;
 
+const LEAVES: [Effect; 2] = [Effect::ToController(FromWorker::Leaving), Effect::Drained];
+
 #[test]
 fn a_draining_worker_finishes_what_runs_and_leaves() {
     let mut rig = Rig::new();
@@ -22,7 +24,30 @@ fn a_draining_worker_finishes_what_runs_and_leaves() {
     );
     rig.ends(runs, 1, Ok(vec![value()]));
     let over = ended(1, End::Finished(vec![value()]), Duration::ZERO);
-    assert_eq!(rig.take(), [kill(runs), over, tell(FromWorker::Leaving), Effect::Drained]);
+    assert_eq!(rig.take(), [kill(runs), over, tell(FromWorker::Emptied)]);
+    rig.controller_says(ToWorker::Leave);
+    assert_eq!(rig.take(), LEAVES);
+}
+
+#[test]
+fn a_worker_that_has_nothing_more_to_do_does_not_wait_for_ever_for_its_data_to_be_moved() {
+    let mut rig = Rig::new();
+    rig.controller_says(ToWorker::Leave);
+    assert_eq!(rig.take(), [], "it was not about to");
+    rig.happens(Event::DrainAsked { grace: 20 * SECOND });
+    assert_eq!(rig.take(), [tell(FromWorker::Draining), tell(FromWorker::Emptied)]);
+    for number in 1..=6 {
+        assert_eq!(rig.take(), [], "{number}");
+        rig.pass(10 * SECOND);
+        rig.happens(Event::PingReceived {
+            session: SESSION,
+            ping: Ping { number, heard: number - 1 },
+        });
+        rig.effects.retain(|effect| !matches!(effect, Effect::Pong(_)));
+    }
+    assert_eq!(rig.take(), LEAVES);
+    rig.controller_says(ToWorker::Leave);
+    assert_eq!(rig.take(), [], "it said so");
 }
 
 #[test]
@@ -33,14 +58,15 @@ fn what_still_runs_when_the_grace_is_over_goes_back_at_no_cost() {
     assert_eq!(rig.take(), [tell(FromWorker::Draining)]);
     rig.pass(20 * SECOND);
     let back = refused(1, Refusal::Draining);
-    let leaves = [tell(FromWorker::Leaving), Effect::Drained];
     assert_eq!(
         rig.take(),
         [Effect::Kill { executor }],
         "it goes back only when nothing of it runs"
     );
     rig.dies(executor);
-    assert_eq!(rig.take(), [vec![back], leaves.into()].concat());
+    assert_eq!(rig.take(), [back, tell(FromWorker::Emptied)]);
+    rig.controller_says(ToWorker::Leave);
+    assert_eq!(rig.take(), LEAVES);
 }
 
 #[test]
@@ -61,7 +87,9 @@ fn a_worker_whose_controller_winds_up_finishes_and_joins_the_next() {
     assert_eq!(rig.take(), [tell(FromWorker::Draining)]);
     rig.ends(executor, 1, Ok(vec![value()]));
     let over = ended(1, End::Finished(vec![value()]), Duration::ZERO);
-    assert_eq!(rig.take(), [Effect::Kill { executor }, over, tell(FromWorker::Leaving)]);
+    assert_eq!(rig.take(), [Effect::Kill { executor }, over, tell(FromWorker::Emptied)]);
+    rig.controller_says(ToWorker::Leave);
+    assert_eq!(rig.take(), [tell(FromWorker::Leaving)]);
     rig.happens(Event::ExecutorDied { executor, error: crashed() });
     rig.happens(Event::Fenced { session: SESSION });
     assert_eq!(rig.take(), [Effect::Stopped(SESSION)]);
@@ -89,11 +117,13 @@ fn a_worker_that_is_to_go_while_its_controller_winds_up_goes() {
             rig.controller_says(ToWorker::WindUp { grace });
             if after {
                 rig.ends(executor, 1, Ok(vec![value()]));
+                rig.controller_says(ToWorker::Leave);
             }
             rig.take();
             rig.happens(asked.clone());
             if !after {
                 rig.ends(executor, 1, Ok(vec![value()]));
+                rig.controller_says(ToWorker::Leave);
             }
             assert_eq!(rig.take().last(), Some(&Effect::Drained), "{after}");
             rig.controller_says(ToWorker::WindUp { grace });

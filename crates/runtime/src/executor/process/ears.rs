@@ -284,9 +284,11 @@ impl Minder {
             | FromWorker::Locate { .. }
             | FromWorker::Copied { .. }
             | FromWorker::CopyLost { .. }
+            | FromWorker::NotBrought { .. }
             | FromWorker::CallsEnded(_)
             | FromWorker::Printed { .. }
             | FromWorker::Draining
+            | FromWorker::Emptied
             | FromWorker::Leaving => return, // Not an executor's to say.
         };
         self.tell(event);

@@ -32,9 +32,12 @@ pub(crate) fn encode_call(spec: &TaskSpec, attempt: Attempt, values: Vec<Value>)
 }
 
 fn task_spec(spec: &TaskSpec) -> v1::TaskSpec {
-    let timeout_ms = spec.options.timeout.map(millis);
-    let options =
-        timeout_ms.is_some().then(|| v1::TaskOptions { timeout_ms, ..Default::default() });
+    let (timeout_ms, durable) = (spec.options.timeout.map(millis), spec.options.durable);
+    let options = (timeout_ms.is_some() || durable).then(|| v1::TaskOptions {
+        timeout_ms,
+        durable,
+        ..Default::default()
+    });
     v1::TaskSpec {
         id: task_id_bytes(spec.id),
         target: Some(spec.target.clone().into()),

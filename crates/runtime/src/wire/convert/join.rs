@@ -60,6 +60,7 @@ fn encode_worker(info: WorkerInfo) -> (join_request::Role, String) {
         provides: provides.names.iter().map(|name| name.to_string()).collect(),
         preemptible: provides.preemptible,
         store: info.store.map(|store| store.to_string()).unwrap_or_default(),
+        durable: info.durable,
     };
     (join_request::Role::Worker(worker), info.version)
 }
@@ -92,6 +93,7 @@ fn decode_worker(wire: v1::WorkerRole, version: String) -> Result<WorkerInfo, Er
         resources: required(wire.resources, "WorkerRole.resources")?,
         provides: Arc::new(Provided { names, preemptible: wire.preemptible }),
         store: (!wire.store.is_empty()).then(|| wire.store.into()),
+        durable: wire.durable,
     })
 }
 

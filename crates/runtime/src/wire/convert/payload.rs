@@ -53,14 +53,16 @@ impl TryFrom<v1::Payload> for Payload {
 
 impl From<Stored> for v1::Stored {
     fn from(stored: Stored) -> v1::Stored {
-        v1::Stored { object: Some(stored.object.into()), bytes: stored.bytes }
+        let object = Some(stored.object.into());
+        v1::Stored { object, bytes: stored.bytes, durable: stored.durable }
     }
 }
 
 impl TryFrom<v1::Stored> for Stored {
     type Error = Error;
     fn try_from(wire: v1::Stored) -> Result<Stored, Error> {
-        Ok(Stored { object: required(wire.object, "Stored.object")?, bytes: wire.bytes })
+        let object = required(wire.object, "Stored.object")?;
+        Ok(Stored { object, bytes: wire.bytes, durable: wire.durable })
     }
 }
 

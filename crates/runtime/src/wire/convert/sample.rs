@@ -53,11 +53,11 @@ variants! { to_client_name, TO_CLIENT, ToClient:
 }
 variants! { from_worker_name, FROM_WORKER, FromWorker:
     Joined Refused Started Ended Yielded Blocked Resumed ActorReady ActorFailed ActorDied ActorDestroyed
-    Watch ActorRefused Entrust Dropped Locate Copied CopyLost CallsEnded Draining Leaving Checkpoint Printed
+    Watch ActorRefused Entrust Dropped Locate Copied CopyLost NotBrought CallsEnded Draining Emptied Leaving Checkpoint Printed
 }
 variants! { to_worker_name, TO_WORKER, ToWorker:
     Assign Execute TakeBack CancelAttempt Took Instantiate Destroy Kill Checkpointed Watched SessionEnded Entrusted Keep Forget Located
-    Drain WindUp
+    Bring Erase Leave Drain WindUp
 }
 variants! { to_host_name, TO_HOST, ToHost: Call CancelCall Took }
 variants! { from_host_name, FROM_HOST, FromHost: CallEnded CallRefused CallLost }
@@ -152,6 +152,7 @@ pub(crate) fn task_options() -> TaskOptions {
         retry_delay: Duration::from_millis(250),
         timeout: Some(Duration::from_millis(1_500)),
         preemptible: false,
+        durable: true,
     }
 }
 
@@ -216,6 +217,7 @@ pub(crate) fn worker_role() -> Role {
         resources: resources(),
         provides: Arc::new(Provided { names, preemptible: true }),
         store: Some("/run/one.store".into()),
+        durable: true,
     })
 }
 
@@ -366,9 +368,11 @@ pub(crate) fn from_worker() -> Vec<FromWorker> {
         FromWorker::Locate { object: object() },
         FromWorker::Copied { object: object() },
         FromWorker::CopyLost { object: object(), error: error() },
+        FromWorker::NotBrought { object: object(), error: error() },
         FromWorker::CallsEnded(reports()),
         FromWorker::CallsEnded(Vec::new()),
         FromWorker::Draining,
+        FromWorker::Emptied,
         FromWorker::Leaving,
     ];
     let source = Source::Actor(instance);
@@ -424,6 +428,9 @@ pub(crate) fn to_worker() -> Vec<ToWorker> {
         ToWorker::Forget { object: object() },
         ToWorker::Located { object: object(), copies: Ok(copies()) },
         ToWorker::Located { object: object(), copies: Err(error()) },
+        ToWorker::Bring { object: object(), from: copies() },
+        ToWorker::Erase { object: object() },
+        ToWorker::Leave,
         ToWorker::Drain { grace: Duration::from_secs(30) },
         ToWorker::WindUp { grace: Duration::from_secs(30) },
     ]

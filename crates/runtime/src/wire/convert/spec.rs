@@ -71,6 +71,7 @@ impl From<TaskOptions> for v1::TaskOptions {
             retry_delay_ms: Some(millis(options.retry_delay)),
             timeout_ms: options.timeout.map(millis),
             preemptible: Some(options.preemptible),
+            durable: options.durable,
         }
     }
 }
@@ -89,6 +90,7 @@ impl TryFrom<v1::TaskOptions> for TaskOptions {
             retry_delay: wire.retry_delay_ms.map_or(default.retry_delay, Duration::from_millis),
             timeout: wire.timeout_ms.map(Duration::from_millis).or(default.timeout),
             preemptible: wire.preemptible.unwrap_or(default.preemptible),
+            durable: wire.durable,
         })
     }
 }

@@ -65,6 +65,9 @@ impl From<ToWorker> for Kind {
             ToWorker::Keep { object } => Kind::Keep(object.into()),
             ToWorker::Forget { object } => Kind::Forget(object.into()),
             ToWorker::Located { object, copies } => Kind::Located(located(object, copies)),
+            ToWorker::Bring { object, from } => Kind::Bring(located(object, Ok(from))),
+            ToWorker::Erase { object } => Kind::Erase(object.into()),
+            ToWorker::Leave => Kind::Leave(v1::Nothing {}),
             ToWorker::Drain { grace } => Kind::DrainGraceMs(millis(grace)),
             ToWorker::WindUp { grace } => Kind::WindUpGraceMs(millis(grace)),
         }
@@ -118,6 +121,12 @@ impl TryFrom<Kind> for ToWorker {
             Kind::Entrusted(call) => ToWorker::Entrusted { call: call.try_into()? },
             Kind::Keep(object) => ToWorker::Keep { object: object.try_into()? },
             Kind::Forget(object) => ToWorker::Forget { object: object.try_into()? },
+            Kind::Bring(wire) => {
+                let (object, from) = copies(wire)?;
+                ToWorker::Bring { object, from: from? }
+            }
+            Kind::Erase(object) => ToWorker::Erase { object: object.try_into()? },
+            Kind::Leave(v1::Nothing {}) => ToWorker::Leave,
             Kind::Located(wire) => {
                 let (object, copies) = copies(wire)?;
                 ToWorker::Located { object, copies }
@@ -197,7 +206,12 @@ impl From<FromWorker> for Kind {
                 Kind::CallsEnded(v1::CallsEnded { reports: all(reports) })
             }
             FromWorker::Printed { source, output } => Kind::Printed(printed(source, output)),
+            FromWorker::NotBrought { object, error } => {
+                let (object, error) = (Some(object.into()), Some(error.into()));
+                Kind::NotBrought(v1::CopyLost { object, error })
+            }
             FromWorker::Draining => Kind::Draining(v1::Nothing {}),
+            FromWorker::Emptied => Kind::Emptied(v1::Nothing {}),
             FromWorker::Leaving => Kind::Leaving(v1::Nothing {}),
         }
     }
@@ -280,7 +294,12 @@ impl TryFrom<Kind> for FromWorker {
                 let (source, output) = said(wire)?;
                 FromWorker::Printed { source, output }
             }
+            Kind::NotBrought(wire) => FromWorker::NotBrought {
+                object: required(wire.object, "CopyLost.object")?,
+                error: required(wire.error, "CopyLost.error")?,
+            },
             Kind::Draining(v1::Nothing {}) => FromWorker::Draining,
+            Kind::Emptied(v1::Nothing {}) => FromWorker::Emptied,
             Kind::Leaving(v1::Nothing {}) => FromWorker::Leaving,
             _elsewhere => return Err(misplaced(Direction::WorkerToController)),
         })

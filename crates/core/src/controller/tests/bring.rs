@@ -1,0 +1,219 @@
+//! Data that is brought without being asked for: away from workers that leave, and back from where it was saved.
+
+use super::stored::{found, looks, loses, made, released, result, stored};
+use super::*;
+
+fn drained(rig: &mut Rig, worker: Session) {
+    rig.worker_says(worker, FromWorker::Draining);
+}
+
+fn brings(rig: &mut Rig, worker: Session, object: ObjectId, from: &[Session]) {
+    let ToWorker::Bring { object: other, from: copies } = rig.orders(worker) else {
+        panic!("it is to bring something")
+    };
+    assert_eq!(other, object);
+    assert_eq!(copies.iter().map(|copy| copy.worker).collect::<Vec<_>>(), from);
+}
+
+fn fails(rig: &mut Rig, worker: Session, object: ObjectId) {
+    let error = Error::exhausted("no room");
+    rig.worker_says(worker, FromWorker::NotBrought { object, error });
+}
+
+/// The value of an object whose data was saved.
+fn durable(object: ObjectId) -> Value {
+    let mut value = stored(object);
+    value.payload.stored.as_mut().expect("it is stored").durable = true;
+    value
+}
+
+/// A client puts a value that is saved, into the store of a worker.
+fn saved(rig: &mut Rig, client: Session, worker: Session, number: u128) -> ObjectId {
+    let object = result(number);
+    rig.client_says(client, FromClient::Put { object, value: durable(object), at: Some(worker) });
+    assert_eq!(rig.orders(worker), ToWorker::Keep { object });
+    object
+}
+
+#[test]
+fn what_only_a_leaving_worker_has_is_brought_elsewhere_before_it_may_go() {
+    let mut rig = Rig::new();
+    let (client, leaving) = (rig.client(1), rig.worker(2, 1));
+    let objects: Vec<ObjectId> =
+        (1..=6).map(|number| made(&mut rig, client, leaving, number)).collect();
+    let other = rig.worker(3, 1);
+    rig.worker_says(other, FromWorker::Copied { object: objects[0] });
+    drained(&mut rig, leaving);
+    // The first is elsewhere already; of the others, four at a time.
+    for object in &objects[1..5] {
+        brings(&mut rig, other, *object, &[leaving]);
+    }
+    rig.worker_says(leaving, FromWorker::Emptied);
+    rig.nothing_left();
+    rig.worker_says(other, FromWorker::Copied { object: objects[1] });
+    brings(&mut rig, other, objects[5], &[leaving]);
+    released(&mut rig, client, objects[2]);
+    assert_eq!(rig.orders(leaving), ToWorker::Forget { object: objects[2] });
+    for object in &objects[3..] {
+        rig.nothing_left();
+        rig.worker_says(other, FromWorker::Copied { object: *object });
+    }
+    assert_eq!(rig.orders(leaving), ToWorker::Leave);
+    rig.worker_says(leaving, FromWorker::Leaving);
+    rig.effects.clear();
+    looks(&mut rig, other, objects[4]);
+    assert_eq!(found(&mut rig, other).unwrap(), other, "it is there");
+}
+
+#[test]
+fn what_cannot_be_brought_to_one_is_brought_to_another_and_at_last_goes_with_its_worker() {
+    let mut rig = Rig::new();
+    let (client, leaving) = (rig.client(1), rig.worker(2, 1));
+    let object = made(&mut rig, client, leaving, 1);
+    let (first, second) = (rig.worker(3, 1), rig.worker(4, 1));
+    drained(&mut rig, leaving);
+    rig.worker_says(leaving, FromWorker::Emptied);
+    brings(&mut rig, first, object, &[leaving]);
+    fails(&mut rig, first, object);
+    brings(&mut rig, second, object, &[leaving]);
+    fails(&mut rig, first, object); // It said so before: nothing to anybody.
+    rig.nothing_left();
+    rig.dies(second);
+    rig.effects.retain(|effect| matches!(effect, Effect::ToWorker { to, .. } if *to == leaving));
+    assert_eq!(rig.orders(leaving), ToWorker::Leave, "nobody else could");
+}
+
+#[test]
+fn a_result_that_comes_while_its_worker_is_about_to_leave_is_moved_too() {
+    let mut rig = Rig::new();
+    let (client, leaving) = (rig.client(1), rig.worker(2, 1));
+    rig.submit(client, task(1));
+    let attempt = rig.assigns(leaving, 1);
+    let other = rig.worker(3, 1);
+    drained(&mut rig, leaving);
+    rig.end(leaving, attempt, End::Finished(vec![stored(result(1))]), None);
+    rig.worker_says(leaving, FromWorker::Emptied);
+    rig.ends(client, 1).unwrap();
+    brings(&mut rig, other, result(1), &[leaving]);
+    rig.nothing_left();
+    rig.worker_says(other, FromWorker::Copied { object: result(1) });
+    assert_eq!(rig.orders(leaving), ToWorker::Leave);
+}
+
+#[test]
+fn a_worker_that_has_nothing_alone_may_go_at_once() {
+    let mut rig = Rig::new();
+    let worker = rig.worker(2, 1);
+    drained(&mut rig, worker);
+    rig.nothing_left();
+    rig.worker_says(worker, FromWorker::Emptied);
+    assert_eq!(rig.orders(worker), ToWorker::Leave);
+}
+
+#[test]
+fn what_was_saved_comes_back_when_its_last_copy_is_lost() {
+    let mut rig = Rig::new();
+    let (client, worker, other) = (rig.client(1), rig.worker(2, 1), rig.worker(3, 1));
+    let object = saved(&mut rig, client, worker, 90);
+    loses(&mut rig, worker, object);
+    // To whoever looks for it first, and once.
+    looks(&mut rig, other, object);
+    brings(&mut rig, other, object, &[]);
+    rig.submit(client, TaskSpec { needs: vec![object], ..task(1) });
+    rig.nothing_left();
+    rig.worker_says(other, FromWorker::Copied { object });
+    assert_eq!(found(&mut rig, other).unwrap(), other);
+    rig.assigns(other, 1);
+    released(&mut rig, client, object);
+    rig.nothing_left();
+}
+
+#[test]
+fn what_was_saved_waits_for_a_worker_that_can_read_it() {
+    let mut rig = Rig::new();
+    let (client, worker) = (rig.client(1), rig.worker(2, 1));
+    let object = saved(&mut rig, client, worker, 90);
+    rig.dies(worker);
+    rig.effects.clear();
+    rig.submit(client, TaskSpec { needs: vec![object], ..task(1) });
+    rig.nothing_left();
+    let second = rig.worker(3, 1);
+    brings(&mut rig, second, object, &[]);
+    rig.dies(second);
+    rig.effects.clear();
+    let third = rig.worker(4, 1);
+    brings(&mut rig, third, object, &[]);
+    rig.worker_says(third, FromWorker::Copied { object });
+    rig.assigns(third, 1);
+}
+
+#[test]
+fn what_was_saved_is_erased_when_nobody_wants_it_any_more() {
+    let mut rig = Rig::new();
+    let (client, worker) = (rig.client(1), rig.worker(2, 1));
+    let object = saved(&mut rig, client, worker, 90);
+    released(&mut rig, client, object);
+    assert_eq!(rig.orders(worker), ToWorker::Forget { object });
+    assert_eq!(rig.orders(worker), ToWorker::Erase { object });
+    // A result that nobody wants.
+    rig.submit(client, task(1));
+    let attempt = rig.assigns(worker, 1);
+    released(&mut rig, client, result(1));
+    rig.end(worker, attempt, End::Finished(vec![durable(result(1))]), None);
+    rig.ends(client, 1).unwrap();
+    assert_eq!(rig.orders(worker), ToWorker::Forget { object: result(1) });
+    assert_eq!(rig.orders(worker), ToWorker::Erase { object: result(1) });
+    // While no worker is there, it waits for one.
+    let object = saved(&mut rig, client, worker, 91);
+    rig.dies(worker);
+    rig.effects.clear();
+    released(&mut rig, client, object);
+    rig.nothing_left();
+    let worker = rig.worker(5, 1);
+    assert_eq!(rig.orders(worker), ToWorker::Erase { object });
+    rig.nothing_left();
+}
+
+#[test]
+fn what_was_saved_and_cannot_be_read_is_made_anew_or_lost() {
+    let mut rig = Rig::new();
+    let (client, worker) = (rig.client(1), rig.worker(2, 1));
+    let object = saved(&mut rig, client, worker, 90);
+    loses(&mut rig, worker, object);
+    looks(&mut rig, worker, object);
+    brings(&mut rig, worker, object, &[]);
+    fails(&mut rig, worker, object);
+    let error = found(&mut rig, worker).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Gone);
+    assert!(error.message().contains("no room"), "{error}");
+    // It is there all the same: whoever looks next may be luckier.
+    looks(&mut rig, worker, object);
+    brings(&mut rig, worker, object, &[]);
+    rig.worker_says(worker, FromWorker::Copied { object });
+    assert_eq!(found(&mut rig, worker).unwrap(), worker);
+    // The result of a task is made anew.
+    rig.submit(client, task(1));
+    let attempt = rig.assigns(worker, 1);
+    rig.end(worker, attempt, End::Finished(vec![durable(result(1))]), None);
+    rig.ends(client, 1).unwrap();
+    loses(&mut rig, worker, result(1));
+    looks(&mut rig, worker, result(1));
+    brings(&mut rig, worker, result(1), &[]);
+    fails(&mut rig, worker, result(1));
+    let attempt = rig.assigns(worker, 1);
+    rig.end(worker, attempt, End::Finished(vec![stored(result(1))]), None);
+    assert_eq!(found(&mut rig, worker).unwrap(), worker);
+}
+
+#[test]
+fn what_was_saved_counts_though_the_worker_that_had_it_is_gone() {
+    let mut rig = Rig::new();
+    let (client, worker) = (rig.client(1), rig.worker(2, 1));
+    rig.dies(worker);
+    rig.effects.clear();
+    let object = result(90);
+    rig.client_says(client, FromClient::Put { object, value: durable(object), at: Some(worker) });
+    let other = rig.worker(3, 1);
+    looks(&mut rig, other, object);
+    brings(&mut rig, other, object, &[]);
+}

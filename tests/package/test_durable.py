@@ -1,0 +1,230 @@
+"""Large values and the nodes they are on: what is durable outlives them, what a leaving node has alone is moved, and
+work goes where its arguments are."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import marline
+import numpy as np
+import pytest
+from conftest import Separate, descendants, until
+
+# Workers elsewhere cannot import it.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+MB = 1_000_000
+
+Array = np.ndarray[Any, np.dtype[np.uint8]]
+
+
+def pattern(seed: int, size: int = MB) -> Array:
+    """Bytes of which no two seeds have the same."""
+    return ((np.arange(size, dtype=np.uint64) * 2654435761 + seed) >> 7).astype(np.uint8)
+
+
+@marline.remote
+def make(seed: int) -> Array:
+    return pattern(seed)
+
+
+@marline.remote
+def is_pattern(value: Array, seed: int) -> bool:
+    return bool((value == pattern(seed, len(value))).all())
+
+
+@marline.remote
+def node(*_: Any) -> int:
+    return os.getppid()  # Executors of one node are forks of one process.
+
+
+@marline.remote
+class Maker:
+    def give(self, seed: int) -> Array:
+        return pattern(seed)
+
+    @marline.method(durable=True)
+    def last(self, seed: int) -> Array:
+        return pattern(seed)
+
+    @marline.method(num_returns="streaming", durable=True)
+    def some(self, count: int) -> Iterator[Array]:
+        for seed in range(count):
+            yield pattern(seed)
+
+    def ping(self) -> None: ...
+
+
+class Nodes:
+    """A controller, and workers by name, each with a store of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.saved = folder / "saved"
+        self.saved.mkdir()
+        self.cluster = Separate(folder / "run")
+        self.workers: dict[str, Any] = {}
+
+    def add(self, name: str, *words: str) -> None:
+        self.cluster.worker("--cpus", "2", "--resource", f"{name}=10", *words)
+        self.workers[name] = self.cluster.processes[-1]
+
+    def add_durable(self, name: str, *words: str) -> None:
+        self.add(name, "--durable-dir", str(self.saved), *words)
+
+    def kill(self, name: str) -> None:
+        worker = self.workers.pop(name)
+        worker.kill()
+        worker.wait()
+
+    def leave(self, name: str) -> None:
+        """Has it finish what it has, and go."""
+        worker = self.workers.pop(name)
+        worker.terminate()
+        assert worker.wait(60) == 0
+
+    def files(self) -> list[Path]:
+        return [path for path in self.saved.rglob("*") if path.is_file()]
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Iterator[Nodes]:
+    before = descendants(os.getpid())
+    nodes = Nodes(tmp_path)
+    try:
+        with marline.init(nodes.cluster.address, token=nodes.cluster.token):
+            yield nodes
+    finally:
+        nodes.cluster.end()
+    until("nothing is left", lambda: not (descendants(os.getpid()) - before))
+
+
+def at(name: str) -> dict[str, dict[str, float]]:
+    return {"resources": {name: 1.0}}
+
+
+def test_what_is_durable_outlives_its_node(nodes: Nodes) -> None:
+    nodes.add_durable("left")
+    put = marline.put(pattern(1), durable=True)
+    maker = Maker.options(**at("left")).remote()
+    values = [
+        put,
+        maker.last.remote(2),
+        maker.give.options(durable=True).remote(3),
+        make.options(durable=True, max_retries=0, **at("left")).remote(4),
+    ]
+    items = list(maker.some.remote(2))
+    fleeting = maker.give.remote(5)
+    marline.wait([*values, fleeting], num_returns=5)
+    assert len(nodes.files()) == 6, "they are saved before their references are given"
+    nodes.add_durable("right")
+    nodes.kill("left")
+    for seed, value in enumerate(values, 1):
+        assert (marline.get(value) == pattern(seed)).all(), "for this process"
+        assert marline.get(is_pattern.remote(value, seed)), "for a task"
+    for seed, item in enumerate(items):
+        assert marline.get(is_pattern.remote(item, seed))
+    with pytest.raises(marline.ObjectLostError, match=r"worker .* was lost"):
+        marline.get(fleeting)
+    del put, value, item, items, values[1:]
+    until("what nobody holds is erased", lambda: len(nodes.files()) == 1)
+    values.clear()
+    until("and the last one", lambda: not list(nodes.saved.iterdir()))
+
+
+def test_what_is_durable_comes_back_when_no_worker_was_there(nodes: Nodes) -> None:
+    nodes.add_durable("left")
+    put = marline.put(pattern(1), durable=True)
+    other = marline.put(pattern(2), durable=True)
+    nodes.kill("left")
+    waits = is_pattern.remote(put, 1)
+    del other
+    nodes.add_durable("right")
+    assert marline.get(waits)
+    until("the other is erased by whoever can", lambda: len(nodes.files()) == 1)
+
+
+def test_what_was_saved_and_is_damaged_is_noticed(nodes: Nodes) -> None:
+    nodes.add_durable("left")
+    put = marline.put(pattern(1), durable=True)
+    made = make.options(durable=True).remote(2)
+    marline.wait([made])
+    for file in nodes.files():
+        whole = bytearray(file.read_bytes())
+        whole[len(whole) // 2] ^= 1
+        file.write_bytes(whole)
+    nodes.add_durable("right")
+    nodes.kill("left")
+    with pytest.raises(marline.ObjectLostError, match="is not what was written"):
+        marline.get(put)
+    assert (marline.get(made) == pattern(2)).all(), "it is made anew"
+
+
+def test_nothing_is_durable_where_there_is_no_folder(nodes: Nodes) -> None:
+    nodes.add("left")
+    with pytest.raises(NotImplementedError, match="--durable-dir"):
+        marline.put(pattern(1), durable=True)
+    with pytest.raises(NotImplementedError, match="--durable-dir"):
+        marline.get(make.options(durable=True).remote(1))
+    assert marline.get(marline.put("small: the controller has it", durable=True))
+    for wrong in (1, "yes", None):
+        with pytest.raises(TypeError, match="durable is .*: it is True or False"):
+            marline.put(1, durable=wrong)  # type: ignore[arg-type]
+
+
+def test_a_folder_that_takes_no_files_is_refused_at_the_start(nodes: Nodes, tmp_path: Path) -> None:
+    with pytest.raises(ValueError):  # It says nothing on its standard output.
+        nodes.add("left", "--durable-dir", str(tmp_path / "nowhere"))
+    assert nodes.cluster.processes[-1].wait(60) == 2
+
+
+def test_a_cluster_of_this_process_alone_has_nothing_to_outlive() -> None:
+    with marline.init(num_cpus=2):
+        assert (marline.get(marline.put(pattern(1), durable=True)) == pattern(1)).all()
+        assert (marline.get(make.options(durable=True).remote(2)) == pattern(2)).all()
+
+
+def test_what_was_saved_goes_with_its_cluster(tmp_path: Path) -> None:
+    nodes = Nodes(tmp_path)
+    try:
+        nodes.add_durable("left")
+        with marline.init(nodes.cluster.address, token=nodes.cluster.token):
+            keeper = Maker.options(name="keeper", lifetime="detached", **at("left")).remote()
+            kept = keeper.last.remote(1)
+            marline.wait([kept])
+            assert len(nodes.files()) == 1
+            controller = nodes.cluster.processes[0]
+            controller.terminate()
+            controller.wait(60)
+            assert not nodes.files()
+    finally:
+        nodes.cluster.end()
+
+
+def test_a_node_that_leaves_loses_nothing(nodes: Nodes) -> None:
+    nodes.add("left")
+    put = marline.put(pattern(1))
+    maker = Maker.options(max_restarts=-1, **at("left")).remote()
+    given = [maker.give.remote(seed) for seed in range(2, 12)]
+    made = make.options(max_retries=0, **at("left")).remote(12)
+    marline.wait([*given, made], num_returns=11)
+    nodes.add("right")
+    nodes.leave("left")
+    for seed, value in enumerate([put, *given, made], 1):
+        assert (marline.get(value) == pattern(seed)).all()
+        assert marline.get(is_pattern.remote(value, seed))
+
+
+def test_work_goes_where_its_arguments_are(nodes: Nodes) -> None:
+    nodes.add("left")
+    nodes.add("right")
+    for side in ("left", "right", "left"):
+        here = marline.get(node.options(**at(side)).remote())
+        value = make.options(**at(side)).remote(1)
+        marline.wait([value])
+        assert [marline.get(node.remote(value)) for _ in range(5)] == [here] * 5
+        assert marline.get(node.remote(marline.put("small"), value)) == here

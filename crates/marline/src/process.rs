@@ -192,6 +192,13 @@ impl WorkerBuilder {
         self
     }
 
+    /// So many bytes of memory are for large values (30 % of what there is, or `MARLINE_STORE_MEMORY`, unless said
+    /// otherwise); what does not fit goes to the disk.
+    pub fn store_memory(mut self, bytes: u64) -> Self {
+        self.options.store.get_or_insert_default().limit = bytes;
+        self
+    }
+
     /// Clients may run commands here.
     pub fn commands(mut self) -> Self {
         if let ExecutorOptions::Processes { commands, .. } = &mut self.options.executors {

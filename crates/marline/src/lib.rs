@@ -67,3 +67,8 @@ pub use reference::ObjectRef;
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+/// So are those of docs/objects.md.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/objects.md")]
+struct Objects;

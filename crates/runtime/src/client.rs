@@ -14,7 +14,7 @@ use crate::stream::{Feed, Stream};
 use crate::upstream::Upstream;
 use bytes::Bytes;
 use marline_channel::oneshot;
-use marline_core::controller::Role;
+use marline_core::controller::{Controller, Role};
 use marline_core::error::{Error, ErrorKind, Ran};
 use marline_core::id::{ActorId, ObjectId, Session, TaskId, Thing};
 use marline_core::message::{CopyAt, Manner, Try};
@@ -63,12 +63,16 @@ struct Shared {
     ended: Arc<AtomicU64>,
     /// The store of a worker of this machine, as far as it was looked for.
     near: Mutex<Near>,
+    /// How many values were put whose data is in a store, and how many of them its controller knows for sure.
+    put: AtomicU64,
+    known: AtomicU64,
 }
 
 impl Shared {
     fn new(node: Arc<Node>, index: usize, elsewhere: Option<Control>) -> Arc<Shared> {
         let ended = node.enter(|state, _| state.client(index).ended.clone());
-        Arc::new(Shared { node, index, elsewhere, ended, near: Mutex::default() })
+        let (near, put, known) = (Mutex::default(), AtomicU64::new(0), AtomicU64::new(0));
+        Arc::new(Shared { node, index, elsewhere, ended, near, put, known })
     }
 }
 
@@ -487,7 +491,10 @@ impl Client {
     /// `at`.
     pub fn put_as(&self, object: ObjectId, value: Value, at: Option<Session>) -> Result<(), Error> {
         fits("the value's bytes", value.payload.len())?;
-        self.with(|machine, effects| machine.put(object, value, at, effects))
+        let is_stored = value.payload.stored.is_some();
+        self.with(|machine, effects| machine.put(object, value, at, effects))?;
+        self.shared.put.fetch_add(is_stored.into(), Ordering::AcqRel);
+        Ok(())
     }
 
     /// The store of this node, if this process can use one.
@@ -495,9 +502,8 @@ impl Client {
         child::objects().or_else(|| self.shared.node.objects()).or_else(|| self.objects_near())
     }
 
-    /// The store of a worker on this machine, if its controller is elsewhere and knows one.
+    /// The store of a worker on this machine, if the controller knows one.
     fn objects_near(&self) -> Option<Objects> {
-        let control = self.shared.elsewhere.as_ref()?;
         let session = self.ended_sessions();
         let mut near = self.shared.near.lock().expect("nothing panics under it");
         let is_over = near.objects.as_ref().is_some_and(Objects::is_over);
@@ -505,13 +511,25 @@ impl Client {
         if is_fresh && (near.objects.is_some() || near.looked_at.is_some_and(is_recent)) {
             return near.objects.clone();
         }
-        let (workers, _) = control.workers(MAX_NEAR).ok()?;
         let token = self.shared.node.token();
-        let paths = workers.iter().map(|worker| &worker.store).filter(|path| !path.is_empty());
-        let socket = paths.into_iter().find_map(|path| data::reach_store(path, &token).ok());
+        let paths = self.store_paths().ok()?;
+        let socket = paths.iter().find_map(|path| data::reach_store(path, &token).ok());
         let objects = socket.map(|socket| Objects::elsewhere(Remote::new(socket)));
         *near = Near { session, objects: objects.clone(), looked_at: Some(Instant::now()) };
         objects
+    }
+
+    /// Where workers say that processes of their machines reach their stores.
+    fn store_paths(&self) -> Result<Vec<String>, Error> {
+        let Some(control) = &self.shared.elsewhere else {
+            let paths = self.shared.node.enter(|state, _| {
+                let workers = state.controller().into_iter().flat_map(Controller::list_workers);
+                workers.filter_map(|worker| Some(worker.info.store?.to_string())).collect()
+            });
+            return Ok(paths);
+        };
+        let (workers, _) = control.workers(MAX_NEAR)?;
+        Ok(workers.into_iter().map(|worker| worker.store).filter(|path| !path.is_empty()).collect())
     }
 
     /// A payload with its data, wherever that is. Blocks until it is at this node.
@@ -651,6 +669,7 @@ impl Client {
     /// Blocks this thread until the controller has done all that this client told it. To be called before
     /// somebody else speaks of it.
     pub fn sync(&self) -> Result<(), Error> {
+        let put = self.shared.put.load(Ordering::Acquire);
         let (waiter, receiver) = oneshot();
         self.shared.node.enter(|state, _| {
             let mut effects = Vec::new();
@@ -662,7 +681,9 @@ impl Client {
             state.client_effects(self.shared.index, effects);
             Ok(())
         })?;
-        Pending::new(receiver).wait()
+        Pending::new(receiver).wait()?;
+        self.shared.known.fetch_max(put, Ordering::AcqRel);
+        Ok(())
     }
 
     /// The answer of what runs in this process, or one of its items, names these things: they are held until it has come, whenever

@@ -31,6 +31,21 @@ fn bytes_that_are_put_are_read_in_shared_memory_by_everybody() {
 }
 
 #[test]
+fn a_client_beside_the_controller_reads_the_store_of_a_worker_of_its_machine() {
+    let (controller, _client, mut worker) = with_worker();
+    let client = controller.client();
+    let put = client.put_bytes(vec![1; 80 * MIB]).unwrap();
+    assert_eq!(client.task("sum").submit::<u64>((&put,)).unwrap().wait().unwrap(), 80 << 20);
+    assert!(is_shared(&client.get(&put).unwrap()));
+    worker.kill();
+    until("the loss is seen", || controller.workers().is_empty());
+    assert_eq!(client.get(&put).unwrap_err().kind(), ErrorKind::Gone);
+    // Without a store, it goes along with messages.
+    let put = client.put_bytes(vec![1; MIB]).unwrap();
+    assert_eq!(sum(&client.get(&put).unwrap()), MIB as u64);
+}
+
+#[test]
 fn small_bytes_are_bytes_too() {
     let (_controller, client, _worker) = with_worker();
     let put = client.put_bytes(b"abc").unwrap();

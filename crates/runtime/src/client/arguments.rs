@@ -1,10 +1,11 @@
 //! Arguments on their way: what is large goes to a store first, and what a call needs comes before it goes.
 
-use super::{Client, Tell, WeakClient};
+use super::{Client, Shared, Tell, WeakClient};
 use marline_core::error::Error;
 use marline_core::id::{ObjectId, Session};
 use marline_core::payload::{Outcome, Payload, Value};
 use marline_core::spec::TaskSpec;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 impl Client {
@@ -33,16 +34,19 @@ impl Client {
         Ok(Some(object))
     }
 
-    /// Whether the controller is to [know](Client::sync) what a call names before the call is made, since the actor
-    /// may speak of it first.
+    /// Whether the controller is to [know](Client::sync) what a call names before the call is made with values that
+    /// are there already: the actor may speak of it, or look for it, before the controller has heard of it.
     pub fn must_sync_before(&self, call: &TaskSpec) -> bool {
-        !self.is_local() && (!call.holds.is_empty() || call.args.stored.is_some())
+        let Shared { put, known, .. } = &*self.shared;
+        let put_lately = || put.load(Ordering::Acquire) > known.load(Ordering::Acquire);
+        !self.is_local() && (names(call) || !call.needs.is_empty() && put_lately())
     }
 
     /// Calls an actor; tells how that ended. The values that the call needs are got, and it goes when they have come:
     /// calls of the same actor that are made after it wait behind it.
     pub fn call_needing(&self, spec: Arc<TaskSpec>, tell: Tell<Outcome>) -> Result<(), Error> {
-        if self.must_sync_before(&spec) {
+        // What it needs comes from the controller, which knows that then.
+        if names(&spec) && !self.is_local() {
             self.sync()?;
         }
         if spec.needs.is_empty() {
@@ -60,6 +64,11 @@ impl Client {
         }
         Ok(())
     }
+}
+
+/// Whether a call's arguments name anything, or are in a store themselves.
+fn names(call: &TaskSpec) -> bool {
+    !call.holds.is_empty() || call.args.stored.is_some()
 }
 
 /// What a call needs, as far as it has come.

@@ -7,6 +7,7 @@ import datetime
 import math
 import os
 import subprocess
+import zlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -76,6 +77,23 @@ def test_results_of_rust_are_arguments_of_both() -> None:
 
 
 @pytest.mark.usefixtures("rust")
+def test_large_bytes_go_to_rust_and_come_back_by_value_and_by_reference() -> None:
+    @marline.remote
+    def first(data: bytes) -> int:
+        return data[0]
+
+    invert = marline.function("invert")
+    for size in (3, 1 << 20, 70 << 20):  # The last is more than goes along with a message.
+        data = b"\x01" * size
+        inverted = invert.remote(data)
+        assert (marline.get(inverted) == b"\xfe" * size) is True
+        assert marline.get(first.remote(inverted)) == 0xFE
+        assert (marline.get(invert.remote(inverted)) == data) is True
+    kept = marline.put(b"\x01" * (1 << 20))
+    assert (marline.get(invert.remote(kept)) == b"\xfe" * (1 << 20)) is True
+
+
+@pytest.mark.usefixtures("rust")
 def test_errors_of_rust_arrive() -> None:
     with pytest.raises(marline.TaskError, match="invalid digit") as caught:
         marline.get(marline.function("parse").remote("seven"))
@@ -108,6 +126,7 @@ def test_rust_calls_python(cluster: str) -> None:
     lines = dict(line.split(": ", 1) for line in said.stdout.splitlines())
     assert lines["hypot"] == "5"
     assert lines["mean"] == "3"
+    assert lines["checksums"].split() == [str(zlib.crc32(b"\x07" * 1_000_000))] * 2
     assert (lines["first"], lines["index of c"]) == ("a", "1")
     assert lines["failed"] == "ValueError"
     assert "a datetime.date is not plain data" in lines["not plain"]

@@ -10,7 +10,7 @@
 //!
 //! An address and a token may follow, for a cluster elsewhere.
 
-use marline::{Client, Error, Program, Worker};
+use marline::{Bytes, Client, Error, Program, Worker};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -57,6 +57,7 @@ fn program() -> Program {
     Program::new()
         .task("square", |x: i64| x * x)
         .task("bill", bill)
+        .task("invert", |data: Bytes| data.iter().map(|byte| !byte).collect::<Bytes>())
         .try_task("parse", |text: String| text.parse::<i64>())
         .actor("Account", Account, |account| {
             account.method("deposit", Account::deposit).try_method("withdraw", Account::withdraw)
@@ -83,6 +84,11 @@ fn call(address: Option<&str>, token: Option<&str>) -> Result<(), Error> {
     let numbers = client.put(&vec![1, 2, 3, 6])?;
     let mean = client.task("python:statistics.mean").submit::<i64>((&numbers,))?.wait()?;
     println!("mean: {mean}");
+
+    let data = client.put_bytes(vec![7; 1_000_000])?; // In shared memory, from where Python takes it.
+    let sum = client.task("python:zlib.crc32").submit::<u32>((&data,))?.wait()?;
+    let same = client.task("python:zlib.crc32").submit::<u32>((client.get(&data)?,))?.wait()?;
+    println!("checksums: {sum} {same}");
 
     let queue = client.actor("python:collections.deque").create((vec!["a", "b"],))?;
     queue.call::<()>("append", ("c",))?.wait()?;

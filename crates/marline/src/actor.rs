@@ -1,14 +1,16 @@
 //! Actors: made once, called many times, one call after another.
 
-use crate::client::{Client, TaskHandle};
-use crate::codec::{Arguments, arguments};
+use crate::answer::Answer;
+use crate::client::Client;
+use crate::codec::{Arguments, Encoded};
+use crate::handle::TaskHandle;
 use marline_runtime::core::error::Error;
 use marline_runtime::core::id::{ActorId, Thing};
 use marline_runtime::core::resources::Resources;
 use marline_runtime::core::spec::{
     ActorOptions, ActorSpec, Budget, Lifetime, Target, TaskOptions, TaskSpec,
 };
-use marline_runtime::{new_actor_id, new_task_id};
+use marline_runtime::{Pending, new_actor_id, new_task_id};
 use serde::de::DeserializeOwned;
 use std::fmt;
 use std::sync::Arc;
@@ -106,11 +108,11 @@ impl<'a> ActorBuilder<'a> {
     /// Creates it. Calls wait until it is ready; a constructor that fails fails them.
     pub fn create(self, args: impl Arguments) -> Result<ActorHandle, Error> {
         let client = self.client.clone();
-        let (args, needs) = arguments(&args)?;
+        let Encoded { payload, needs, _stored } = Encoded::new(&client, &args)?;
         let spec = ActorSpec {
             id: new_actor_id(),
             class: self.class,
-            args,
+            args: payload,
             needs,
             holds: Vec::new(),
             name: self.name,
@@ -140,28 +142,29 @@ impl ActorHandle {
         self.id
     }
 
-    /// Calls a method. Calls through handles of one client run in the order in which they were made.
-    pub fn call<T: DeserializeOwned>(
+    /// Calls a method. Calls through handles of one client run in the order in which they were made: one that needs
+    /// what has not come waits for it, and those after it wait behind it.
+    pub fn call<T: DeserializeOwned + 'static>(
         &self,
         method: &str,
         args: impl Arguments,
     ) -> Result<TaskHandle<T>, Error> {
-        let (args, needs) = arguments(&args)?;
-        let values = needs.iter().map(|object| self.client.inner.get(*object)?.wait()?);
-        let values = values.collect::<Result<Vec<_>, Error>>()?;
-        let spec = TaskSpec {
+        let client = &self.client;
+        let Encoded { payload, needs, _stored } = Encoded::new(client, &args)?;
+        let spec = Arc::new(TaskSpec {
             id: new_task_id(),
             target: Target::Method { actor: self.id, method: method.into() },
-            args,
+            args: payload,
             needs,
             holds: Vec::new(),
             returns: 1,
             stream: None,
             options: self.options.clone(),
-        };
-        let id = spec.id;
-        let pending = self.client.inner.call(Arc::new(spec), values, None)?;
-        Ok(TaskHandle::new(self.client.clone(), id, pending))
+        });
+        let (tell, pending) = Pending::told();
+        let (answer, tell) = Answer::of_call(client, spec.id, tell);
+        client.inner.call_needing(spec.clone(), tell)?;
+        Ok(TaskHandle::of_call(client.clone(), spec.id, pending, answer))
     }
 
     /// Ends the actor for good.

@@ -1,22 +1,20 @@
-//! What a program that submits work uses: tasks, their handles, values.
+//! What a program that submits work uses: tasks, commands, actors, values.
 
 use crate::actor::{ActorBuilder, ActorHandle};
-use crate::codec::{Arguments, arguments, decode, encode};
-use marline_runtime::control::TaskStatus;
+use crate::codec::{Arguments, Encoded, decode, encode};
+use crate::handle::TaskHandle;
+use crate::reference::ObjectRef;
+use bytes::Bytes;
 use marline_runtime::core::error::Error;
-use marline_runtime::core::id::{ActorId, ObjectId, TaskId, Thing};
-use marline_runtime::core::message::Manner;
-use marline_runtime::core::payload::{Outcome, Payload};
+use marline_runtime::core::id::{ActorId, ObjectId};
+use marline_runtime::core::payload::Payload;
 use marline_runtime::core::resources::Resources;
 use marline_runtime::core::spec::{Budget, RetryOn, Target, TaskOptions, TaskSpec};
-use marline_runtime::{CommandEnd, CommandLine, Pending, new_task_id, wait_for_some};
+use marline_runtime::{CommandEnd, CommandLine, new_task_id, wait_for_some};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt;
-use std::marker::PhantomData;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 /// A client of a cluster. Cheap to clone.
@@ -113,7 +111,33 @@ impl Client {
     /// ```
     pub fn put<T: Serialize>(&self, value: &T) -> Result<ObjectRef<T>, Error> {
         let id = self.inner.put(encode(value)?.into())?;
-        Ok(ObjectRef { client: self.clone(), id, value: PhantomData })
+        Ok(ObjectRef::new(self.clone(), id))
+    }
+
+    /// Puts bytes. Large ones are copied once, into shared memory, where every process of this machine reads them:
+    /// `get` gives [`Bytes`] whose memory that is, and so does a function that takes `Bytes` read it.
+    ///
+    /// ```
+    /// use marline::{Bytes, Cluster, Program};
+    ///
+    /// let program = Program::new().task("sum", |data: Bytes| data.iter().map(|b| u64::from(*b)).sum::<u64>());
+    /// let cluster = Cluster::local(program)?;
+    /// let client = cluster.client();
+    ///
+    /// let data = client.put_bytes(vec![1; 10_000_000])?;
+    /// let tasks = (0..8).map(|_| client.task("sum").submit::<u64>((&data,)));
+    /// for task in tasks.collect::<Result<Vec<_>, _>>()? {
+    ///     assert_eq!(task.wait()?, 10_000_000);
+    /// }
+    /// let (one, other) = (client.get(&data)?, client.get(&data)?);
+    /// assert_eq!(one.as_ptr(), other.as_ptr());
+    /// drop((data, client, cluster)); // The value is gone; what is read of it stays as long as it is read.
+    /// assert!(one.iter().all(|byte| *byte == 1));
+    /// # Ok::<(), marline::Error>(())
+    /// ```
+    pub fn put_bytes(&self, bytes: impl AsRef<[u8]>) -> Result<ObjectRef<Bytes>, Error> {
+        let id = self.inner.put_bytes(bytes.as_ref())?;
+        Ok(ObjectRef::new(self.clone(), id))
     }
 
     /// Blocks this thread until `count` of these tasks have ended, or the time is over. Says how many
@@ -133,7 +157,7 @@ impl Client {
     /// assert!(ended >= 3 && tasks.iter().filter(|task| task.is_done()).count() >= 3);
     /// # Ok::<(), marline::Error>(())
     /// ```
-    pub fn wait<T: DeserializeOwned>(
+    pub fn wait<T: DeserializeOwned + 'static>(
         &self,
         tasks: &mut [TaskHandle<T>],
         count: usize,
@@ -144,9 +168,10 @@ impl Client {
         wait_for_some(&mut pending, count, deadline)
     }
 
-    /// Gets the value of a reference, blocking this thread until there is one.
-    pub fn get<T: DeserializeOwned>(&self, object: &ObjectRef<T>) -> Result<T, Error> {
-        decode(&self.inner.open(&self.inner.get(object.id)?.wait()??.payload)?)
+    /// Gets the value of a reference, blocking this thread until there is one and it is here. A large one is read in
+    /// shared memory: [`Bytes`] are that memory, other values are made of it.
+    pub fn get<T: DeserializeOwned + 'static>(&self, object: &ObjectRef<T>) -> Result<T, Error> {
+        decode(&self.inner.open(&self.inner.get(object.id())?.wait()??.payload)?)
     }
 }
 
@@ -196,12 +221,7 @@ impl TaskBuilder<'_> {
         self
     }
 
-    fn spec(self, args: &impl Arguments) -> Result<Arc<TaskSpec>, Error> {
-        let (args, needs) = arguments(args)?;
-        Ok(self.spec_of(args, needs))
-    }
-
-    fn spec_of(self, args: Payload, needs: Vec<ObjectId>) -> Arc<TaskSpec> {
+    fn spec(self, args: Payload, needs: Vec<ObjectId>) -> Arc<TaskSpec> {
         Arc::new(TaskSpec {
             id: new_task_id(),
             target: Target::Function(self.name),
@@ -215,22 +235,27 @@ impl TaskBuilder<'_> {
     }
 
     /// Submits it, blocking this thread as long as the cluster takes no more tasks.
-    pub fn submit<T: DeserializeOwned>(self, args: impl Arguments) -> Result<TaskHandle<T>, Error> {
-        let client = self.client.clone();
-        let spec = self.spec(&args)?;
-        let pending = client.inner.submit(spec.clone())?;
-        Ok(TaskHandle::new(client, spec.id, pending))
-    }
-
-    /// Submits it if the cluster takes it at once; `Exhausted`, naming the limit, if it does not.
-    pub fn try_submit<T: DeserializeOwned>(
+    pub fn submit<T: DeserializeOwned + 'static>(
         self,
         args: impl Arguments,
     ) -> Result<TaskHandle<T>, Error> {
         let client = self.client.clone();
-        let spec = self.spec(&args)?;
+        let Encoded { payload, needs, _stored } = Encoded::new(&client, &args)?;
+        let spec = self.spec(payload, needs);
+        let pending = client.inner.submit(spec.clone())?;
+        Ok(TaskHandle::of_task(client, spec.id, pending))
+    }
+
+    /// Submits it if the cluster takes it at once; `Exhausted`, naming the limit, if it does not.
+    pub fn try_submit<T: DeserializeOwned + 'static>(
+        self,
+        args: impl Arguments,
+    ) -> Result<TaskHandle<T>, Error> {
+        let client = self.client.clone();
+        let Encoded { payload, needs, _stored } = Encoded::new(&client, &args)?;
+        let spec = self.spec(payload, needs);
         let pending = client.inner.try_submit(spec.clone())?;
-        Ok(TaskHandle::new(client, spec.id, pending))
+        Ok(TaskHandle::of_task(client, spec.id, pending))
     }
 }
 
@@ -250,154 +275,8 @@ impl CommandBuilder<'_> {
     /// Submits it. It fails if the command does not exit with 0.
     pub fn submit(self) -> Result<TaskHandle<CommandEnd>, Error> {
         let client = self.task.client.clone();
-        let spec = self.task.spec_of(self.line.encode()?, Vec::new());
+        let spec = self.task.spec(self.line.encode()?, Vec::new());
         let pending = client.inner.submit(spec.clone())?;
-        Ok(TaskHandle::new(client, spec.id, pending))
-    }
-}
-
-/// A task that was submitted: await it, or [`wait`](TaskHandle::wait) for it. Dropping it does not stop
-/// the task.
-pub struct TaskHandle<T> {
-    id: TaskId,
-    pending: Pending<Outcome>,
-    object: ObjectRef<T>,
-}
-
-impl<T: DeserializeOwned> TaskHandle<T> {
-    pub(crate) fn new(client: Client, id: TaskId, pending: Pending<Outcome>) -> TaskHandle<T> {
-        let object = ObjectRef { client, id: ObjectId::of(id, 0), value: PhantomData };
-        TaskHandle { id, pending, object }
-    }
-
-    /// The task's id.
-    pub fn id(&self) -> TaskId {
-        self.id
-    }
-
-    /// Whether it has ended.
-    pub fn is_done(&self) -> bool {
-        self.pending.is_ready()
-    }
-
-    /// Blocks this thread until it has ended.
-    pub fn wait(self) -> Result<T, Error> {
-        decode_outcome(&self.object.client, self.pending.wait()?)
-    }
-
-    /// Blocks this thread until it has ended, or the time is over: then it can be waited for again. Its
-    /// result is given once; asking again after that is `Invalid`.
-    pub fn wait_timeout(&mut self, timeout: Duration) -> Result<T, Error> {
-        decode_outcome(&self.object.client, self.pending.wait_timeout(timeout)?)
-    }
-
-    /// What is known of it: where it is, how often it was tried, why it waits.
-    ///
-    /// ```
-    /// use marline::{Cluster, Program, Resources, TaskState};
-    ///
-    /// let cluster = Cluster::local(Program::new().task("one", || 1))?;
-    /// let huge = Resources::cpus(10_000);
-    /// let task = cluster.client().task("one").resources(huge).submit::<i32>(())?;
-    /// let status = task.status()?;
-    /// assert_eq!(status.state(), TaskState::Pending);
-    /// assert!(status.waits_for.contains("no worker is large enough"));
-    /// # Ok::<(), marline::Error>(())
-    /// ```
-    pub fn status(&self) -> Result<TaskStatus, Error> {
-        self.object.client.inner.status(self.id)
-    }
-
-    /// Stops it; whoever waits for it gets `Cancelled`, unless it was faster.
-    ///
-    /// - What has not started ends at once.
-    /// - A task that runs is asked to: code that looks at [`context`](crate::context)`().cancel` stops by
-    ///   itself, a command gets SIGTERM. What has not stopped after the worker's
-    ///   [`cancel_grace`](crate::WorkerBuilder::cancel_grace) (5 s) is ended with its executor. (An executor
-    ///   that is a thread cannot be ended: it is left alone, and what it returns goes nowhere.)
-    /// - A call that runs is only asked, since ending it by force would end its actor. After
-    ///   `cancel_grace` nobody waits for it any more, but it goes on taking its place at the actor until it
-    ///   returns.
-    pub fn cancel(&self) {
-        self.object.client.inner.cancel(self.id, Manner::Ask);
-    }
-
-    /// Its result as an argument for other tasks, which then wait for it.
-    pub fn result(&self) -> ObjectRef<T> {
-        self.object.clone()
-    }
-}
-
-impl<T> fmt::Debug for TaskHandle<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "TaskHandle({})", self.id)
-    }
-}
-
-impl<T: DeserializeOwned> Future for TaskHandle<T> {
-    type Output = Result<T, Error>;
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = self.get_mut();
-        let outcome = ready!(Pin::new(&mut this.pending).poll(cx))?;
-        Poll::Ready(decode_outcome(&this.object.client, outcome))
-    }
-}
-
-fn decode_outcome<T: DeserializeOwned>(client: &Client, outcome: Outcome) -> Result<T, Error> {
-    let values = outcome?;
-    let value = values.first().ok_or_else(|| Error::internal("a result without a value"))?;
-    decode(&client.inner.open(&value.payload)?)
-}
-
-/// A reference to a value: an argument for tasks, which get the value itself.
-pub struct ObjectRef<T> {
-    client: Client,
-    id: ObjectId,
-    value: PhantomData<fn() -> T>,
-}
-
-impl<T> ObjectRef<T> {
-    /// The object's id.
-    pub fn id(&self) -> ObjectId {
-        self.id
-    }
-}
-
-impl<T> fmt::Debug for ObjectRef<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ObjectRef({})", self.id)
-    }
-}
-
-impl<T> Clone for ObjectRef<T> {
-    fn clone(&self) -> Self {
-        self.client.inner.retain(Thing::Object(self.id));
-        ObjectRef { client: self.client.clone(), id: self.id, value: PhantomData }
-    }
-}
-
-impl<T> Drop for ObjectRef<T> {
-    fn drop(&mut self) {
-        self.client.inner.release(Thing::Object(self.id));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use crate::{ActorId, Cluster, ObjectId, Program, TaskHandle, TaskId};
-
-    #[test]
-    fn handles_can_be_printed_and_their_ids_named() {
-        let program = Program::new().task("one", || 1).actor("Clerk", || 0_u8, |clerk| clerk);
-        let cluster = Cluster::local(program).unwrap();
-        let client = cluster.client();
-        let task: TaskHandle<i32> = client.task("one").submit(()).unwrap();
-        let (id, value): (TaskId, ObjectId) = (task.id(), task.result().id());
-        assert_eq!(format!("{task:?}"), format!("TaskHandle({id})"));
-        assert_eq!(format!("{:?}", task.result()), format!("ObjectRef({value})"));
-        let clerk = client.actor("Clerk").create(()).unwrap();
-        let id: ActorId = clerk.id();
-        assert_eq!(format!("{clerk:?}"), format!("ActorHandle({id})"));
-        assert_eq!(format!("{client:?}"), "Client(of this process)");
+        Ok(TaskHandle::of_task(client, spec.id, pending))
     }
 }

@@ -5,6 +5,7 @@ use crate::program::Program;
 use marline_runtime::core::Error;
 use marline_runtime::core::controller::{Counters, WorkerStatus};
 use marline_runtime::core::resources::Resources;
+use marline_runtime::{Said, StoreOptions};
 use std::sync::Arc;
 use std::thread::available_parallelism;
 
@@ -17,6 +18,7 @@ pub struct Cluster {
 pub struct ClusterBuilder {
     workers: usize,
     resources: Resources,
+    object_store_memory: Option<u64>,
 }
 
 impl Cluster {
@@ -37,7 +39,7 @@ impl Cluster {
     /// ```
     pub fn builder() -> ClusterBuilder {
         let cpus = available_parallelism().map_or(1, |cpus| cpus.get() as u32);
-        ClusterBuilder { workers: 1, resources: Resources::cpus(cpus) }
+        ClusterBuilder { workers: 1, resources: Resources::cpus(cpus), object_store_memory: None }
     }
 
     /// A client of this cluster.
@@ -69,11 +71,23 @@ impl ClusterBuilder {
         self
     }
 
+    /// So many bytes of memory are for large values (30 % of what there is, or `MARLINE_STORE_MEMORY`, unless said
+    /// otherwise); what does not fit goes to the disk. Where there are several workers, which have one memory,
+    /// values stay in the controller's: 64 MiB each at most.
+    pub fn object_store_memory(mut self, bytes: u64) -> ClusterBuilder {
+        self.object_store_memory = Some(bytes);
+        self
+    }
+
     /// Starts it.
     pub fn start(self, program: Program) -> Result<Cluster, Error> {
         self.resources.validate()?;
-        let inner =
-            marline_runtime::Cluster::local(self.workers, self.resources, Arc::new(program));
+        let limit = self.object_store_memory;
+        let limit = limit.map(|value| Said { name: "object_store_memory", value });
+        let store = StoreOptions::new(limit, None, None)?.of_one_process();
+        let ClusterBuilder { workers, resources, .. } = self;
+        let program = Arc::new(program);
+        let inner = marline_runtime::Cluster::local(workers, resources, Some(&store), program);
         Ok(Cluster { inner })
     }
 }

@@ -1,7 +1,12 @@
 //! Arguments and results as MessagePack: an array of arguments, each value as `serde` has it, structs
 //! as maps with names. A reference as an argument is an extension that stands for its value.
+//!
+//! [`Bytes`] are read where they are: in the memory of the message that they came with, or in shared memory. As results
+//! they go as they are.
 
-use crate::client::ObjectRef;
+use crate::client::Client;
+use crate::reference::ObjectRef;
+use bytes::Bytes;
 use marline_runtime::Invocation;
 use marline_runtime::core::Error;
 use marline_runtime::core::id::ObjectId;
@@ -9,6 +14,9 @@ use marline_runtime::core::payload::{Encoding, Payload, Value};
 use rmp::Marker;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::de::value::BytesDeserializer;
+use std::any::{Any, TypeId};
+use std::fmt::Display;
 
 /// The extension type that stands for the value of a reference; its data is the reference's index.
 const REFERENCE: i8 = 1;
@@ -58,20 +66,77 @@ pub(crate) fn encode<T: Serialize>(value: &T) -> Result<Payload, Error> {
     Ok(Payload::message_pack(bytes))
 }
 
+/// What user code returned, encoded: bytes as they are.
+pub(crate) fn encode_result<T: Serialize + 'static>(value: &T) -> Result<Payload, Error> {
+    match (value as &dyn Any).downcast_ref::<Bytes>() {
+        Some(bytes) => Ok(Payload::raw(bytes.clone())),
+        None => encode(value),
+    }
+}
+
 /// A result, decoded.
-pub(crate) fn decode<T: DeserializeOwned>(payload: &Payload) -> Result<T, Error> {
-    check_encoding(payload)?;
-    rmp_serde::from_slice(&payload.inline).map_err(|error| misread::<T>("the value", &error))
+pub(crate) fn decode<T: DeserializeOwned + 'static>(payload: &Payload) -> Result<T, Error> {
+    read(payload, || "the value".into())
+}
+
+/// What is in a payload.
+fn read<T: DeserializeOwned + 'static>(
+    payload: &Payload,
+    what: impl Fn() -> String,
+) -> Result<T, Error> {
+    match payload.encoding {
+        Encoding::MessagePack => {
+            let mut rest = &payload.inline[..];
+            if is_bytes::<T>()
+                && let Some(bytes) = take_bytes(&payload.inline, &mut rest)
+            {
+                return Ok(given::<T>(bytes));
+            }
+            rmp_serde::from_slice(&payload.inline).map_err(|error| misread::<T>(&what(), &error))
+        }
+        Encoding::Raw if is_bytes::<T>() => Ok(given::<T>(payload.inline.clone())),
+        Encoding::Raw => {
+            let bytes = BytesDeserializer::<serde::de::value::Error>::new(&payload.inline);
+            T::deserialize(bytes).map_err(|error| unlike::<T>(&what(), &error))
+        }
+        Encoding::Pickle5 => Err(of_another_language(payload)),
+    }
+}
+
+/// Whether this is the type of bytes that are read where they are.
+fn is_bytes<T: 'static>() -> bool {
+    TypeId::of::<T>() == TypeId::of::<Bytes>()
+}
+
+/// Bytes as what they are.
+fn given<T: 'static>(bytes: Bytes) -> T {
+    let mut bytes = Some(bytes);
+    let same = (&mut bytes as &mut dyn Any).downcast_mut::<Option<T>>();
+    same.and_then(Option::take).expect("its type was looked at")
+}
+
+/// If bytes are next in the rest of `all`, takes them: a part of `all`, which is not copied.
+fn take_bytes(all: &Bytes, rest: &mut &[u8]) -> Option<Bytes> {
+    let mut reader = *rest;
+    let len = rmp::decode::read_bin_len(&mut reader).ok()? as usize;
+    let (bytes, after) = reader.split_at_checked(len)?;
+    *rest = after;
+    Some(all.slice_ref(bytes))
 }
 
 /// Why something is not what was expected, in words.
 fn misread<T>(what: &str, error: &rmp_serde::decode::Error) -> Error {
-    let found = match error {
-        rmp_serde::decode::Error::TypeMismatch(marker) => format!("found {}", in_words(*marker)),
-        other => other.to_string(),
-    };
+    match error {
+        rmp_serde::decode::Error::TypeMismatch(marker) => {
+            unlike::<T>(what, &format_args!("found {}", in_words(*marker)))
+        }
+        other => unlike::<T>(what, other),
+    }
+}
+
+fn unlike<T>(what: &str, why: &dyn Display) -> Error {
     let expected = without_paths(std::any::type_name::<T>());
-    Error::invalid(format!("{what} cannot be read as {expected}: {found}"))
+    Error::invalid(format!("{what} cannot be read as {expected}: {why}"))
 }
 
 /// What a value is that begins with this.
@@ -105,22 +170,20 @@ fn without_paths(name: &str) -> String {
     short
 }
 
-fn check_encoding(payload: &Payload) -> Result<(), Error> {
-    match payload.encoding {
-        Encoding::MessagePack => Ok(()),
-        Encoding::Pickle5 | Encoding::Raw => {
-            let message =
-                format!("the value is {:?}: only plain data crosses languages", payload.encoding);
-            Err(Error::unsupported(message))
-        }
-    }
+fn of_another_language(payload: &Payload) -> Error {
+    Error::unsupported(format!(
+        "the value is {:?}: only plain data crosses languages",
+        payload.encoding
+    ))
 }
 
 /// The arguments of a function, decoded one by one.
 pub(crate) struct Decoder<'a> {
     /// The function's name.
     name: &'a str,
-    bytes: &'a [u8],
+    /// All of them, and those that were not decoded yet.
+    all: &'a Bytes,
+    rest: &'a [u8],
     values: &'a [Value],
     /// How many were decoded.
     count: u32,
@@ -130,9 +193,12 @@ impl<'a> Decoder<'a> {
     /// Arguments of a function that takes so many.
     pub fn new(invocation: &'a Invocation, takes: usize) -> Result<Decoder<'a>, Error> {
         let (name, payload) = (&*invocation.name, &invocation.args);
-        check_encoding(payload)?;
-        let mut bytes = &payload.inline[..];
-        let given = rmp::decode::read_array_len(&mut bytes)
+        if payload.encoding != Encoding::MessagePack {
+            return Err(of_another_language(payload));
+        }
+        let all = &payload.inline;
+        let mut rest = &all[..];
+        let given = rmp::decode::read_array_len(&mut rest)
             .map_err(|_| Error::invalid(format!("the arguments of {name:?} are not a list")))?;
         if given as usize != takes {
             let s = if takes == 1 { "" } else { "s" };
@@ -140,31 +206,36 @@ impl<'a> Decoder<'a> {
                 "{name:?} takes {takes} argument{s}, and was given {given}"
             )));
         }
-        Ok(Decoder { name, bytes, values: &invocation.values, count: 0 })
+        Ok(Decoder { name, all, rest, values: &invocation.values, count: 0 })
     }
 
-    pub fn next<T: DeserializeOwned>(&mut self) -> Result<T, Error> {
+    pub fn next<T: DeserializeOwned + 'static>(&mut self) -> Result<T, Error> {
         self.count += 1;
-        let what = format!("argument {} of {:?}", self.count, self.name);
-        let wrong = |error: rmp_serde::decode::Error| misread::<T>(&what, &error);
+        let (count, name) = (self.count, self.name);
+        let what = || format!("argument {count} of {name:?}");
         if let Some(index) = self.reference() {
             let value = self.values.get(index as usize);
             let value = value.ok_or_else(|| Error::invalid("a reference without its value"))?;
-            check_encoding(&value.payload)?;
-            return rmp_serde::from_slice(&value.payload.inline).map_err(wrong);
+            return read(&value.payload, what);
         }
-        T::deserialize(&mut rmp_serde::Deserializer::new(&mut self.bytes)).map_err(wrong)
+        if is_bytes::<T>()
+            && let Some(bytes) = take_bytes(self.all, &mut self.rest)
+        {
+            return Ok(given::<T>(bytes));
+        }
+        T::deserialize(&mut rmp_serde::Deserializer::new(&mut self.rest))
+            .map_err(|error| misread::<T>(&what(), &error))
     }
 
     /// If a reference is next, takes it and says which.
     fn reference(&mut self) -> Option<u32> {
-        let mut rest = self.bytes;
+        let mut rest = self.rest;
         let meta = rmp::decode::read_ext_meta(&mut rest).ok()?;
         if meta.typeid != REFERENCE || meta.size != 4 || rest.len() < 4 {
             return None;
         }
         let (index, rest) = rest.split_at(4);
-        self.bytes = rest;
+        self.rest = rest;
         Some(u32::from_be_bytes(index.try_into().expect("four bytes")))
     }
 }
@@ -224,8 +295,21 @@ arguments! { A B C D E F }
 arguments! { A B C D E F G }
 arguments! { A B C D E F G H }
 
-pub(crate) fn arguments(args: &impl Arguments) -> Result<(Payload, Vec<ObjectId>), Error> {
-    let mut encoder = Encoder::default();
-    args.encode(&mut encoder)?;
-    Ok(encoder.finish())
+/// Arguments as they travel.
+pub(crate) struct Encoded {
+    pub payload: Payload,
+    pub needs: Vec<ObjectId>,
+    /// Large ones are in a store, and held until the work that has them was submitted.
+    pub _stored: Option<ObjectRef<()>>,
+}
+
+impl Encoded {
+    pub fn new(client: &Client, args: &impl Arguments) -> Result<Encoded, Error> {
+        let mut encoder = Encoder::default();
+        args.encode(&mut encoder)?;
+        let (payload, needs) = encoder.finish();
+        let (payload, stored) = client.inner.keep_arguments(payload)?;
+        let _stored = stored.map(|object| ObjectRef::new(client.clone(), object));
+        Ok(Encoded { payload, needs, _stored })
+    }
 }

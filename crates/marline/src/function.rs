@@ -1,6 +1,6 @@
 //! Functions, constructors and methods of any number of arguments, seen as one kind of thing.
 
-use crate::codec::{Decoder, encode};
+use crate::codec::{Decoder, encode_result};
 use marline_runtime::Invocation;
 use marline_runtime::core::error::{Error, Failure};
 use marline_runtime::core::payload::Payload;
@@ -30,7 +30,7 @@ pub trait Method<T, Args>: Send + Sync + 'static {
 
 macro_rules! functions {
     ($($name:ident)*) => {
-        impl<Code, Output, $($name: DeserializeOwned),*> Function<($($name,)*)> for Code
+        impl<Code, Output, $($name: DeserializeOwned + 'static),*> Function<($($name,)*)> for Code
         where
             Code: Fn($($name),*) -> Output + Send + Sync + 'static,
         {
@@ -45,7 +45,7 @@ macro_rules! functions {
             }
         }
 
-        impl<Actor, Code, Output, $($name: DeserializeOwned),*> Method<Actor, ($($name,)*)> for Code
+        impl<Actor, Code, Output, $($name: DeserializeOwned + 'static),*> Method<Actor, ($($name,)*)> for Code
         where
             Code: Fn(&mut Actor, $($name),*) -> Output + Send + Sync + 'static,
         {
@@ -73,14 +73,16 @@ functions! { A B C D E F G }
 functions! { A B C D E F G H }
 
 /// A plain result, encoded.
-pub(crate) fn plain<T: Serialize>(value: T) -> Result<Payload, Error> {
-    encode(&value)
+pub(crate) fn plain<T: Serialize + 'static>(value: T) -> Result<Payload, Error> {
+    encode_result(&value)
 }
 
 /// A result that may be an error of the user's own.
-pub(crate) fn fallible<T: Serialize, E: Display>(value: Result<T, E>) -> Result<Payload, Error> {
+pub(crate) fn fallible<T: Serialize + 'static, E: Display>(
+    value: Result<T, E>,
+) -> Result<Payload, Error> {
     match value {
-        Ok(value) => encode(&value),
+        Ok(value) => encode_result(&value),
         Err(error) => Err(own_error(&error)),
     }
 }

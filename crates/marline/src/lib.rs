@@ -34,18 +34,23 @@
 #![forbid(unsafe_code)]
 
 mod actor;
+mod answer;
 mod client;
 mod cluster;
 mod codec;
 mod function;
+mod handle;
 mod process;
 mod program;
+mod reference;
 
 pub use actor::{ActorBuilder, ActorHandle};
-pub use client::{Client, CommandBuilder, ObjectRef, TaskBuilder, TaskHandle};
+pub use bytes::Bytes;
+pub use client::{Client, CommandBuilder, TaskBuilder};
 pub use cluster::{Cluster, ClusterBuilder};
 pub use codec::Arguments;
 pub use function::{Constructor, Function, Method};
+pub use handle::TaskHandle;
 pub use marline_channel as channel;
 pub use marline_runtime::control::{TaskState, TaskStatus};
 pub use marline_runtime::core::controller::{Config, Counters, WorkerStatus};
@@ -56,8 +61,14 @@ pub use marline_runtime::core::spec::{ActorOptions, Budget, Lifetime, RetryOn, T
 pub use marline_runtime::{CommandEnd, CommandLine, Context, Load, context};
 pub use process::{Controller, ControllerBuilder, Worker, WorkerBuilder};
 pub use program::{Class, Program};
+pub use reference::ObjectRef;
 
 /// The examples of the README are run with the others.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+/// So are those of docs/objects.md.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/objects.md")]
+struct Objects;

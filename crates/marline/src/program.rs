@@ -36,7 +36,7 @@ impl Program {
     pub fn task<Args, F>(mut self, name: &str, function: F) -> Program
     where
         F: Function<Args>,
-        F::Output: Serialize,
+        F::Output: Serialize + 'static,
     {
         let code = move |invocation: &Invocation| function.invoke(invocation).and_then(plain);
         add(&mut self.tasks, "a task", name, Box::new(code));
@@ -57,7 +57,7 @@ impl Program {
     pub fn try_task<Args, F, T, E>(mut self, name: &str, function: F) -> Program
     where
         F: Function<Args, Output = Result<T, E>>,
-        T: Serialize,
+        T: Serialize + 'static,
         E: Display,
     {
         let code = move |invocation: &Invocation| function.invoke(invocation).and_then(fallible);
@@ -128,7 +128,7 @@ impl<T: 'static> Class<T> {
     pub fn method<Args, M>(mut self, name: &str, method: M) -> Class<T>
     where
         M: Method<T, Args>,
-        M::Output: Serialize,
+        M::Output: Serialize + 'static,
     {
         let call = move |actor: &mut T, invocation: &Invocation| {
             method.invoke(actor, invocation).and_then(plain)
@@ -141,7 +141,7 @@ impl<T: 'static> Class<T> {
     pub fn try_method<Args, M, R, E>(mut self, name: &str, method: M) -> Class<T>
     where
         M: Method<T, Args, Output = Result<R, E>>,
-        R: Serialize,
+        R: Serialize + 'static,
         E: Display,
     {
         let call = move |actor: &mut T, invocation: &Invocation| {

@@ -93,7 +93,7 @@ impl Actor {
         let session = &self.held.session;
         let Arguments { payload, needs, holds, _references, _stored } = match self.is_plain {
             false => Arguments::of(args, kwargs, &around, None, returns.2, session)?,
-            true => Arguments::plain(args, kwargs)?,
+            true => Arguments::plain(args, kwargs, session)?,
         };
         let needed: Vec<Needed> = _references.iter().map(|one| one.get().needed()).collect();
         let ready = needed.iter().all(|needed| needed.0.get().is_some());
@@ -113,8 +113,7 @@ impl Actor {
         let client = session.client().map_err(|error| to_python(py, &error))?;
         if !client.is_local() {
             session.called.store(true, Ordering::Relaxed);
-            if !spec.holds.is_empty() || spec.args.stored.is_some() {
-                // What it names is known to the controller before the actor speaks of it.
+            if client.must_sync_before(&spec) {
                 py.detach(|| client.sync()).map_err(|error| to_python(py, &error))?;
             }
         }

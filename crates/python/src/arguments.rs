@@ -7,7 +7,7 @@ use crate::plain;
 use crate::reference::{Held, ObjectRef};
 use crate::session::Inner;
 use marline_runtime::core::id::{ObjectId, Thing};
-use marline_runtime::core::payload::{Payload, Value};
+use marline_runtime::core::payload::{Payload, STORED_BYTES, Value};
 use marline_runtime::new_object_id;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -59,34 +59,44 @@ impl<'py> Arguments<'py> {
         let room = || Some(Room { objects: session.objects()?, object: new_object_id() });
         let (value, at) = pickle::encode(all.as_any(), "arguments", room)?;
         let Value { payload, contains } = value;
-        let stored = payload.stored_object().map(|object| {
-            // What references in it name is held by the task itself.
-            let value = Value::from(payload.clone());
-            let put = session.client().and_then(|client| client.put_as(object, value, at));
-            put.map(|()| Held::new(session, Thing::Object(object)))
-        });
-        let stored = stored.transpose().map_err(|error| to_python(py, &error))?;
+        let put = match &payload.stored {
+            Some(_) => session.client().and_then(|client| client.put_arguments(&payload, at)),
+            None => Ok(None),
+        };
+        let _stored = held(session, put.map_err(|error| to_python(py, &error))?);
         let mut needs = ids(py, &references)?;
         needs.extend(code);
         let holds = contains;
-        Ok(Arguments { payload, needs, holds, _references: references, _stored: stored })
+        Ok(Arguments { payload, needs, holds, _references: references, _stored })
     }
 
     /// Encodes arguments for what is written in another language.
     pub fn plain(
         args: &Bound<'py, PyTuple>,
         kwargs: &Bound<'py, PyDict>,
+        session: &Arc<Inner>,
     ) -> PyResult<Arguments<'py>> {
         if !kwargs.is_empty() {
             let words =
                 "what is called by its name has no names for its arguments: give them in order";
             return Err(PyTypeError::new_err(words));
         }
+        let py = args.py();
         let (payload, references) = plain::dump_arguments(args)?;
-        let needs = ids(args.py(), &references)?;
-        let (holds, _stored) = (Vec::new(), None);
+        let needs = ids(py, &references)?;
+        let kept = match payload.len() > STORED_BYTES {
+            true => py.detach(|| session.client()?.keep_arguments(payload)),
+            false => Ok((payload, None)),
+        };
+        let (payload, stored) = kept.map_err(|error| to_python(py, &error))?;
+        let (holds, _stored) = (Vec::new(), held(session, stored));
         Ok(Arguments { payload, needs, holds, _references: references, _stored })
     }
+}
+
+/// A handle to arguments that are in a store.
+fn held(session: &Arc<Inner>, stored: Option<ObjectId>) -> Option<Held> {
+    stored.map(|object| Held::new(session, Thing::Object(object)))
 }
 
 /// The objects that others know the values of references by.

@@ -52,7 +52,7 @@ impl Function {
                 let code = Some(code.get().id);
                 Arguments::of(args, kwargs, around, code, self.returns.2, session)
             }
-            None => Arguments::plain(args, kwargs),
+            None => Arguments::plain(args, kwargs, session),
         }
     }
 }

@@ -21,7 +21,7 @@ use marline_runtime::core::payload::{Payload, Value};
 use marline_runtime::core::spec::ActorSpec;
 use marline_runtime::core::worker;
 use marline_runtime::{
-    Client, Controller, Durable, ExecutorOptions, ForkServer, NoProgram, Objects, PassOn, Said,
+    Client, Controller, ExecutorOptions, ForkServer, NoProgram, Objects, PassOn, Said,
     StoreOptions, WorkerOptions, new_actor_id, new_object_id, record, runs_for,
 };
 use pyo3::exceptions::PyRuntimeError;
@@ -173,11 +173,9 @@ impl Session {
         let (limit, folder) = store;
         let limit = limit.map(|value| Said { name: "object_store_memory", value });
         let folder = folder.map(|value| Said { name: "object_spilling_directory", value });
-        let mut store =
+        let store =
             StoreOptions::new(limit, folder, None).map_err(|error| to_python(py, &error))?;
-        if store.durable == Durable::Nowhere {
-            store.durable = Durable::NotNeeded;
-        }
+        let store = store.of_one_process();
         let ready = (resources.cpu.as_f64().ceil() as usize).clamp(1, MAX_PRESTARTED);
         let start = || {
             let mut controller = Controller::start(address, None, Default::default())?;

@@ -1,5 +1,7 @@
 //! What a program that submits work holds: tasks, values, actors, and waiting for them.
 
+mod arguments;
+
 use crate::control::{Control, TaskStatus};
 use crate::executor::child;
 use crate::net::server::Secret;
@@ -12,16 +14,16 @@ use crate::stream::{Feed, Stream};
 use crate::upstream::Upstream;
 use bytes::Bytes;
 use marline_channel::oneshot;
-use marline_core::controller::Role;
+use marline_core::controller::{Controller, Role};
 use marline_core::error::{Error, ErrorKind, Ran};
 use marline_core::id::{ActorId, ObjectId, Session, TaskId, Thing};
 use marline_core::message::{CopyAt, Manner, Try};
 use marline_core::output::{Audience, Source};
-use marline_core::payload::{Outcome, Payload, STORED_BYTES, Value};
+use marline_core::payload::{Outcome, Payload, STORED_BYTES, Stored, Value};
 use marline_core::spec::{ActorSpec, TaskSpec};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::task::{self, Poll, Wake, Waker, ready};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
@@ -29,7 +31,7 @@ use std::time::{Duration, Instant};
 /// The most bytes of arguments or values: a message without what surrounds them.
 const MAX_CARRIED_BYTES: usize = MAX_MESSAGE_BYTES - (1 << 20);
 
-/// So often it is asked who has the data of a value that does not come.
+/// So often it is asked who has the data of a value that does not come, or whose store is to be used.
 const MAX_LOOKS: u32 = 5;
 /// Of so many workers it is looked at whether they are on this machine.
 const MAX_NEAR: u32 = 1_000;
@@ -38,6 +40,17 @@ const MAX_NEAR: u32 = 1_000;
 #[derive(Clone)]
 pub struct Client {
     shared: Arc<Shared>,
+}
+
+/// A client that does not keep its session. A clone is the same one.
+#[derive(Clone)]
+pub struct WeakClient(Weak<Shared>);
+
+impl WeakClient {
+    /// The client, if somebody has it still.
+    pub fn upgrade(&self) -> Option<Client> {
+        self.0.upgrade().map(|shared| Client { shared })
+    }
 }
 
 struct Shared {
@@ -50,12 +63,16 @@ struct Shared {
     ended: Arc<AtomicU64>,
     /// The store of a worker of this machine, as far as it was looked for.
     near: Mutex<Near>,
+    /// How many values were put whose data is in a store, and how many of them its controller knows for sure.
+    put: AtomicU64,
+    known: AtomicU64,
 }
 
 impl Shared {
     fn new(node: Arc<Node>, index: usize, elsewhere: Option<Control>) -> Arc<Shared> {
         let ended = node.enter(|state, _| state.client(index).ended.clone());
-        Arc::new(Shared { node, index, elsewhere, ended, near: Mutex::default() })
+        let (near, put, known) = (Mutex::default(), AtomicU64::new(0), AtomicU64::new(0));
+        Arc::new(Shared { node, index, elsewhere, ended, near, put, known })
     }
 }
 
@@ -98,7 +115,8 @@ pub struct Pending<T> {
 pub type Tell<T> = Box<dyn FnOnce(T) + Send>;
 
 impl<T: Send + 'static> Pending<T> {
-    fn told() -> (Tell<T>, Pending<T>) {
+    /// Something that comes, and who is to be told of it.
+    pub fn told() -> (Tell<T>, Pending<T>) {
         let (waiter, receiver) = oneshot();
         (Box::new(move |value| drop(waiter.send(value))), Pending::new(receiver))
     }
@@ -230,6 +248,11 @@ impl Client {
         };
         dial::join(&client.shared.node, membership, JOIN_PATIENCE)?;
         Ok(client)
+    }
+
+    /// The same, which its session does not wait for.
+    pub fn downgrade(&self) -> WeakClient {
+        WeakClient(Arc::downgrade(&self.shared))
     }
 
     /// Where its controller is, if that is elsewhere.
@@ -401,20 +424,78 @@ impl Client {
     pub fn put(&self, value: Value) -> Result<ObjectId, Error> {
         let object = crate::new_object_id();
         let Value { payload, contains } = value;
-        let is_large = payload.len() > STORED_BYTES;
-        let (payload, at) = match is_large.then(|| self.objects()).flatten() {
-            Some(objects) => objects.keep(object, payload)?,
-            None => (payload, None),
-        };
-        self.put_as(object, Value { payload, contains }, at)?;
+        self.stored(object, payload.len(), |objects| {
+            let (payload, at) = match objects {
+                Some(objects) => objects.keep(object, payload.clone())?,
+                None => (payload.clone(), None),
+            };
+            self.put_as(object, Value { payload, contains: contains.clone() }, at)
+        })?;
         Ok(object)
+    }
+
+    /// Puts bytes as they are. They are copied once.
+    pub fn put_bytes(&self, bytes: &[u8]) -> Result<ObjectId, Error> {
+        let object = crate::new_object_id();
+        self.stored(object, bytes.len(), |objects| {
+            let Some(objects) = objects else {
+                let payload = Payload::raw(Bytes::copy_from_slice(bytes));
+                return self.put_as(object, payload.into(), None);
+            };
+            let at = objects.write(object, &[bytes], || true)?;
+            let stored =
+                Some(Box::new(Stored { object, bytes: bytes.len() as u64, durable: false }));
+            let payload = Payload { stored, ..Payload::raw(Bytes::new()) };
+            self.put_as(object, payload.into(), at)
+        })?;
+        Ok(object)
+    }
+
+    /// Does something with the data of an object that may go to a store, which is nobody's if it cannot be done.
+    fn stored<R>(
+        &self,
+        object: ObjectId,
+        bytes: usize,
+        store: impl Fn(Option<&Objects>) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        if bytes <= STORED_BYTES {
+            return store(None);
+        }
+        self.with_objects(|objects| {
+            let stored = store(objects);
+            if stored.is_err() {
+                objects.inspect(|objects| objects.discard(object));
+            }
+            stored
+        })
+    }
+
+    /// Does something with the store of this node, or without one. The worker whose store it was may have gone, and
+    /// another may be there.
+    fn with_objects<R>(
+        &self,
+        what: impl Fn(Option<&Objects>) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        let mut tries = 1;
+        loop {
+            let objects = self.objects();
+            let done = what(objects.as_ref());
+            let is_over = objects.is_some_and(|objects| objects.is_over());
+            if done.is_ok() || !is_over || tries == MAX_LOOKS {
+                return done;
+            }
+            tries += 1;
+        }
     }
 
     /// The same under a [new id](crate::new_object_id). If its data is in a store, that is the one of the worker
     /// `at`.
     pub fn put_as(&self, object: ObjectId, value: Value, at: Option<Session>) -> Result<(), Error> {
         fits("the value's bytes", value.payload.len())?;
-        self.with(|machine, effects| machine.put(object, value, at, effects))
+        let is_stored = value.payload.stored.is_some();
+        self.with(|machine, effects| machine.put(object, value, at, effects))?;
+        self.shared.put.fetch_add(is_stored.into(), Ordering::AcqRel);
+        Ok(())
     }
 
     /// The store of this node, if this process can use one.
@@ -422,9 +503,8 @@ impl Client {
         child::objects().or_else(|| self.shared.node.objects()).or_else(|| self.objects_near())
     }
 
-    /// The store of a worker on this machine, if its controller is elsewhere and knows one.
+    /// The store of a worker on this machine, if the controller knows one.
     fn objects_near(&self) -> Option<Objects> {
-        let control = self.shared.elsewhere.as_ref()?;
         let session = self.ended_sessions();
         let mut near = self.shared.near.lock().expect("nothing panics under it");
         let is_over = near.objects.as_ref().is_some_and(Objects::is_over);
@@ -432,13 +512,25 @@ impl Client {
         if is_fresh && (near.objects.is_some() || near.looked_at.is_some_and(is_recent)) {
             return near.objects.clone();
         }
-        let (workers, _) = control.workers(MAX_NEAR).ok()?;
         let token = self.shared.node.token();
-        let paths = workers.iter().map(|worker| &worker.store).filter(|path| !path.is_empty());
-        let socket = paths.into_iter().find_map(|path| data::reach_store(path, &token).ok());
+        let paths = self.store_paths().ok()?;
+        let socket = paths.iter().find_map(|path| data::reach_store(path, &token).ok());
         let objects = socket.map(|socket| Objects::elsewhere(Remote::new(socket)));
         *near = Near { session, objects: objects.clone(), looked_at: Some(Instant::now()) };
         objects
+    }
+
+    /// Where workers say that processes of their machines reach their stores.
+    fn store_paths(&self) -> Result<Vec<String>, Error> {
+        let Some(control) = &self.shared.elsewhere else {
+            let paths = self.shared.node.enter(|state, _| {
+                let workers = state.controller().into_iter().flat_map(Controller::list_workers);
+                workers.filter_map(|worker| Some(worker.info.store?.to_string())).collect()
+            });
+            return Ok(paths);
+        };
+        let (workers, _) = control.workers(MAX_NEAR)?;
+        Ok(workers.into_iter().map(|worker| worker.store).filter(|path| !path.is_empty()).collect())
     }
 
     /// A payload with its data, wherever that is. Blocks until it is at this node.
@@ -446,10 +538,10 @@ impl Client {
         if payload.stored.is_none() {
             return Ok(payload.clone());
         }
-        match self.objects() {
+        self.with_objects(|objects| match objects {
             Some(objects) => objects.open(payload),
             None => self.bring(payload),
-        }
+        })
     }
 
     /// Brings the data of a payload into this process.
@@ -578,6 +670,7 @@ impl Client {
     /// Blocks this thread until the controller has done all that this client told it. To be called before
     /// somebody else speaks of it.
     pub fn sync(&self) -> Result<(), Error> {
+        let put = self.shared.put.load(Ordering::Acquire);
         let (waiter, receiver) = oneshot();
         self.shared.node.enter(|state, _| {
             let mut effects = Vec::new();
@@ -589,7 +682,9 @@ impl Client {
             state.client_effects(self.shared.index, effects);
             Ok(())
         })?;
-        Pending::new(receiver).wait()
+        Pending::new(receiver).wait()?;
+        self.shared.known.fetch_max(put, Ordering::AcqRel);
+        Ok(())
     }
 
     /// The answer of what runs in this process, or one of its items, names these things: they are held until it has come, whenever

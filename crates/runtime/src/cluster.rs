@@ -3,7 +3,9 @@
 
 use crate::client::Client;
 use crate::executor::{Executors, Program};
+use crate::net::server::Secret;
 use crate::node::Node;
+use crate::store::{Store, StoreOptions};
 use marline_core::controller::{self, Counters, WorkerInfo, WorkerStatus};
 use marline_core::resources::Resources;
 use marline_core::schedule::Provided;
@@ -16,19 +18,26 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts a controller and `workers` workers that each offer `resources` and run `program`.
-    pub fn local(workers: usize, resources: Resources, program: Arc<dyn Program>) -> Cluster {
+    /// Starts a controller and `workers` workers that each offer `resources` and run `program`. A single one may have
+    /// a store of large values; several would bring each other what is in this process anyway.
+    pub fn local(
+        workers: usize,
+        resources: Resources,
+        store: Option<&StoreOptions>,
+        program: Arc<dyn Program>,
+    ) -> Cluster {
         let node = Node::new();
         node.host_controller(controller::Config::default());
         let cluster = Cluster { node };
         for _ in 0..workers {
-            cluster.add_worker(resources.clone(), program.clone());
+            let store = store.filter(|_| workers == 1);
+            let store = store.map(|store| Store::new(store, Secret::default()));
+            cluster.add_worker(resources.clone(), store, program.clone());
         }
         cluster
     }
 
-    /// Starts another worker.
-    pub fn add_worker(&self, resources: Resources, program: Arc<dyn Program>) {
+    fn add_worker(&self, resources: Resources, store: Option<Store>, program: Arc<dyn Program>) {
         let names = program.provides().into_iter().map(Arc::from).collect();
         let info = WorkerInfo {
             address: Some("here".into()),
@@ -40,7 +49,7 @@ impl Cluster {
             durable: false,
             provides: Arc::new(Provided { names, preemptible: false }),
         };
-        self.node.host_worker(Executors::Threads(program), None, info, worker::Config::default());
+        self.node.host_worker(Executors::Threads(program), store, info, worker::Config::default());
     }
 
     /// A client of this cluster.

@@ -26,7 +26,7 @@ mod stream;
 mod upstream;
 mod wire;
 
-pub use client::{Client, Pending, Tell, wait_for_some};
+pub use client::{Client, Pending, Tell, WeakClient, wait_for_some};
 pub use cluster::Cluster;
 pub use executor::child::{objects, runs_for, serve_as, serve_if_executor};
 pub use executor::command::{CommandEnd, CommandLine, MAX_OUTPUT_BYTES};

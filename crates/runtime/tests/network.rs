@@ -8,7 +8,7 @@ use marline_runtime::core::resources::Resources;
 use marline_runtime::core::spec::{ActorOptions, ActorSpec, Budget, Target, TaskOptions, TaskSpec};
 use marline_runtime::{
     Client, Controller, ExecutorOptions, Instance, Invocation, Program, Reply, Worker,
-    WorkerOptions, new_actor_id, new_task_id,
+    WorkerOptions, new_actor_id, new_object_id, new_task_id,
 };
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -193,6 +193,27 @@ fn a_client_that_leaves_takes_what_it_held_with_it() {
     }
     let workers = controller.workers();
     assert_eq!((workers.len(), workers[0].tasks, workers[0].actors), (1, 0, 0));
+}
+
+#[test]
+fn what_was_put_lately_is_made_known_before_an_actor_looks_for_it() {
+    let controller = Controller::start("127.0.0.1:0", None, Config::default()).unwrap();
+    let client = Client::connect(controller.address(), None).unwrap();
+    let needing = |object| {
+        let call = call(new_actor_id());
+        TaskSpec { needs: vec![object], ..(*call).clone() }
+    };
+    let small = client.put(Payload::raw("small").into()).unwrap();
+    assert!(!client.must_sync_before(&needing(small)), "it goes along with the call");
+    let large = new_object_id();
+    client.put_as(large, Payload::raw("large").stored_as(large).into(), None).unwrap();
+    assert!(client.must_sync_before(&needing(large)));
+    assert!(!client.must_sync_before(&call(new_actor_id())), "it needs nothing");
+    client.sync().unwrap();
+    assert!(!client.must_sync_before(&needing(large)));
+    let here = controller.client();
+    here.put_as(new_object_id(), Payload::raw("large").stored_as(large).into(), None).unwrap();
+    assert!(!here.must_sync_before(&needing(large)), "its controller has heard it");
 }
 
 /// Longer than anything here takes.

@@ -523,6 +523,27 @@ fn a_handle_is_released_only_after_its_calls_ended() {
 }
 
 #[test]
+fn what_the_answer_to_a_call_names_is_held_until_its_user_lets_go() {
+    let mut rig = Rig::new();
+    rig.actor_is_ready(1, HOST, 0);
+    rig.call(1);
+    rig.take();
+    let object = ObjectId::of(task_id(1), 0);
+    let thing = Thing::Object(object);
+    // Whoever made the call may have gone: there is no handle yet that could be released.
+    rig.wants(|client, effects| client.release(thing, effects));
+    let outcome = Ok(vec![Payload::raw("large").stored_as(object).into()]);
+    let attempt = tried(1, 1);
+    let message = FromHost::CallEnded { attempt, outcome: outcome.clone(), items: 0 };
+    rig.host_says(message);
+    let ended = Effect::Ended { task: task_id(1), outcome };
+    let accept = tell(FromClient::Accept { call: attempt });
+    assert_eq!(rig.take(), [tell(FromClient::Hold { thing }), accept, ended]);
+    rig.wants(|client, effects| client.release(thing, effects));
+    assert_eq!(rig.take(), [tell(FromClient::Release { thing })]);
+}
+
+#[test]
 fn the_end_of_the_session_ends_everything() {
     let mut rig = Rig::new();
     rig.controller_says(ToClient::Credit { total: 9 });

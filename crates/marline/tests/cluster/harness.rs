@@ -1,7 +1,7 @@
 //! Starting this test binary again as a worker or a controller, and what those run.
 
 use marline::channel::rendezvous;
-use marline::{Client, Controller, Program, Resources, Worker, context};
+use marline::{Bytes, Client, Controller, Program, Resources, Worker, context};
 use std::io::Write;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -31,6 +31,48 @@ impl Fails {
     }
 }
 
+/// Keeps bytes as they were given to it.
+#[derive(Default)]
+struct Shelf(Vec<Bytes>);
+
+impl Shelf {
+    fn keep(&mut self, bytes: Bytes) -> usize {
+        self.0.push(bytes);
+        self.0.len()
+    }
+
+    fn sum(&mut self) -> u64 {
+        self.0.iter().map(sum).sum()
+    }
+
+    fn make(&mut self, bytes: usize, byte: u8) -> Bytes {
+        vec![byte; bytes].into()
+    }
+
+    /// Waits for a file before it gives them.
+    fn make_when(&mut self, file: String, bytes: usize) -> Bytes {
+        until("it is told", || std::fs::exists(&file).unwrap());
+        vec![1; bytes].into()
+    }
+}
+
+pub fn sum(bytes: &Bytes) -> u64 {
+    bytes.iter().map(|byte| u64::from(*byte)).sum()
+}
+
+/// Whether memory at this address is shared with other processes, as this one sees it.
+pub fn is_shared(bytes: &Bytes) -> bool {
+    let at = bytes.as_ptr() as usize;
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let line = maps.lines().find(|line| {
+        let (from, rest) = line.split_once('-').unwrap();
+        let (to, _) = rest.split_once(' ').unwrap();
+        let address = |text| usize::from_str_radix(text, 16).unwrap();
+        (address(from)..address(to)).contains(&at)
+    });
+    line.unwrap().split_whitespace().nth(1).unwrap().ends_with('s')
+}
+
 fn append(file: &str, line: &str) {
     let mut file = std::fs::OpenOptions::new().append(true).create(true).open(file).unwrap();
     file.write_all(format!("{line}\n").as_bytes()).unwrap();
@@ -57,7 +99,7 @@ impl Counter {
 }
 
 #[allow(clippy::zombie_processes)] // On purpose: what a task leaves behind.
-fn program() -> Program {
+pub fn program() -> Program {
     Program::new()
         .task("pid", std::process::id)
         .task("double", |x: u64| x * 2)
@@ -109,6 +151,10 @@ fn program() -> Program {
             }
         })
         .task("large", |bytes: usize| "a".repeat(bytes))
+        .task("make", |bytes: usize, byte: u8| Bytes::from(vec![byte; bytes]))
+        .task("sum", |bytes: Bytes| sum(&bytes))
+        .task("is shared", |bytes: Bytes| is_shared(&bytes))
+        .task("length", |text: String| text.len())
         .task("own name", || std::env::args().next())
         // Appends its number to a file: what ran, and how often.
         .task("write down", |file: String, number: u64| {
@@ -125,6 +171,10 @@ fn program() -> Program {
         .actor("Counter", Counter, |counter| {
             let counter = counter.method("add", Counter::add);
             counter.method("pid", Counter::pid).method("hang", Counter::hang)
+        })
+        .actor("Shelf", Shelf::default, |shelf| {
+            let shelf = shelf.method("keep", Shelf::keep).method("sum", Shelf::sum);
+            shelf.method("make", Shelf::make).method("make when", Shelf::make_when)
         })
         .actor("Diary", Diary, |diary| diary.method("write and die", Diary::write_and_die))
         .try_actor("Fails", Fails::new, |class| class)
@@ -157,6 +207,7 @@ fn worker_process() {
             "token" => worker.token("a token, since others could reach it"),
             other => match other.split_once('=') {
                 Some(("at", at)) => worker.listen(at),
+                Some(("store", bytes)) => worker.object_store_memory(bytes.parse().unwrap()),
                 Some(("late", file)) => {
                     if std::env::var_os("MARLINE_EXECUTOR").is_some() {
                         outlive_the_parent(file);

@@ -8,6 +8,7 @@ mod executors;
 mod harness;
 mod leases;
 mod ledger;
+mod objects;
 mod partitions;
 mod threads;
 mod trouble;

@@ -90,6 +90,14 @@ impl StoreOptions {
         Ok(options)
     }
 
+    /// The same, for a cluster that ends with its process: there is nothing for a value to outlive.
+    pub fn of_one_process(mut self) -> StoreOptions {
+        if self.durable == Durable::Nowhere {
+            self.durable = Durable::NotNeeded;
+        }
+        self
+    }
+
     /// As the environment says, and as usual where it says nothing.
     pub fn from_environment() -> Result<StoreOptions, Error> {
         StoreOptions::new(None, None, None)

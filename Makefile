@@ -17,7 +17,7 @@ endif
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
 
-demo: ## a local cluster, one that loses a worker under load, channels; learning in Python with processes killed
+demo: ## a local cluster, one that loses a worker under load, channels; learning in Python with processes killed, 1 GB shared by tasks
 	@echo "-- the examples are compiled: a few minutes the first time"
 	$(CARGO) run --quiet --release -p marline --example tour
 	$(CARGO) run --quiet --release -p marline --example ledger

@@ -48,29 +48,38 @@ class _Bridge:
         for token in self.completions.take():
             future, ref = self.waiting.pop(token)
             if future.done():
-                continue
-            if ref is None:
+                self.completions.forget(token)
+            elif ref is None:
                 future.set_result(None)
-            else:
-                _settle(future, ref)
+            elif not _settle(future, ref, self.completions, token):
+                self.waiting[token] = future, ref
 
 
 _bridges: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Bridge] = weakref.WeakKeyDictionary()
 
 
-def _settle(future: asyncio.Future[Any] | concurrent.futures.Future[Any], ref: ObjectRef) -> None:
+def _settle(
+    future: asyncio.Future[Any] | concurrent.futures.Future[Any],
+    ref: ObjectRef,
+    completions: _native.Completions,
+    token: int,
+) -> bool:
+    """Settles a future for a value that has come; not if its data is on its way: its token comes again."""
     try:
-        value = ref._value()
+        came = completions.value(ref, token)
     except BaseException as error:
         future.set_exception(error)
-    else:
-        future.set_result(value)
+        return True
+    if came is not None:
+        future.set_result(came[0])
+    return came is not None
 
 
 async def wait_for(ref: ObjectRef) -> Any:
     """The value of a reference, awaited."""
-    if ref.done():
-        return ref._value()
+    came = ref._at_once()
+    if came is not None:
+        return came[0]
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Any] = loop.create_future()
     _bridge(loop).wait_for(ref, future)
@@ -144,8 +153,10 @@ class _Thread:
             poll.poll()
             for token in self.completions.take():
                 with self.lock:
-                    future, ref = self.waiting.pop(token)
-                _settle(future, ref)
+                    future, ref = self.waiting[token]
+                if _settle(future, ref, self.completions, token):
+                    with self.lock:
+                        del self.waiting[token]
             with self.lock:
                 if not self.waiting:
                     self.runs = False

@@ -112,9 +112,10 @@ def init(
     the quota of its cgroup. Large values take ``object_store_memory`` bytes at most (or
     ``MARLINE_STORE_MEMORY``; 30 % of what there is); what has no room goes to ``object_spilling_directory``
     (or ``MARLINE_SPILL_DIR``; the usual one for temporary files; ``""``: nowhere). A cluster elsewhere has
-    what its workers offer, and asks for its ``token`` (or ``MARLINE_TOKEN_FILE``). All work of this process runs in ``runtime_env``, as far as it does not say
-    otherwise, and names of actors count in ``namespace`` (``"default"``). What it prints is shown here,
-    unless ``log_to_driver`` is false. A task is part of a cluster already: there it changes nothing.
+    what its workers offer, and asks for its ``token`` (or ``MARLINE_TOKEN_FILE``). All work of this process
+    runs in ``runtime_env``, as far as it does not say otherwise, and names of actors count in ``namespace``
+    (``"default"``). What it prints is shown here, unless ``log_to_driver`` is false. A task is part of a
+    cluster already: there it changes nothing.
 
     >>> import marline
     >>> with marline.init(num_cpus=2, resources={"disk": 1}):
@@ -394,6 +395,9 @@ def wait(
 ) -> tuple[list[ObjectRef], list[ObjectRef]]:
     """Waits until ``num_returns`` have come or the time is over: those that have, and the others.
 
+    A large value that another node has is brought to this one meanwhile, and has come when it is here; with
+    ``fetch_local=False`` it stays there, and has come as soon as it is made.
+
     >>> import marline
     >>> with marline.init(num_cpus=2):
     ...     refs = [marline.remote(abs).remote(n) for n in (-1, -2, -3)]
@@ -411,10 +415,12 @@ def wait(
         raise TypeError(f"num_returns is {num_returns!r}: it is a whole number")
     if not 1 <= num_returns <= len(refs):
         raise ValueError(f"num_returns is {num_returns}, there are {len(refs)} references")
+    if not isinstance(fetch_local, bool):
+        raise TypeError(f"fetch_local is {fetch_local!r}: it is True or False")
     if len(set(refs)) != len(refs):
         raise ValueError("wait() got a reference twice")
     try:
-        done = _native.Session.wait(refs, num_returns, timeout)
+        done = _native.Session.wait(refs, num_returns, timeout, fetch_local)
     except TypeError:
         check_limit(timeout)
         raise

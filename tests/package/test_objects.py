@@ -339,6 +339,141 @@ def test_what_one_node_has_is_brought_to_another() -> None:
     assert marline.get(is_pattern.options(resources=right).remote(pattern(5 * MB, 6), 6))
 
 
+@contextmanager
+def frozen(pid: int) -> Iterator[None]:
+    """Meanwhile a process does nothing."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def near_and_far(cluster: Separate) -> tuple[str, subprocess.Popen[str]]:
+    """Of two workers, the store of one is used here: the resource and the process of the other."""
+    by_store = {store["worker_id"]: store for store in marline.object_stores()}
+    before = {worker: store["used"] for worker, store in by_store.items()}
+    held = marline.put(pattern(MB))
+    (here,) = [one["pid"] for one in marline.object_stores() if one["used"] > before[one["worker_id"]]]
+    del held
+    workers = dict(zip(("left", "right"), cluster.processes[1:], strict=True))
+    ((name, process),) = [(name, one) for name, one in workers.items() if one.pid != here]
+    return name, process
+
+
+def test_wait_brings_what_is_far_unless_told_not_to(two_nodes: Separate) -> None:
+    far, process = near_and_far(two_nodes)
+    made = make.options(resources={far: 1.0}).remote(3 * MB, 1)
+    ready, _ = marline.wait([made], fetch_local=False)
+    assert ready == [made], "it is made"
+    small = make.options(resources={far: 1.0}).remote(100, 2)
+    marline.wait([small])
+    with frozen(process.pid):
+        assert marline.wait([made], timeout=0)[0] == [], "it is not here"
+        assert marline.wait([made], timeout=0.3) == ([], [made]), "it does not come"
+        assert marline.wait([made, small], timeout=60) == ([small], [made]), "what is small is here"
+        assert marline.wait([made], timeout=0, fetch_local=False)[0] == [made]
+    assert marline.wait([made])[0] == [made]
+    with frozen(process.pid):
+        assert marline.wait([made, small], num_returns=2, timeout=0)[1] == []
+        assert (marline.get(made) == pattern(3 * MB, 1)).all(), "it is here"
+        again = marline.put([made])
+        assert marline.wait(marline.get(again), timeout=30)[1] == [], "whoever asks"
+
+
+def test_wait_ends_for_what_is_lost(two_nodes: Separate) -> None:
+    far, process = near_and_far(two_nodes)
+    made = make.options(resources={far: 1.0}, max_retries=0).remote(3 * MB, 1)
+    marline.wait([made], fetch_local=False)
+    process.kill()
+    process.wait()
+    two_nodes.processes.remove(process)
+    assert marline.wait([made], timeout=60)[0] == [made]
+    with pytest.raises(marline.ObjectLostError):
+        marline.get(made)
+
+
+def test_what_fetch_local_cannot_be_is_said(cluster: str) -> None:
+    with pytest.raises(TypeError, match="fetch_local is 1: it is True or False"):
+        marline.wait([marline.put(1)], fetch_local=1)  # type: ignore[arg-type]
+
+
+def test_an_event_loop_goes_on_while_values_are_brought(two_nodes: Separate) -> None:
+    far, process = near_and_far(two_nodes)
+    made = [make.options(resources={far: 1.0}).remote(3 * MB, seed) for seed in range(3)]
+    marline.wait(made, num_returns=3, fetch_local=False)
+    near = marline.put(pattern(3 * MB, 9))
+
+    async def main() -> None:
+        ticks = 0
+        first = asyncio.ensure_future(wrap(made[0]))
+        with frozen(process.pid):
+            waiting = [first, *(asyncio.ensure_future(wrap(ref)) for ref in made[1:2])]
+            future = made[2].future()
+            end = time.monotonic() + 0.5
+            while time.monotonic() < end:
+                await asyncio.sleep(0.001)
+                ticks += 1
+                assert not any(one.done() for one in waiting) and not future.done()
+            assert ticks > 50, "the loop was kept"
+            assert (await near == pattern(3 * MB, 9)).all(), "what is here comes meanwhile"
+            assert marline.put(b"small").future().result(timeout=60) == b"small"
+        for seed, one in enumerate(waiting):
+            assert (await asyncio.wait_for(one, 60) == pattern(3 * MB, seed)).all()
+        assert (await asyncio.wait_for(asyncio.wrap_future(future), 60) == pattern(3 * MB, 2)).all()
+        assert (await made[0] == pattern(3 * MB, 0)).all(), "at once"
+
+    async def wrap(ref: marline.ObjectRef) -> Array:
+        value: Array = await ref
+        return value
+
+    asyncio.run(main())
+
+
+def test_who_stops_awaiting_lets_go_of_what_comes(two_nodes: Separate) -> None:
+    far, process = near_and_far(two_nodes)
+    made = make.options(resources={far: 1.0}).remote(3 * MB, 1)
+    marline.wait([made], fetch_local=False)
+
+    async def main(ref: marline.ObjectRef) -> None:
+        with frozen(process.pid), pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(ref, 0.3)
+        marline.wait([ref])
+        await asyncio.sleep(0)  # What came for nobody is taken.
+
+    asyncio.run(main(made))
+    used = [store["used"] // MB for store in marline.object_stores()]
+    assert sorted(used) == [3, 3]
+    del made
+    until("both copies are free", lambda: not any(one["used"] // MB for one in marline.object_stores()))
+
+
+@pytest.mark.parametrize("how", ["await", "future", "wait"])
+def test_what_is_on_the_disk_comes_back_for_whoever_waits(tmp_path: Path, how: str) -> None:
+    with cluster_with(10 * MB, tmp_path):
+        kept = [marline.put(pattern(4 * MB, seed)) for seed in range(6)]
+
+        async def main() -> None:
+            for _ in range(2):
+                for seed, ref in enumerate(kept):
+                    assert (await ref == pattern(4 * MB, seed)).all()
+            total = await asyncio.gather(*(first(ref) for ref in kept))
+            assert total == [int(pattern(1, seed)[0]) for seed in range(6)]
+
+        async def first(ref: marline.ObjectRef) -> int:
+            return int((await ref)[0])
+
+        if how == "await":
+            asyncio.run(main())
+        elif how == "future":
+            for seed, ref in enumerate(kept):
+                assert (ref.future().result(60) == pattern(4 * MB, seed)).all()
+        else:
+            for seed, ref in enumerate(kept):
+                assert marline.wait([ref], timeout=60)[0] == [ref]
+                assert (marline.get(ref) == pattern(4 * MB, seed)).all()
+
+
 def end_last(cluster: Separate) -> None:
     worker = cluster.processes.pop()
     worker.kill()
@@ -347,7 +482,7 @@ def end_last(cluster: Separate) -> None:
 
 def test_what_was_on_a_node_that_is_gone_is_lost_and_said_so(two_nodes: Separate) -> None:
     made = make.options(resources={"right": 1.0}, max_retries=0).remote(MB, 1)
-    marline.wait([made])
+    marline.wait([made], fetch_local=False)
     end_last(two_nodes)
     with pytest.raises(marline.ObjectLostError, match=r'which "make" made, is lost .* \(max_retries\)'):
         marline.get(made)

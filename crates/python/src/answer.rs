@@ -4,8 +4,8 @@ use crate::reference::Held;
 use crate::session::Inner;
 use marline_runtime::Tell;
 use marline_runtime::core::error::{Error, Ran};
-use marline_runtime::core::payload::{Outcome, Value};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use marline_runtime::core::payload::{Outcome, Payload, Value};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 /// How a task ended, once it has.
@@ -13,6 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 pub struct Answer {
     outcome: OnceLock<Outcome>,
     waiting: Mutex<Vec<Ring>>,
+    /// Which of its first values have been at this node, by their bits: nobody asks for those again.
+    here: AtomicU64,
     /// What the values name, where this process was made to hold it: let go with the answer.
     held: OnceLock<Vec<Held>>,
 }
@@ -63,6 +65,45 @@ impl Answer {
         ring();
     }
 
+    /// Whether a value has come, and is at this node if it is large, or was.
+    pub fn is_here(&self, index: usize) -> bool {
+        self.get().is_some() && (self.large(index).is_none() || self.was_here(index))
+    }
+
+    /// A value that has come, if its data is in a store.
+    pub fn large(&self, index: usize) -> Option<&Payload> {
+        let values = self.get()?.as_ref().ok()?;
+        Some(&values[index].payload).filter(|payload| payload.stored.is_some())
+    }
+
+    fn was_here(&self, index: usize) -> bool {
+        self.here.load(Ordering::Relaxed) & bit(index) != 0
+    }
+
+    /// The data of a value is at this node.
+    pub fn set_here(&self, index: usize) {
+        self.here.fetch_or(bit(index), Ordering::Relaxed);
+    }
+
+    /// Does this when a value has come, and is at this node if it is large.
+    pub fn then_here(self: &Arc<Answer>, index: usize, session: &Arc<Inner>, ring: Ring) {
+        let (answer, session) = (self.clone(), session.clone());
+        self.then(Box::new(move || {
+            let client = session.client();
+            match answer.large(index).filter(|_| !answer.was_here(index)).zip(client.ok()) {
+                None => ring(),
+                Some((payload, client)) => {
+                    let came = answer.clone();
+                    let tell = move |()| {
+                        came.set_here(index);
+                        ring();
+                    };
+                    client.draw_near(payload, Box::new(tell));
+                }
+            }
+        }));
+    }
+
     fn waiting(&self) -> MutexGuard<'_, Vec<Ring>> {
         self.waiting.lock().expect("nothing panics under it")
     }
@@ -94,20 +135,50 @@ impl Drop for Promise {
     }
 }
 
+/// The bit of a value; there is none for those after the first ones.
+fn bit(index: usize) -> u64 {
+    1_u64.checked_shl(index as u32).unwrap_or(0)
+}
+
 /// Does this, once, when so many of these have come, one at least.
 pub fn when<'a>(
-    answers: impl Iterator<Item = &'a Arc<Answer>>,
+    awaited: impl Iterator<Item = &'a Awaited<'a>>,
     count: usize,
     ring: impl Fn() + Send + Sync + 'static,
 ) {
     let all = Arc::new((AtomicUsize::new(0), ring));
-    for answer in answers {
+    for one in awaited {
         let all = all.clone();
-        answer.then(Box::new(move || {
+        one.then(Box::new(move || {
             let (come, ring) = &*all;
             if come.fetch_add(1, Ordering::AcqRel) + 1 == count {
                 ring();
             }
         }));
+    }
+}
+
+/// What is waited for.
+pub enum Awaited<'a> {
+    /// An answer.
+    Answer(&'a Arc<Answer>),
+    /// One of the values of an answer, and its data at this node.
+    Data(&'a Arc<Answer>, usize, &'a Arc<Inner>),
+}
+
+impl Awaited<'_> {
+    /// Whether it has come.
+    pub fn has_come(&self) -> bool {
+        match self {
+            Awaited::Answer(answer) => answer.get().is_some(),
+            Awaited::Data(answer, index, _) => answer.is_here(*index),
+        }
+    }
+
+    fn then(&self, ring: Ring) {
+        match self {
+            Awaited::Answer(answer) => answer.then(ring),
+            Awaited::Data(answer, index, session) => answer.then_here(*index, session, ring),
+        }
     }
 }

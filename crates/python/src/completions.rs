@@ -2,14 +2,19 @@
 //! answer reaches its loop without a thread of ours that needs the interpreter.
 
 use crate::executor::Items;
+use crate::failure::to_python;
 use crate::generator::ObjectRefGenerator;
+use crate::pickle;
 use crate::reference::ObjectRef;
 use crate::scope::Scope;
+use marline_runtime::core::error::Error;
+use marline_runtime::core::map::Map;
+use marline_runtime::core::payload::Payload;
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// What came for one event loop.
 #[pyclass(frozen, module = "marline._native")]
@@ -19,10 +24,16 @@ pub struct Completions {
 
 struct Queue {
     came: Mutex<Vec<u64>>,
+    /// Data that was brought for these tokens.
+    brought: Mutex<Map<u64, Result<Payload, Error>>>,
     bell: OwnedFd,
 }
 
 impl Queue {
+    fn brought(&self) -> MutexGuard<'_, Map<u64, Result<Payload, Error>>> {
+        self.brought.lock().expect("nothing panics under it")
+    }
+
     fn push(&self, token: u64) {
         let mut came = self.came.lock().expect("nothing panics under it");
         came.push(token);
@@ -51,7 +62,9 @@ impl Completions {
     fn new() -> PyResult<Completions> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let bell = bell.map_err(|error| PyOSError::new_err(error.to_string()))?;
-        Ok(Completions { queue: Arc::new(Queue { came: Mutex::default(), bell }) })
+        Ok(Completions {
+            queue: Arc::new(Queue { came: Mutex::default(), brought: Mutex::default(), bell }),
+        })
     }
 
     /// The descriptor that is readable when something came.
@@ -63,6 +76,37 @@ impl Completions {
     fn expect(&self, reference: &Bound<'_, ObjectRef>, token: u64) {
         let queue = self.queue.clone();
         reference.get().answer().then(Box::new(move || queue.push(token)));
+    }
+
+    /// The value of a reference that has come, in a tuple. Nothing if its data is on its way: `token` is queued when
+    /// that is here, and it can be asked for again.
+    fn value<'py>(
+        &self,
+        py: Python<'py>,
+        reference: &Bound<'py, ObjectRef>,
+        token: u64,
+    ) -> PyResult<Option<(Bound<'py, PyAny>,)>> {
+        let brought = self.queue.brought().remove(&token);
+        if let Some(brought) = brought {
+            let payload = brought.map_err(|error| to_python(py, &error))?;
+            return pickle::decode(py, &payload).map(|value| Some((value,)));
+        }
+        if let Some(value) = reference.get().value_at_once(py)? {
+            return Ok(Some((value,)));
+        }
+        let queue = self.queue.clone();
+        let tell = move |brought| {
+            queue.brought().insert(token, brought);
+            queue.push(token);
+        };
+        reference.get().open_telling(py, Box::new(tell))?;
+        Ok(None)
+    }
+
+    /// Nobody waits any more for what was queued under this token.
+    fn forget(&self, token: u64) {
+        let brought = self.queue.brought().remove(&token);
+        drop(brought); // Not under the lock: it may be the last view of a value.
     }
 
     /// Queues `token` when there is something to take of a stream, or its end.

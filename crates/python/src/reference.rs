@@ -1,20 +1,20 @@
 //! References to values: results that may not have come yet, values that were put.
 
-use crate::answer::Answer;
+use crate::answer::{Answer, Awaited};
 use crate::failure::to_python;
 use crate::pickle;
 use crate::session::{Inner, current};
 use crate::wait::{open, wait_for};
 use marline_runtime::core::error::Error;
 use marline_runtime::core::id::{ObjectId, TaskId, Thing};
-use marline_runtime::core::payload::{Outcome, Value};
-use marline_runtime::new_object_id;
+use marline_runtime::core::payload::{Outcome, Payload, Value};
+use marline_runtime::{Tell, new_object_id};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// How a reference is pickled: what makes it again, and from what.
 type Reduced<'py> = (Bound<'py, PyAny>, (Bound<'py, PyBytes>, u32));
@@ -124,7 +124,7 @@ impl ObjectRef {
     /// Waits until its value has come, if it comes to this process alone.
     fn settle(&self, py: Python<'_>) -> PyResult<()> {
         if self.is_private {
-            wait_for(py, &[self.answer()], 1, None)?;
+            wait_for(py, &[Awaited::Answer(self.answer())], 1, None)?;
         }
         Ok(())
     }
@@ -153,7 +153,18 @@ impl ObjectRef {
     /// Where its value comes.
     pub fn needed(&self) -> Needed {
         let answer = self.answer().clone();
-        (answer, self.answer.get().map_or(0, |(_, index)| *index))
+        (answer, self.index())
+    }
+
+    /// Its value, and its data at this node.
+    pub fn data(&self) -> Awaited<'_> {
+        let answer = self.answer();
+        Awaited::Data(answer, self.index(), &self.held.session)
+    }
+
+    /// Which of the values of its answer it is.
+    fn index(&self) -> usize {
+        self.answer.get().map_or(0, |(_, index)| *index)
     }
 
     /// Its value, or what stands in its place until it comes.
@@ -180,17 +191,49 @@ impl ObjectRef {
         outcome: &Outcome,
         deadline: Option<Instant>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let index = self.answer.get().map_or(0, |(_, index)| *index);
         match outcome {
-            Ok(values) if values[index].payload.stored.is_some() => {
-                let payload = open(py, &self.held.session, &values[index].payload, deadline)?;
-                pickle::decode(py, &payload)
+            Ok(values) => {
+                let payload = &values[self.index()].payload;
+                match payload.stored.is_some() {
+                    true => pickle::decode(py, &open(py, &self.held.session, payload, deadline)?),
+                    false => pickle::decode(py, payload),
+                }
             }
-            Ok(values) => pickle::decode(py, &values[index].payload),
             Err(error) => Err(to_python(py, error)),
         }
     }
+
+    /// The same, if it has come and its data is at hand. Who asks for it is not kept for long.
+    pub fn value_at_once<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let answer = self.answer();
+        match (answer.get(), answer.large(self.index())) {
+            (None, _) => Ok(None),
+            (Some(outcome), None) => self.value(py, outcome, None).map(Some),
+            (Some(_), Some(payload)) => {
+                let client = self.held.session.client();
+                let client = client.map_err(|error| to_python(py, &error))?;
+                match py.detach(|| client.open_at_once(payload, AT_ONCE)) {
+                    Some(Ok(payload)) => pickle::decode(py, &payload).map(Some),
+                    // Whoever waits for it is told why, or has it from elsewhere.
+                    Some(Err(_)) | None => Ok(None),
+                }
+            }
+        }
+    }
+
+    /// Has the data of its value, which has come and is large, brought; tells when it is here.
+    pub fn open_telling(&self, py: Python<'_>, tell: Tell<Result<Payload, Error>>) -> PyResult<()> {
+        let answer = self.answer();
+        let client = self.held.session.client().map_err(|error| to_python(py, &error))?;
+        if let Some(payload) = answer.large(self.index()) {
+            client.open_telling(payload, tell);
+        }
+        Ok(())
+    }
 }
+
+/// An event loop waits so long at most for the store of another process to say that it has something.
+const AT_ONCE: Duration = Duration::from_micros(200);
 
 #[pymethods]
 impl ObjectRef {
@@ -239,6 +282,11 @@ impl ObjectRef {
             to_python(py, &Error::not_ready(format!("the value of {} has not come", self.id)))
         })?;
         self.value(py, outcome, None)
+    }
+
+    /// Its value in a tuple, if it has come and its data is at hand: nothing is waited for.
+    fn _at_once<'py>(&self, py: Python<'py>) -> PyResult<Option<(Bound<'py, PyAny>,)>> {
+        Ok(self.value_at_once(py)?.map(|value| (value,)))
     }
 
     /// Nothing of it changes: a copy is the same one.

@@ -1,6 +1,6 @@
 //! Where user code is: in which task or call, and in which `with scope()` of it.
 
-use crate::answer::Answer;
+use crate::answer::{Answer, Awaited};
 use crate::session::Inner;
 use crate::submitted::Submitted;
 use crate::wait::wait_briefly;
@@ -79,7 +79,7 @@ impl Scope {
     /// Waits until all that was submitted in it has ended, or the time is over. Says how many have not.
     fn wait(&self, py: Python<'_>, timeout: f64) -> PyResult<usize> {
         let pending = self.pending();
-        wait_briefly(py, &pending.iter().collect::<Vec<_>>(), timeout)?;
+        wait_briefly(py, &pending.iter().map(Awaited::Answer).collect::<Vec<_>>(), timeout)?;
         Ok(self.unfinished())
     }
 

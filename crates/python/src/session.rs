@@ -1,7 +1,7 @@
 //! This process's membership in a cluster: its own, embedded one, or one elsewhere.
 
 use crate::actor::Actor;
-use crate::answer::Answer;
+use crate::answer::Awaited;
 use crate::arguments::Arguments;
 use crate::around::Around;
 use crate::failure::to_python;
@@ -11,7 +11,7 @@ use crate::options::{ActorOptions, Amounts};
 use crate::output::Output;
 use crate::pickle::{self, Room, Things};
 use crate::reference::ObjectRef;
-use crate::wait::{deadline, interruptible, wait_for};
+use crate::wait::{deadline, interruptible, look_near, wait_for};
 use bytes::Bytes;
 use marline_runtime::core::error::Error;
 use marline_runtime::core::id::Thing;
@@ -96,14 +96,17 @@ impl Drop for Inner {
     }
 }
 
+fn answers<'a>(references: &'a [Bound<'_, ObjectRef>]) -> Vec<Awaited<'a>> {
+    references.iter().map(|reference| Awaited::Answer(reference.get().answer())).collect()
+}
+
 /// What is said of values that did not come in time: how many there are, and which is the first.
 fn not_in_time(
     references: &[Bound<'_, ObjectRef>],
-    answers: &[&Arc<Answer>],
+    answers: &[Awaited<'_>],
     timeout: Option<f64>,
 ) -> Error {
-    let late: Vec<usize> =
-        (0..answers.len()).filter(|index| answers[*index].get().is_none()).collect();
+    let late: Vec<usize> = (0..answers.len()).filter(|index| !answers[*index].has_come()).collect();
     let first = late.first().map_or(String::new(), |index| references[*index].get().id.to_string());
     let (came, all) = (answers.len() - late.len(), answers.len());
     let within = timeout.unwrap_or_default();
@@ -317,32 +320,38 @@ impl Session {
         references: Vec<Bound<'py, ObjectRef>>,
         timeout: Option<f64>,
     ) -> PyResult<Bound<'py, PyList>> {
-        let answers: Vec<&Arc<Answer>> =
-            references.iter().map(|reference| reference.get().answer()).collect();
+        let answers: Vec<Awaited<'_>> = answers(&references);
         let deadline = deadline(timeout);
         if !wait_for(py, &answers, answers.len(), timeout)? {
             return Err(to_python(py, &not_in_time(&references, &answers, timeout)));
         }
         let values = PyList::empty(py);
-        for (reference, answer) in references.iter().zip(&answers) {
-            let outcome = answer.get().expect("it has come");
+        for reference in &references {
+            let outcome = reference.get().answer().get().expect("it has come");
             values.append(reference.get().value(py, outcome, deadline)?)?;
         }
         Ok(values)
     }
 
-    /// Waits until so many have come, or the time is over. Says which have.
+    /// Waits until so many have come, or the time is over; with their data at this node, if that is said. Says which
+    /// have.
     #[staticmethod]
     fn wait(
         py: Python<'_>,
         references: Vec<Bound<'_, ObjectRef>>,
         count: usize,
         timeout: Option<f64>,
+        fetch_local: bool,
     ) -> PyResult<Vec<bool>> {
-        let answers: Vec<&Arc<Answer>> =
-            references.iter().map(|reference| reference.get().answer()).collect();
-        wait_for(py, &answers, count, timeout)?;
-        Ok(answers.iter().map(|answer| answer.get().is_some()).collect())
+        let awaited: Vec<Awaited<'_>> = match fetch_local {
+            true => references.iter().map(|reference| reference.get().data()).collect(),
+            false => answers(&references),
+        };
+        if fetch_local {
+            look_near(py, &awaited, count);
+        }
+        wait_for(py, &awaited, count, timeout)?;
+        Ok(awaited.iter().map(Awaited::has_come).collect())
     }
 
     /// Asks a task to stop, and what it has submitted unless it is to stop alone.

@@ -1,6 +1,6 @@
 //! How a Python thread waits: without the interpreter's lock, and as long as no signal wants to be handled.
 
-use crate::answer::{Answer, Ring, when};
+use crate::answer::{Awaited, Ring, when};
 use crate::failure::to_python;
 use crate::session::Inner;
 use marline_runtime::core::error::Error;
@@ -8,7 +8,6 @@ use marline_runtime::core::payload::Payload;
 use marline_runtime::{Items, LEND_AFTER, Objects, Wait, Waited, blocking};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
-use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -25,16 +24,16 @@ const SIGNALS_EVERY: Duration = Duration::from_millis(20);
 /// meanwhile; if too many do already, it fails. Says whether they have come.
 pub fn wait_for(
     py: Python<'_>,
-    answers: &[&Arc<Answer>],
+    awaited: &[Awaited<'_>],
     count: usize,
     timeout: Option<f64>,
 ) -> PyResult<bool> {
-    let deadline = match begin(answers, count, timeout)? {
+    let deadline = match begin(awaited, count, timeout)? {
         Begin::Come => return Ok(true),
         Begin::Over => return py.check_signals().map(|()| false),
         Begin::Until(deadline) => deadline,
     };
-    blocking(|wait| wait_until(py, answers, count, deadline, wait))
+    blocking(|wait| wait_until(py, awaited, count, deadline, wait))
 }
 
 /// Waits until something has come: `then` does what it is given when it has. A task gives up its CPU meanwhile; if
@@ -69,12 +68,12 @@ pub fn wait_for_room(py: Python<'_>, items: &Items) -> PyResult<()> {
 }
 
 /// The same, without giving up anything meanwhile: for what ends soon and needs nothing.
-pub fn wait_briefly(py: Python<'_>, answers: &[&Arc<Answer>], timeout: f64) -> PyResult<bool> {
-    match begin(answers, answers.len(), Some(timeout))? {
+pub fn wait_briefly(py: Python<'_>, awaited: &[Awaited<'_>], timeout: f64) -> PyResult<bool> {
+    match begin(awaited, awaited.len(), Some(timeout))? {
         Begin::Come => Ok(true),
         Begin::Over => Ok(false),
         Begin::Until(deadline) => {
-            wait_until(py, answers, answers.len(), deadline, &Wait::default())
+            wait_until(py, awaited, awaited.len(), deadline, &Wait::default())
         }
     }
 }
@@ -92,14 +91,13 @@ enum Begin {
     Until(Instant),
 }
 
-fn begin(answers: &[&Arc<Answer>], count: usize, timeout: Option<f64>) -> PyResult<Begin> {
+fn begin(awaited: &[Awaited<'_>], count: usize, timeout: Option<f64>) -> PyResult<Begin> {
     if let Some(timeout) = timeout.filter(|timeout| timeout.is_nan() || *timeout < 0.0) {
         return Err(PyValueError::new_err(format!(
             "timeout is {timeout}: it is a number of seconds, 0 or more; without one there is no limit"
         )));
     }
-    let ready = answers.iter().filter(|answer| answer.get().is_some()).count();
-    if ready >= count.min(answers.len()) {
+    if come(awaited) >= count.min(awaited.len()) {
         return Ok(Begin::Come);
     }
     let timeout = timeout.map(|timeout| Duration::try_from_secs_f64(timeout).unwrap_or(LONGEST));
@@ -109,21 +107,24 @@ fn begin(answers: &[&Arc<Answer>], count: usize, timeout: Option<f64>) -> PyResu
     Ok(Begin::Until(Instant::now() + timeout.unwrap_or(LONGEST).min(LONGEST)))
 }
 
+fn come(awaited: &[Awaited<'_>]) -> usize {
+    awaited.iter().filter(|one| one.has_come()).count()
+}
+
 fn wait_until(
     py: Python<'_>,
-    answers: &[&Arc<Answer>],
+    awaited: &[Awaited<'_>],
     count: usize,
     deadline: Instant,
     wait: &Wait,
 ) -> PyResult<bool> {
     let ring = wait.waiter().clone();
-    when(answers.iter().copied(), count.min(answers.len()), move || ring.ring());
+    when(awaited.iter(), count.min(awaited.len()), move || ring.ring());
     if !sleep_until_rung(py, deadline, wait)? {
         return Ok(false);
     }
-    let come = answers.iter().filter(|answer| answer.get().is_some()).count();
     match wait.error() {
-        Some(error) if come < count.min(answers.len()) => Err(to_python(py, &error)),
+        Some(error) if come(awaited) < count.min(awaited.len()) => Err(to_python(py, &error)),
         Some(_) | None => Ok(true),
     }
 }
@@ -150,6 +151,33 @@ fn sleep_until_rung(py: Python<'_>, deadline: Instant, wait: &Wait) -> PyResult<
             Waited::TimedOut | Waited::Interrupted => {}
         }
     }
+}
+
+/// Looks which large values are at this node already, if so many are not known to be. One look at a time, of a few
+/// milliseconds in all.
+pub fn look_near(py: Python<'_>, awaited: &[Awaited<'_>], count: usize) {
+    let far = |one: &&Awaited<'_>| !one.has_come();
+    if come(awaited) >= count.min(awaited.len()) {
+        return;
+    }
+    py.detach(|| {
+        let until = Instant::now() + BRIEFLY;
+        let mut asked = Vec::new();
+        for one in awaited.iter().filter(far) {
+            if let Awaited::Data(answer, index, session) = one
+                && let Some(payload) = answer.large(*index)
+                && let Some(Ok(reading)) = session.objects().and_then(|store| store.read(payload))
+            {
+                asked.push((answer, *index, reading));
+            }
+        }
+        for (answer, index, mut reading) in asked {
+            let left = until.saturating_duration_since(Instant::now());
+            if reading.wait(Some(left)).is_some() {
+                answer.set_here(index);
+            }
+        }
+    });
 }
 
 /// A payload with its data, wherever that is; in time. Signals are handled as they come, and a task gives up its CPU

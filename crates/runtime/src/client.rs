@@ -1,6 +1,7 @@
 //! What a program that submits work holds: tasks, values, actors, and waiting for them.
 
 mod arguments;
+mod bring;
 
 use crate::control::{Control, TaskStatus};
 use crate::executor::child;
@@ -12,6 +13,7 @@ use crate::proof::Process;
 use crate::store::{Objects, Reading, Remote};
 use crate::stream::{Feed, Stream};
 use crate::upstream::Upstream;
+use bring::Brings;
 use bytes::Bytes;
 use marline_channel::oneshot;
 use marline_core::controller::{Controller, Role};
@@ -22,7 +24,7 @@ use marline_core::output::{Audience, Source};
 use marline_core::payload::{Outcome, Payload, STORED_BYTES, Stored, Value};
 use marline_core::spec::{ActorSpec, TaskSpec};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::task::{self, Poll, Wake, Waker, ready};
 use std::thread::{self, Thread};
@@ -66,13 +68,17 @@ struct Shared {
     /// How many values were put whose data is in a store, and how many of them its controller knows for sure.
     put: AtomicU64,
     known: AtomicU64,
+    brings: Brings,
+    /// It has left its cluster.
+    left: AtomicBool,
 }
 
 impl Shared {
     fn new(node: Arc<Node>, index: usize, elsewhere: Option<Control>) -> Arc<Shared> {
         let ended = node.enter(|state, _| state.client(index).ended.clone());
         let (near, put, known) = (Mutex::default(), AtomicU64::new(0), AtomicU64::new(0));
-        Arc::new(Shared { node, index, elsewhere, ended, near, put, known })
+        let (brings, left) = (Brings::default(), AtomicBool::new(false));
+        Arc::new(Shared { node, index, elsewhere, ended, near, put, known, brings, left })
     }
 }
 
@@ -83,6 +89,13 @@ struct Near {
     session: u64,
     objects: Option<Objects>,
     looked_at: Option<Instant>,
+}
+
+impl Near {
+    /// Whether it was found in this session, and is there still.
+    fn is_of(&self, session: u64) -> bool {
+        self.session == session && !self.objects.as_ref().is_some_and(Objects::is_over)
+    }
 }
 
 /// If there was none, it is looked again after this long: a worker may have come.
@@ -375,6 +388,7 @@ impl Client {
 
     /// Ends the session now, whoever has clones still: what they ask for fails from now on.
     pub fn leave(&self) {
+        self.shared.left.store(true, Ordering::Relaxed);
         self.shared.node.end_client(self.shared.index);
     }
 
@@ -500,16 +514,25 @@ impl Client {
 
     /// The store of this node, if this process can use one.
     pub fn objects(&self) -> Option<Objects> {
-        child::objects().or_else(|| self.shared.node.objects()).or_else(|| self.objects_near())
+        self.known_objects().or_else(|| self.objects_near())
+    }
+
+    /// The same, as far as it is known without asking anybody.
+    fn known_objects(&self) -> Option<Objects> {
+        let near = || {
+            // Whoever has the lock may be looking for one.
+            let near = self.shared.near.try_lock().ok()?;
+            near.objects.clone().filter(|_| near.is_of(self.ended_sessions()))
+        };
+        child::objects().or_else(|| self.shared.node.objects()).or_else(near)
     }
 
     /// The store of a worker on this machine, if the controller knows one.
     fn objects_near(&self) -> Option<Objects> {
         let session = self.ended_sessions();
         let mut near = self.shared.near.lock().expect("nothing panics under it");
-        let is_over = near.objects.as_ref().is_some_and(Objects::is_over);
-        let is_fresh = near.session == session && !is_over;
-        if is_fresh && (near.objects.is_some() || near.looked_at.is_some_and(is_recent)) {
+        if near.is_of(session) && (near.objects.is_some() || near.looked_at.is_some_and(is_recent))
+        {
             return near.objects.clone();
         }
         let token = self.shared.node.token();

@@ -1,0 +1,189 @@
+//! Large values that are brought to this node while nobody blocks for them: threads block instead, one for each value and
+//! a few at a time. Those who want the same value are told together.
+
+use super::{Client, Shared, Tell, gone};
+use crate::store::Objects;
+use marline_core::error::{Error, Ran};
+use marline_core::id::ObjectId;
+use marline_core::map::Map;
+use marline_core::payload::Payload;
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::thread;
+use std::time::Duration;
+
+/// So many values are brought at a time; others wait.
+const MAX_THREADS: usize = 16;
+/// So often a thread that waits looks whether its client is still there.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// What a client has brought.
+#[derive(Default)]
+pub(super) struct Brings(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    threads: usize,
+    /// What no thread has begun with.
+    waiting: VecDeque<(ObjectId, Payload)>,
+    /// Who wants what is brought, or waits to be.
+    wanted: Map<ObjectId, Vec<Wish>>,
+}
+
+enum Wish {
+    /// It, in this process.
+    Data(Tell<Result<Payload, Error>>),
+    /// That it is at this node, if there is a store.
+    Here(Tell<()>),
+}
+
+impl Brings {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().expect("nothing panics under it")
+    }
+}
+
+impl State {
+    fn is_data_wanted(&self, object: ObjectId) -> bool {
+        let wishes = self.wanted.get(&object);
+        wishes.into_iter().flatten().any(|wish| matches!(wish, Wish::Data(_)))
+    }
+}
+
+impl Client {
+    /// A payload with its data, if that is in the memory of a store that this process knows. It is waited so long for
+    /// the store of another process to say so.
+    pub fn open_at_once(
+        &self,
+        payload: &Payload,
+        at_most: Duration,
+    ) -> Option<Result<Payload, Error>> {
+        match self.known_objects()?.read(payload) {
+            None => Some(Ok(payload.clone())),
+            Some(Ok(mut reading)) => reading.wait(Some(at_most)),
+            Some(Err(_)) => None, // Another store may have it.
+        }
+    }
+
+    /// A payload with its data, wherever that is: tells, when it is at this node. Does not block.
+    pub fn open_telling(&self, payload: &Payload, tell: Tell<Result<Payload, Error>>) {
+        match payload.stored_object() {
+            Some(object) => self.bring_for(object, payload, Wish::Data(tell)),
+            None => tell(Ok(payload.clone())),
+        }
+    }
+
+    /// Has the data of a payload brought to the store of this node, if there is one: tells when it is there, or will
+    /// never be. Does not block.
+    pub fn draw_near(&self, payload: &Payload, tell: Tell<()>) {
+        match payload.stored_object() {
+            Some(object) => self.bring_for(object, payload, Wish::Here(tell)),
+            None => tell(()),
+        }
+    }
+
+    fn bring_for(&self, object: ObjectId, payload: &Payload, wish: Wish) {
+        let mut state = self.shared.brings.state();
+        let wishes = state.wanted.entry(object).or_default();
+        wishes.push(wish);
+        if wishes.len() > 1 {
+            return; // It is on its way.
+        }
+        state.waiting.push_back((object, payload.clone()));
+        if state.threads == MAX_THREADS {
+            return;
+        }
+        state.threads += 1;
+        drop(state);
+        let client = Arc::downgrade(&self.shared);
+        let spawned = thread::Builder::new().name("marline-bring".into()).spawn(move || {
+            while let Some((object, payload)) = next(&client) {
+                bring(&client, object, &payload);
+            }
+        });
+        if let Err(error) = spawned {
+            let mut state = self.shared.brings.state();
+            state.threads -= 1;
+            state.waiting.retain(|(waiting, _)| *waiting != object);
+            let wishes = state.wanted.remove(&object).unwrap_or_default();
+            drop(state);
+            let words = format!("no thread could be started to bring value {object} here: {error}");
+            tell_all(wishes, Err(Error::unavailable(Ran::No, words)));
+        }
+    }
+}
+
+/// What a thread does next; if there is nothing, it ends.
+fn next(client: &Weak<Shared>) -> Option<(ObjectId, Payload)> {
+    let shared = client.upgrade()?;
+    let mut state = shared.brings.state();
+    let next = state.waiting.pop_front();
+    if next.is_none() {
+        state.threads -= 1;
+    }
+    next
+}
+
+/// Brings it, and tells those who want it.
+fn bring(client: &Weak<Shared>, object: ObjectId, payload: &Payload) {
+    loop {
+        let came = came(client, object, payload).transpose();
+        // If nobody is left to take it, its wishes went with the client.
+        let Some(shared) = client.upgrade() else { return };
+        let mut state = shared.brings.state();
+        if came.is_none() && state.is_data_wanted(object) {
+            continue; // Somebody has come who wants all of it.
+        }
+        let wishes = state.wanted.remove(&object).unwrap_or_default();
+        drop(state);
+        return tell_all(wishes, came.unwrap_or_else(|| Ok(payload.clone())));
+    }
+}
+
+fn tell_all(wishes: Vec<Wish>, came: Result<Payload, Error>) {
+    for wish in wishes {
+        match wish {
+            Wish::Data(tell) => tell(came.clone()),
+            Wish::Here(tell) => tell(()),
+        }
+    }
+}
+
+/// A payload with its data; nothing if there is no store to bring it to, and nobody wants it in this process.
+fn came(
+    client: &Weak<Shared>,
+    object: ObjectId,
+    payload: &Payload,
+) -> Result<Option<Payload>, Error> {
+    loop {
+        let client_now = present(client)?;
+        let Some(objects) = client_now.objects() else {
+            let wanted = client_now.shared.brings.state().is_data_wanted(object);
+            return if wanted { client_now.bring(payload).map(Some) } else { Ok(None) };
+        };
+        drop(client_now); // Its session ends with the last one.
+        match came_to(client, &objects, payload) {
+            // The worker whose store it was may have gone, and another may be there.
+            Err(_) if objects.is_over() => {}
+            came => return came.map(Some),
+        }
+    }
+}
+
+fn came_to(client: &Weak<Shared>, objects: &Objects, payload: &Payload) -> Result<Payload, Error> {
+    let Some(reading) = objects.read(payload) else { return Ok(payload.clone()) };
+    let mut reading = reading?;
+    loop {
+        if let Some(came) = reading.wait(Some(LOOK_EVERY)) {
+            return came;
+        }
+        present(client)?;
+    }
+}
+
+/// The client, if it has not left.
+fn present(client: &Weak<Shared>) -> Result<Client, Error> {
+    let shared = client.upgrade().filter(|shared| !shared.left.load(Ordering::Relaxed));
+    shared.map(|shared| Client { shared }).ok_or_else(gone)
+}

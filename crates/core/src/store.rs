@@ -14,7 +14,7 @@
 //! reading: that stays pinned until the process is gone, and all that it started with it.
 //!
 //! Memory is given out up to a limit. Who asks for more waits, in the order of asking, while what was not read
-//! for longest goes to the disk; if that does not help in time, the answer is `Exhausted`, with the figures.
+//! for longest goes to the disk; if nobody was given any for long, the answer is `Exhausted`, with the figures.
 //! Nothing is counted twice: what is on its way to the disk has its memory until it is there, and what
 //! comes back has it from when that begins.
 
@@ -25,7 +25,7 @@ mod tests;
 
 pub use event::{Blob, Effect, Event, Process, Request};
 
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::label::amount;
 use crate::map::{Map, Set};
 use crate::time::Time;
@@ -39,7 +39,7 @@ pub struct Config {
     pub limit: u64,
     /// Whether there is a disk for what has no room.
     pub spills: bool,
-    /// How long somebody waits for room that nothing can be done for.
+    /// Who waits for room is refused when nobody was given any for this long.
     pub patience: Duration,
 }
 
@@ -115,7 +115,7 @@ struct Pin {
 struct Waiting {
     bytes: u64,
     why: Why,
-    /// Until when.
+    /// Until when, if nobody is given any before.
     until: Time,
 }
 
@@ -223,6 +223,10 @@ impl Store {
             let first = self.waiting.pop_front().expect("it is there");
             self.used += first.bytes;
             self.give_room(first, effects);
+            // As long as there is room for some, it will be the others' turn.
+            for waiting in &mut self.waiting {
+                waiting.until = now + self.config.patience;
+            }
         }
         self.spill(effects);
         self.give_up(now, effects);
@@ -489,12 +493,20 @@ impl Store {
                 }
                 self.look_at(blob, effects);
             }
-            Err(error) => {
+            Err(error) if error.kind() == ErrorKind::Exhausted => {
+                entry.place = Place::Disk;
+                self.used -= entry.bytes;
                 for (request, _) in wanted {
                     effects.push(Effect::Refuse { request, error: error.clone() });
                 }
-                effects.push(Effect::Lost { blob, error });
+                self.look_at(blob, effects);
+            }
+            Err(error) => {
+                effects.push(Effect::Lost { blob, error: error.clone() });
                 self.drop_blob(blob, effects);
+                for (request, _) in wanted {
+                    effects.push(Effect::Miss { request, error: error.clone() });
+                }
             }
         }
     }

@@ -42,7 +42,9 @@ pub use process::{Controller, ExecutorOptions, Load, Worker, WorkerOptions, host
 pub use signal::on_signal;
 pub use stream::{Next, Stream};
 
-pub use store::{Objects, Reading, SPILL_VARIABLE, STORE_VARIABLE, StoreOptions};
+pub use store::{
+    Objects, PATIENCE_VARIABLE, Reading, SPILL_VARIABLE, STORE_VARIABLE, StoreOptions,
+};
 
 use marline_core::id::{ActorId, ClusterId, ObjectId, SessionId, TaskId};
 

@@ -256,12 +256,49 @@ fn what_cannot_be_read_back_is_lost_and_said_to_be() {
     assert_eq!(
         effects,
         [
-            Effect::Refuse { request, error: corrupt.clone() },
-            Effect::Lost { blob, error: corrupt },
-            Effect::Drop { blob }
-        ]
+            Effect::Lost { blob, error: corrupt.clone() },
+            Effect::Drop { blob },
+            Effect::Miss { request, error: corrupt },
+        ],
+        "whoever waits is not told that it is lost: it may be elsewhere, or be made anew"
     );
     assert_eq!((rig.store.used(), rig.store.spilled()), (0, 0));
+}
+
+#[test]
+fn what_there_was_no_memory_for_is_still_on_the_disk() {
+    let mut rig = rig(true);
+    let blob = rig.kept(60);
+    assert_eq!(rig.create(TWO, 100).1, [Effect::Spill { blob }]);
+    assert_eq!(rig.spill_ended(blob).len(), 2);
+    assert_eq!(rig.handle(Event::ProcessGone { process: TWO }).len(), 1);
+    assert_eq!(rig.pin(ONE, blob).1, [Effect::Load { blob, bytes: 60 }]);
+    let full = Err(Error::exhausted("too many open files"));
+    assert!(error(&rig.handle(Event::LoadEnded { blob, result: full })).contains("too many open"));
+    assert_eq!((rig.store.used(), rig.store.spilled()), (0, 60));
+    assert_eq!(rig.pin(ONE, blob).1, [Effect::Load { blob, bytes: 60 }], "it is tried again");
+}
+
+#[test]
+fn who_waits_is_not_refused_as_long_as_others_are_given_room() {
+    let mut rig = rig(false);
+    let mut held = rig.kept(60);
+    let waiting: Vec<Request> = (0..4).map(|_| rig.create(TWO, 60).0).collect();
+    for request in waiting {
+        assert_eq!(rig.pass(9), []);
+        let effects = rig.handle(Event::Forgotten { blob: held });
+        let [Effect::Drop { .. }, Effect::Grant { request: same, blob, .. }] = effects[..] else {
+            panic!("{effects:?}")
+        };
+        assert_eq!(same, request, "in their order");
+        for event in [Event::Sealed { blob }, Event::Kept { blob }] {
+            assert_eq!(rig.handle(event), []);
+        }
+        assert_eq!(rig.handle(Event::Unpinned { process: TWO, blob }), []);
+        held = blob;
+    }
+    assert_eq!(rig.create(ONE, 60).1, []);
+    assert!(error(&rig.pass(10)).contains("no room"));
 }
 
 /// What a shell would have: memory and disk, by blob.
@@ -305,7 +342,7 @@ impl Shell {
                     assert!(self.memory.contains_key(&blob), "{blob:?} is in memory");
                     self.given.push((process, blob));
                 }
-                Effect::Refuse { request, .. } => {
+                Effect::Refuse { request, .. } | Effect::Miss { request, .. } => {
                     assert!(self.asked.remove(&request));
                     self.asking.remove(&request);
                 }
@@ -382,8 +419,18 @@ fn finish(random: &mut Random, rig: &mut Rig, shell: &mut Shell) {
         shell.take(rig.handle(Event::SpillEnded { blob, result }));
     } else if !shell.reading.is_empty() {
         let blob = shell.reading.swap_remove(random.below(shell.reading.len() as u64) as usize);
-        if result.is_err() {
-            shell.kept.remove(&blob); // It is about to be lost.
+        let result = match result {
+            Err(_) if random.one_in(2) => Err(Error::internal("it is not what was written")),
+            other => other,
+        };
+        match &result {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::Exhausted => {
+                shell.memory.remove(&blob);
+            }
+            Err(_) => {
+                shell.kept.remove(&blob); // It is about to be lost.
+            }
         }
         shell.take(rig.handle(Event::LoadEnded { blob, result }));
     }

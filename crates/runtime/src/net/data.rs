@@ -406,7 +406,7 @@ mod tests {
     /// A store that has so many bytes under a name, behind a socket; says where that is. `carry` sees each
     /// connection, by its number, and what comes from the store.
     fn serves(bytes: &[u8], carry: fn(usize, &mut Vec<u8>) -> bool) -> String {
-        let options = StoreOptions { limit: 1 << 30, spill: None };
+        let options = StoreOptions { limit: 1 << 30, spill: None, ..StoreOptions::default() };
         let store = Store::new(&options, Secret::new(None));
         Objects::here(store.clone()).write(object(), &[bytes], || true).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -1,4 +1,4 @@
-"""What a store is like from outside: the memory, files and descriptors of its processes, whatever they say."""
+"""What a store is like from outside: the memory, files and descriptors of its processes."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Processes that are killed while they read and make large values: nothing of them is corrupt, lost or left.
 
-`MARLINE_CHAOS_SEED` repeats what was chosen, which is printed; something is killed `MARLINE_CHAOS_ROUNDS` times.
+`MARLINE_CHAOS_SEED` repeats what was chosen, which is printed; `MARLINE_CHAOS_ROUNDS` is how many are killed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from store import MIB, Array, descriptors, footprint, is_whole, node, on_disk, p
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 cloudpickle.register_pickle_by_value(store)
 
-ROUNDS = int(os.environ.get("MARLINE_CHAOS_ROUNDS", "12"))
+ROUNDS = int(os.environ.get("MARLINE_CHAOS_ROUNDS", "8"))
 SIZE = 2 * MIB
 # Of each store: less than what is held at a time.
 MEMORY = 24 * MIB
@@ -102,7 +102,7 @@ def test_what_a_killed_driver_read_and_held_is_free_and_stays_so(
         count = MEMORY // SIZE - 1
         assert fill(SIZE, count, 0)
         gc.collect()
-        base = descriptors(running.pid), footprint(running.pid), private(running.pid)
+        base = descriptors(running.pid), private(running.pid)
         script = driver(running, 1_000_000)
         scripts.append(script)
         assert script.line() == "begins"
@@ -113,12 +113,17 @@ def test_what_a_killed_driver_read_and_held_is_free_and_stays_so(
         for seed in range(10):
             assert fill(SIZE, count, 100 * seed)
             gc.collect()
+            assert footprint(running.pid) <= MEMORY, "the store takes no more than it may"
         until(
             lambda: f"descriptors {descriptors(running.pid)}, not {base[0]}",
             lambda: descriptors(running.pid) <= base[0],
         )
-        assert footprint(running.pid) <= max(base[1], MEMORY + MIB), "the store takes no more than before"
-        assert private(running.pid) < base[2] + 8 * MIB, "nor does its worker"
+        assert private(running.pid) < base[1] + 8 * MIB, "nor does its worker take more than before"
+        until(
+            lambda: f"all memory is the system's again, but {footprint(running.pid)} bytes",
+            lambda: footprint(running.pid) == 0,
+        )
+        assert fill(SIZE, count, 0)
 
 
 class Cluster(Separate):
@@ -211,11 +216,13 @@ def test_no_round_of_kills_corrupts_loses_or_leaks(cluster: Cluster, scripts: li
             lambda pid=worker.pid: f"the disk is empty, not {on_disk(pid, cluster.spill)}",  # type: ignore[misc]
             lambda pid=worker.pid: on_disk(pid, cluster.spill) == 0,  # type: ignore[misc]
         )
-    # As much as fits into both of them: if anything were left in either, that would go to the disk.
     for again in range(3):
         assert fill(SIZE, MEMORY // SIZE - 1, 5000 + 100 * again)
         gc.collect()
-    for worker in cluster.workers:
-        assert footprint(worker.pid) < 1.5 * MEMORY
     after = [descriptors(worker.pid) for worker in cluster.workers]
     assert max(after) <= max(before) + 8, f"descriptors {before}, then {after}"
+    # Nothing that anybody forgot is in memory.
+    until(
+        lambda: f"memory is the system's again: {[footprint(worker.pid) for worker in cluster.workers]}",
+        lambda: not any(footprint(worker.pid) for worker in cluster.workers),
+    )

@@ -91,6 +91,20 @@ say("all of it")
         assert made[0] == MIB, "it lives"
 
 
+def test_values_of_many_sizes_take_no_more_memory_than_a_store_has(tmp_path: Path) -> None:
+    memory = 64 * MIB
+    with node(tmp_path / "run", memory, patience=5) as running:
+        kept = {seed: marline.put(pattern(MIB // 2, seed)) for seed in range(120)}
+        for size in (MIB, 2 * MIB, 4 * MIB):
+            # Every other one goes: nothing larger fits between those that stay.
+            for seed in list(kept)[::2]:
+                del kept[seed]
+            first, count = max(kept) + 1, memory // 2 // size - 3
+            kept |= {seed: marline.put(pattern(size, seed)) for seed in range(first, first + count)}
+            assert footprint(running.pid) <= memory
+            assert all(is_whole(marline.get(ref), seed) for seed, ref in kept.items())
+
+
 @needs_root
 def test_another_user_does_not_get_at_the_memory_of_a_store(tmp_path: Path, scripts: list[Script]) -> None:
     with node(tmp_path / "run", 64 * MIB) as running:

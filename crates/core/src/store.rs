@@ -63,6 +63,10 @@ pub struct Store {
     clock: u64,
     /// What the disk said when it last failed, and when it is tried again.
     disk_failed: Option<(Error, Time)>,
+    /// When it is looked at whether memory goes back to the system, if some was freed.
+    rest_at: Option<Time>,
+    /// Since that was decided, more was freed: there is much to do.
+    was_freed: bool,
     processes: Map<Process, Set<Blob>>,
 }
 
@@ -125,6 +129,8 @@ enum Why {
     Load(Blob),
 }
 
+/// So long nothing is freed before memory goes back to the system.
+const REST: Duration = Duration::from_secs(5);
 /// So long after the disk failed it is tried again.
 const DISK_PAUSE: Duration = Duration::from_secs(1);
 
@@ -142,6 +148,8 @@ impl Store {
             waiting: VecDeque::new(),
             clock: 0,
             disk_failed: None,
+            rest_at: None,
+            was_freed: false,
             processes: Map::default(),
         }
     }
@@ -165,10 +173,10 @@ impl Store {
     /// When [`Event::TimePassed`] is due.
     pub fn next_wake(&self) -> Option<Time> {
         if self.waiting.is_empty() || !self.leaving.is_empty() {
-            return None; // There is nothing to be done, or something is.
+            return self.rest_at; // For those who wait there is nothing to be done, or something is.
         }
         let retry = self.disk_failed.as_ref().map(|(_, until)| *until);
-        self.waiting.iter().map(|waiting| waiting.until).chain(retry).min()
+        self.waiting.iter().map(|waiting| waiting.until).chain(retry).chain(self.rest_at).min()
     }
 
     /// Takes note of what happened.
@@ -201,6 +209,20 @@ impl Store {
             Event::TimePassed => {}
         }
         self.make_room(now, effects);
+        self.rest(now, effects);
+    }
+
+    /// What is free has its memory, so that it is quick to use again; unless nothing was freed for some time.
+    fn rest(&mut self, now: Time, effects: &mut Vec<Effect>) {
+        let is_due = self.rest_at.is_some_and(|at| at <= now);
+        if is_due && !self.was_freed {
+            self.rest_at = None;
+            effects.push(Effect::GiveBack);
+        } else if self.was_freed && (is_due || self.rest_at.is_none()) {
+            // It is not put off each time: whoever keeps time would be told each time.
+            self.rest_at = Some(now + REST);
+            self.was_freed = false;
+        }
     }
 
     fn wait(&mut self, now: Time, bytes: u64, why: Why, effects: &mut Vec<Effect>) {
@@ -431,6 +453,7 @@ impl Store {
         self.idle.remove(&entry.used_at);
         if entry.place.is_in_memory() {
             self.used -= entry.bytes;
+            self.was_freed = true;
         }
         if entry.place.is_on_disk() {
             self.spilled -= entry.bytes;
@@ -459,6 +482,7 @@ impl Store {
             Ok(()) if needed && entry.pins.is_empty() => {
                 entry.place = Place::Disk;
                 self.used -= entry.bytes;
+                self.was_freed = true;
                 self.spilled += entry.bytes;
                 effects.push(Effect::FreeMemory { blob });
             }

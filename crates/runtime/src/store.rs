@@ -151,6 +151,8 @@ enum Outside {
     Tell(worker::Event),
     /// The time when something is due may have changed.
     Due,
+    /// Memory that nobody uses goes back to the system.
+    GiveBack,
 }
 
 impl Store {
@@ -162,7 +164,7 @@ impl Store {
         };
         let disk =
             options.spill.as_ref().map(|(folder, limit)| Disk::new(Spill::new(folder, *limit)));
-        let arena = Arena::default();
+        let arena = Arena::at_most(options.limit);
         Store(Arc::new_cyclic(|me| Shared {
             process: std::process::id(),
             state: Mutex::new(State {
@@ -237,6 +239,11 @@ impl Store {
             Outside::Due => {
                 self.0.timer.get_or_init(|| drop(io().spawn(keep_time(Arc::downgrade(&self.0)))));
                 self.0.due.notify_one();
+            }
+            Outside::GiveBack => {
+                let arena = self.0.arena.clone();
+                // It takes its time. If the system does not take it, it is used again all the same.
+                io().spawn_blocking(move || drop(arena.trim()));
             }
         }
     }
@@ -448,6 +455,7 @@ impl State {
             Effect::FreeMemory { blob } => self.body(blob).memory = None,
             Effect::FreeDisk { blob } => self.body(blob).disk = None,
             Effect::Drop { blob } => self.drop_body(blob),
+            Effect::GiveBack => self.outside.push(Outside::GiveBack),
             Effect::Miss { request, error } => self.miss(now, request, &error),
             Effect::Lost { blob, error } => {
                 if let Some(object) = self.blobs[&blob].name {

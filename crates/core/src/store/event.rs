@@ -62,6 +62,8 @@ pub enum Effect {
     FreeDisk { blob: Blob },
     /// Nobody needs it any more: whatever it has is free.
     Drop { blob: Blob },
+    /// Memory that nobody uses goes back to the system: none was needed for some time.
+    GiveBack,
     /// It cannot be read back: the cluster does not have it here any more.
     Lost { blob: Blob, error: Error },
     /// What the asker wants to read was lost on its way: have it looked for elsewhere.

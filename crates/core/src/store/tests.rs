@@ -65,7 +65,9 @@ impl Rig {
 
     fn pass(&mut self, seconds: u64) -> Vec<Effect> {
         self.now = self.now + Duration::from_secs(seconds);
-        self.handle(Event::TimePassed)
+        let mut effects = self.handle(Event::TimePassed);
+        effects.retain(|effect| *effect != Effect::GiveBack); // It changes nothing for anybody.
+        effects
     }
 }
 
@@ -280,6 +282,25 @@ fn what_there_was_no_memory_for_is_still_on_the_disk() {
 }
 
 #[test]
+fn memory_goes_back_when_nothing_was_freed_for_some_time() {
+    let mut rig = rig(true);
+    let (first, second, third) = (rig.kept(10), rig.kept(10), rig.kept(10));
+    assert_eq!(rig.store.next_wake(), None, "nothing was freed");
+    assert_eq!(rig.handle(Event::Forgotten { blob: first }), [Effect::Drop { blob: first }]);
+    assert_eq!(rig.store.next_wake(), Some(Time::ZERO + REST));
+    rig.now = rig.now + REST / 2;
+    assert_eq!(rig.handle(Event::Forgotten { blob: second }), [Effect::Drop { blob: second }]);
+    assert_eq!(rig.store.next_wake(), Some(Time::ZERO + REST), "nobody is told each time");
+    rig.now = Time::ZERO + REST;
+    assert_eq!(rig.handle(Event::TimePassed), [], "something was");
+    rig.now = rig.store.next_wake().unwrap();
+    assert_eq!(rig.handle(Event::TimePassed), [Effect::GiveBack]);
+    assert_eq!(rig.store.next_wake(), None);
+    assert_eq!(rig.handle(Event::Forgotten { blob: third }), [Effect::Drop { blob: third }]);
+    assert!(rig.store.next_wake().is_some());
+}
+
+#[test]
 fn who_waits_is_not_refused_as_long_as_others_are_given_room() {
     let mut rig = rig(false);
     let mut held = rig.kept(60);
@@ -359,6 +380,7 @@ impl Shell {
                     assert!(self.memory.insert(blob, bytes).is_none());
                     self.reading.push(blob);
                 }
+                Effect::GiveBack => {}
                 Effect::FreeDisk { blob } => assert!(self.disk.remove(&blob)),
                 Effect::Drop { blob } => {
                     assert!(!self.kept.contains(&blob), "{blob:?} is kept");

@@ -57,11 +57,15 @@ def descendants(pid: int) -> set[int]:
 class Separate:
     """A controller and workers as processes of their own; or, with `up`, what people start."""
 
-    def __init__(self, folder: Path, kind: str = "controller", *words: str) -> None:
+    def __init__(
+        self, folder: Path, kind: str = "controller", *words: str, listen: str = "127.0.0.1"
+    ) -> None:
+        # What every command is preceded by.
+        self.within: list[str] = []
         self.environment = {**os.environ, "XDG_RUNTIME_DIR": str(folder)}
         self.folder: Path | None = None
         self.processes: list[subprocess.Popen[str]] = []
-        announced = self.start(kind, "--listen", "127.0.0.1:0", *words)
+        announced = self.start(kind, "--listen", f"{listen}:0", *words)
         self.address: str = announced["address"]
         self.token = Path(announced["token_file"]).read_text().strip()
 
@@ -69,7 +73,7 @@ class Separate:
         """Starts a process, and waits until it says that it has begun."""
         binary = os.environ.get("MARLINE_BINARY", "marline")
         process = subprocess.Popen(
-            [binary, "--json", *words],
+            [*self.within, binary, "--json", *words],
             stdout=subprocess.PIPE,
             text=True,
             env=self.environment,
@@ -206,9 +210,9 @@ class Script:
         self.process.stdin.write("\n")
         self.process.stdin.flush()
 
-    def end(self) -> tuple[int, str, str]:
+    def end(self, patience: float = PATIENCE) -> tuple[int, str, str]:
         """How it ended, and what it printed that was not read."""
-        out, err = self.process.communicate(timeout=PATIENCE)
+        out, err = self.process.communicate(timeout=patience)
         return self.process.returncode, out, err
 
 

@@ -14,7 +14,7 @@
 //! reading: that stays pinned until the process is gone, and all that it started with it.
 //!
 //! Memory is given out up to a limit. Who asks for more waits, in the order of asking, while what was not read
-//! for longest goes to the disk; if that does not help in time, the answer is `Exhausted`, with the figures.
+//! for longest goes to the disk; if nobody was given any for long, the answer is `Exhausted`, with the figures.
 //! Nothing is counted twice: what is on its way to the disk has its memory until it is there, and what
 //! comes back has it from when that begins.
 
@@ -25,7 +25,7 @@ mod tests;
 
 pub use event::{Blob, Effect, Event, Process, Request};
 
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::label::amount;
 use crate::map::{Map, Set};
 use crate::time::Time;
@@ -39,7 +39,7 @@ pub struct Config {
     pub limit: u64,
     /// Whether there is a disk for what has no room.
     pub spills: bool,
-    /// How long somebody waits for room that nothing can be done for.
+    /// Who waits for room is refused when nobody was given any for this long.
     pub patience: Duration,
 }
 
@@ -78,6 +78,10 @@ pub struct Store {
     clock: u64,
     /// What the disk said when it last failed, and when it is tried again.
     disk_failed: Option<(Error, Time)>,
+    /// When it is looked at whether memory goes back to the system, if some was freed.
+    rest_at: Option<Time>,
+    /// Since that was decided, more was freed: there is much to do.
+    was_freed: bool,
     processes: Map<Process, Set<Blob>>,
 }
 
@@ -130,7 +134,7 @@ struct Pin {
 struct Waiting {
     bytes: u64,
     why: Why,
-    /// Until when.
+    /// Until when, if nobody is given any before.
     until: Time,
 }
 
@@ -140,6 +144,8 @@ enum Why {
     Load(Blob),
 }
 
+/// So long nothing is freed before memory goes back to the system.
+const REST: Duration = Duration::from_secs(5);
 /// So long after the disk failed it is tried again.
 const DISK_PAUSE: Duration = Duration::from_secs(1);
 
@@ -158,6 +164,8 @@ impl Store {
             waiting: VecDeque::new(),
             clock: 0,
             disk_failed: None,
+            rest_at: None,
+            was_freed: false,
             processes: Map::default(),
         }
     }
@@ -187,10 +195,10 @@ impl Store {
     /// When [`Event::TimePassed`] is due.
     pub fn next_wake(&self) -> Option<Time> {
         if self.waiting.is_empty() || !self.leaving.is_empty() {
-            return None; // There is nothing to be done, or something is.
+            return self.rest_at; // For those who wait there is nothing to be done, or something is.
         }
         let retry = self.disk_failed.as_ref().map(|(_, until)| *until);
-        self.waiting.iter().map(|waiting| waiting.until).chain(retry).min()
+        self.waiting.iter().map(|waiting| waiting.until).chain(retry).chain(self.rest_at).min()
     }
 
     /// Takes note of what happened.
@@ -223,6 +231,20 @@ impl Store {
             Event::TimePassed => {}
         }
         self.make_room(now, effects);
+        self.rest(now, effects);
+    }
+
+    /// What is free has its memory, so that it is quick to use again; unless nothing was freed for some time.
+    fn rest(&mut self, now: Time, effects: &mut Vec<Effect>) {
+        let is_due = self.rest_at.is_some_and(|at| at <= now);
+        if is_due && !self.was_freed {
+            self.rest_at = None;
+            effects.push(Effect::GiveBack);
+        } else if self.was_freed && (is_due || self.rest_at.is_none()) {
+            // It is not put off each time: whoever keeps time would be told each time.
+            self.rest_at = Some(now + REST);
+            self.was_freed = false;
+        }
     }
 
     fn wait(&mut self, now: Time, bytes: u64, why: Why, effects: &mut Vec<Effect>) {
@@ -245,6 +267,10 @@ impl Store {
             let first = self.waiting.pop_front().expect("it is there");
             self.used += first.bytes;
             self.give_room(first, effects);
+            // As long as there is room for some, it will be the others' turn.
+            for waiting in &mut self.waiting {
+                waiting.until = now + self.config.patience;
+            }
         }
         self.spill(effects);
         self.give_up(now, effects);
@@ -449,6 +475,7 @@ impl Store {
         self.idle.remove(&entry.used_at);
         if entry.place.is_in_memory() {
             self.used -= entry.bytes;
+            self.was_freed = true;
         }
         if entry.place.is_on_disk() {
             self.spilled -= entry.bytes;
@@ -477,6 +504,7 @@ impl Store {
             Ok(()) if needed && entry.pins.is_empty() => {
                 entry.place = Place::Disk;
                 self.used -= entry.bytes;
+                self.was_freed = true;
                 self.spilled += entry.bytes;
                 self.written += entry.bytes;
                 effects.push(Effect::FreeMemory { blob });
@@ -512,12 +540,20 @@ impl Store {
                 }
                 self.look_at(blob, effects);
             }
-            Err(error) => {
+            Err(error) if error.kind() == ErrorKind::Exhausted => {
+                entry.place = Place::Disk;
+                self.used -= entry.bytes;
                 for (request, _) in wanted {
                     effects.push(Effect::Refuse { request, error: error.clone() });
                 }
-                effects.push(Effect::Lost { blob, error });
+                self.look_at(blob, effects);
+            }
+            Err(error) => {
+                effects.push(Effect::Lost { blob, error: error.clone() });
                 self.drop_blob(blob, effects);
+                for (request, _) in wanted {
+                    effects.push(Effect::Miss { request, error: error.clone() });
+                }
             }
         }
     }

@@ -1,11 +1,12 @@
 //! All shared memory of a node, in the process that owns it.
 //!
 //! Segments are made as they are needed and stay: whoever has one mapped keeps it mapped, and what was used
-//! before is warm for all of them. What nobody uses can be [given back](Arena::trim) to the system without
-//! that.
+//! before is *warm* for all of them: it has its memory. What nobody uses is given back to the system without
+//! that: [all of it](Arena::trim) when somebody says so, and as much as is too much when something is given out. Blocks
+//! of many sizes leave gaps that the next does not fit into; with those, more would be taken than there may be.
 
 use crate::segment::{Access, Mapping, Segment};
-use crate::space::{Space, rounded};
+use crate::space::{Block, Space, rounded};
 use crate::view::Writable;
 use std::collections::BTreeMap;
 use std::io;
@@ -15,6 +16,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 /// a process has one descriptor for each.
 pub const SEGMENT_BYTES: u64 = 256 << 20;
 
+/// So much is given back at a time.
+const TRIM_BYTES: u64 = 16 << 20;
+
 /// See the [module](self). A clone is the same one.
 #[derive(Clone, Debug)]
 pub struct Arena(Arc<Shared>);
@@ -22,6 +26,8 @@ pub struct Arena(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     segment_len: u64,
+    /// The most memory it takes, if what is given out is not more.
+    most: u64,
     state: Mutex<State>,
 }
 
@@ -30,6 +36,8 @@ struct State {
     space: Space,
     /// By their numbers, which are never used again.
     segments: BTreeMap<u32, Own>,
+    /// At most so much of what is free is warm.
+    warm: u64,
 }
 
 /// A segment, and where this process sees it.
@@ -48,7 +56,17 @@ impl Default for Arena {
 impl Arena {
     /// With segments of this length, at least.
     pub fn new(segment_len: u64) -> Arena {
-        Arena(Arc::new(Shared { segment_len: rounded(segment_len), state: Mutex::default() }))
+        Arena::with(segment_len, u64::MAX)
+    }
+
+    /// That takes no more memory than this, or than is given out.
+    pub fn at_most(bytes: u64) -> Arena {
+        Arena::with(SEGMENT_BYTES, bytes)
+    }
+
+    fn with(segment_len: u64, most: u64) -> Arena {
+        let segment_len = rounded(segment_len);
+        Arena(Arc::new(Shared { segment_len, most, state: Mutex::default() }))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -66,10 +84,11 @@ impl Arena {
                 state.space.allocate(len as u64).expect("the new segment has room")
             }
         };
+        state.give_back(self.0.most, block.len)?;
         let mapping = state.segments[&block.segment].mapping.clone();
         drop(state);
         let arena = self.clone();
-        let let_go = Box::new(move |block| arena.state().space.free(block));
+        let let_go = Box::new(move |block| arena.state().free(block));
         Ok(Writable::new(mapping, block, len, let_go))
     }
 
@@ -83,13 +102,27 @@ impl Arena {
         self.state().space.used()
     }
 
-    /// Gives the memory of everything that is free back to the system.
+    /// Gives the memory of everything that is free back to the system, a little at a time: nobody who wants
+    /// some waits for long.
     pub fn trim(&self) -> io::Result<()> {
-        let state = self.state(); // Nothing of it is given out meanwhile.
-        for block in state.space.all_free() {
-            state.segments[&block.segment].segment.forget(block)?;
+        let free: Vec<Block> = self.state().space.all_free().collect();
+        for Block { segment, offset, len } in free {
+            for from in (0..len).step_by(TRIM_BYTES as usize) {
+                let len = TRIM_BYTES.min(len - from);
+                let state = self.state(); // Nothing of it is given out meanwhile.
+                for block in state.space.free_of(Block { segment, offset: offset + from, len }) {
+                    state.segments[&segment].segment.forget(block)?;
+                }
+            }
         }
+        let mut state = self.state();
+        state.warm = state.taken()?.saturating_sub(state.space.used());
         Ok(())
+    }
+
+    /// How many bytes of memory the segments take.
+    pub fn taken(&self) -> io::Result<u64> {
+        self.state().taken()
     }
 
     /// Panics if the books do not add up.
@@ -105,6 +138,41 @@ impl State {
         let mapping = Arc::new(Mapping::new(segment.descriptor(Access::Write), Access::Write)?);
         self.segments.insert(number, Own { segment, mapping });
         self.space.add(number, len);
+        Ok(())
+    }
+
+    fn free(&mut self, block: Block) {
+        self.space.free(block);
+        self.warm += block.len; // Less if it has the room of something that was warm.
+    }
+
+    fn taken(&self) -> io::Result<u64> {
+        self.segments.values().map(|own| own.segment.taken()).sum()
+    }
+
+    /// Something new was given out: if more memory could be taken now than there may be, the smallest gaps
+    /// give theirs back, which are the least use.
+    fn give_back(&mut self, most: u64, new: u64) -> io::Result<()> {
+        if self.space.used().saturating_add(self.warm) <= most {
+            return Ok(());
+        }
+        self.warm = self.taken()?.saturating_sub(self.space.used() - new);
+        let mut excess = (self.space.used() + self.warm).saturating_sub(most);
+        let gaps: Vec<Block> = match excess {
+            0 => Vec::new(),
+            _ => self.space.all_free().collect(),
+        };
+        for gap in gaps {
+            let segment = &self.segments[&gap.segment].segment;
+            let before = segment.taken()?;
+            segment.forget(gap)?;
+            let given_back = before.saturating_sub(segment.taken()?);
+            self.warm = self.warm.saturating_sub(given_back);
+            excess = excess.saturating_sub(given_back);
+            if excess == 0 {
+                break;
+            }
+        }
         Ok(())
     }
 }
@@ -140,6 +208,32 @@ mod tests {
     }
 
     #[test]
+    fn gaps_give_their_memory_back_before_there_is_more_than_there_may_be() {
+        let arena = Arena::with(1024 * GRAIN, 100 * GRAIN);
+        let pages = |count: u64| (count * GRAIN) as usize;
+        // Every other one of many small ones goes: nothing larger fits between those that stay.
+        let mut small: Vec<View> = (0..100).map(|byte| filled(&arena, pages(1), byte)).collect();
+        assert_eq!(arena.taken().unwrap(), 100 * GRAIN);
+        let mut byte = 0;
+        small.retain(|_| {
+            byte += 1;
+            byte % 2 == 0
+        });
+        assert_eq!((arena.used(), arena.taken().unwrap()), (50 * GRAIN, 100 * GRAIN), "it is warm");
+        let large: Vec<View> = (0..25).map(|byte| filled(&arena, pages(2), byte)).collect();
+        assert_eq!(arena.used(), 100 * GRAIN);
+        assert!(arena.taken().unwrap() <= 100 * GRAIN, "{}", arena.taken().unwrap());
+        for (view, byte) in small.iter().zip((1..100).step_by(2)) {
+            assert!(view.iter().all(|it| *it == byte), "what is in use stays as it is");
+        }
+        drop((small, large));
+        assert_eq!((arena.used(), arena.taken().unwrap()), (0, 100 * GRAIN), "what is warm stays");
+        arena.trim().unwrap();
+        assert_eq!(arena.taken().unwrap(), 0);
+        arena.check_invariants();
+    }
+
+    #[test]
     fn what_is_not_sealed_is_free_again_when_it_is_dropped() {
         let arena = Arena::new(GRAIN);
         drop(arena.allocate(100).unwrap());
@@ -168,22 +262,16 @@ mod tests {
     fn what_is_given_back_to_the_system_is_nobodys() {
         let arena = Arena::new(1 << 20);
         let (kept, gone) = (filled(&arena, 100_000, 1), filled(&arena, 100_000, 2));
-        let before = taken(&arena);
+        let before = arena.taken().unwrap();
         drop(gone);
-        assert_eq!(taken(&arena), before, "it stays warm");
+        assert_eq!(arena.taken().unwrap(), before, "it stays warm");
         arena.trim().unwrap();
-        assert!(taken(&arena) < before);
+        assert!(arena.taken().unwrap() < before);
         assert_eq!(&kept[..], &[1; 100_000][..]);
         drop(kept);
         arena.trim().unwrap();
-        assert_eq!(taken(&arena), 0);
+        assert_eq!(arena.taken().unwrap(), 0);
         assert_eq!(&filled(&arena, 100_000, 3)[..], &[3; 100_000][..]);
-    }
-
-    /// How much memory the system says its first segment takes.
-    fn taken(arena: &Arena) -> u64 {
-        let segment = arena.segment(0).unwrap();
-        rustix::fs::fstat(segment.descriptor(Access::Read)).unwrap().st_blocks as u64 * 512
     }
 
     #[test]

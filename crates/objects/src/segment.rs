@@ -16,6 +16,9 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
+/// What the system counts blocks in.
+const STAT_BLOCK_BYTES: u64 = 512;
+
 /// What somebody may do with a segment.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Access {
@@ -57,6 +60,12 @@ impl Segment {
             Access::Read => self.reader.as_fd(),
             Access::Write => self.writer.as_fd(),
         }
+    }
+
+    /// How many bytes of memory it takes.
+    pub fn taken(&self) -> io::Result<u64> {
+        let blocks = rustix::fs::fstat(&self.writer)?.st_blocks;
+        Ok(u64::try_from(blocks).unwrap_or(0) * STAT_BLOCK_BYTES)
     }
 
     /// Gives the memory of a part of it back to the system. What was there reads as zeros.

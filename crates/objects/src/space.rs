@@ -126,6 +126,20 @@ impl Space {
         })
     }
 
+    /// What is free of a part of a segment.
+    pub fn free_of(&self, Block { segment, offset, len }: Block) -> Vec<Block> {
+        let Some(tract) = self.segments.get(&segment) else { return Vec::new() };
+        let end = offset + len;
+        let before = tract.free.range(..offset).next_back();
+        before
+            .into_iter()
+            .chain(tract.free.range(offset..end))
+            .map(|(&from, &len)| (from.max(offset), (from + len).min(end)))
+            .filter(|(from, to)| from < to)
+            .map(|(from, to)| Block { segment, offset: from, len: to - from })
+            .collect()
+    }
+
     /// Panics if the books do not add up.
     pub fn check_invariants(&self) {
         let ranges: usize = self.segments.values().map(|tract| tract.free.len()).sum();

@@ -201,9 +201,12 @@ impl Items {
             let kept = self.results.keep(py, Some(index), value.contains.clone());
             kept.inspect_err(|_| self.results.discard(std::slice::from_ref(&value)))?;
         }
-        match self.items.give(value) {
-            Err(error) if error.kind() != ErrorKind::Cancelled => Err(to_python(py, &error)),
-            Ok(()) | Err(_) => Ok(()),
+        let Err(error) = self.items.give(value.clone()) else { return Ok(()) };
+        // Also if it is to stop since it was encoded: nobody else would let go of what is in the store.
+        self.results.discard(std::slice::from_ref(&value));
+        match error.kind() {
+            ErrorKind::Cancelled => Ok(()),
+            _ => Err(to_python(py, &error)),
         }
     }
 

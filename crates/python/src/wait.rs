@@ -210,7 +210,10 @@ fn open_from(
     let raise = |error: Error| to_python(py, &error);
     let Some(reading) = objects.read(payload) else { return Ok(payload.clone()) };
     let mut reading = reading.map_err(raise)?;
-    if let Some(came) = py.detach(|| reading.wait(Some(BRIEFLY))) {
+    let soon = deadline.map_or(BRIEFLY, |deadline| {
+        deadline.saturating_duration_since(Instant::now()).min(BRIEFLY)
+    });
+    if let Some(came) = py.detach(|| reading.wait(Some(soon))) {
         return came.map_err(raise);
     }
     blocking(|wait| {
@@ -231,8 +234,9 @@ fn open_from(
     })
 }
 
-/// So long something may take that is nearly there.
-const BRIEFLY: Duration = Duration::from_millis(2);
+/// So long something may take that is nearly there. If the CPU were free for everything that is read from the disk,
+/// ever more tasks would begin, and have all memory in hand when one of them needs some.
+const BRIEFLY: Duration = Duration::from_millis(100);
 
 /// Does what takes its time and knows nothing of signals, on a thread of its own. A signal that raises ends the
 /// wait for it; what it comes to is dropped then.

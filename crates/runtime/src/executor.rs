@@ -7,6 +7,7 @@
 //! submitted it, `print.rs` passes it on here). `memory.rs` looks whether there is enough. `command.rs` is the
 //! program that runs commands.
 
+mod arguments;
 pub(crate) mod ask;
 pub(crate) mod child;
 pub(crate) mod command;

@@ -43,8 +43,8 @@ pub use signal::on_signal;
 pub use stream::{Next, Stream};
 
 pub use store::{
-    DURABLE_VARIABLE, Durable, MIN_STORE_BYTES, Objects, Reading, SPILL_VARIABLE, STORE_VARIABLE,
-    Said, StoreOptions,
+    DURABLE_VARIABLE, Durable, MIN_STORE_BYTES, Objects, PATIENCE_VARIABLE, Reading,
+    SPILL_VARIABLE, STORE_VARIABLE, Said, StoreOptions,
 };
 
 use marline_core::id::{ActorId, ClusterId, ObjectId, SessionId, TaskId};

@@ -24,7 +24,8 @@ mod words;
 
 pub use access::{Objects, Reading};
 pub use options::{
-    DURABLE_VARIABLE, Durable, MIN_STORE_BYTES, SPILL_VARIABLE, STORE_VARIABLE, Said, StoreOptions,
+    DURABLE_VARIABLE, Durable, MIN_STORE_BYTES, PATIENCE_VARIABLE, SPILL_VARIABLE, STORE_VARIABLE,
+    Said, StoreOptions,
 };
 pub(crate) use remote::Remote;
 
@@ -142,6 +143,8 @@ enum Memory {
 struct Asker {
     process: Process,
     answer: To,
+    /// The object that it wants to read, wherever that is.
+    seeks: Option<ObjectId>,
 }
 
 enum To {
@@ -160,15 +163,20 @@ enum Outside {
     Tell(worker::Event),
     /// The time when something is due may have changed.
     Due,
+    /// Memory that nobody uses goes back to the system.
+    GiveBack,
 }
 
 impl Store {
     pub fn new(options: &StoreOptions, secret: Secret) -> Store {
-        let config =
-            Config { limit: options.limit, spills: options.spill.is_some(), patience: PATIENCE };
+        let config = Config {
+            limit: options.limit,
+            spills: options.spill.is_some(),
+            patience: options.patience,
+        };
         let disk =
             options.spill.as_ref().map(|(folder, limit)| Disk::new(Spill::new(folder, *limit)));
-        let arena = Arena::default();
+        let arena = Arena::at_most(options.limit);
         Store(Arc::new_cyclic(|me| Shared {
             process: std::process::id(),
             state: Mutex::new(State {
@@ -244,6 +252,11 @@ impl Store {
             Outside::Due => {
                 self.0.timer.get_or_init(|| drop(io().spawn(keep_time(Arc::downgrade(&self.0)))));
                 self.0.due.notify_one();
+            }
+            Outside::GiveBack => {
+                let arena = self.0.arena.clone();
+                // It takes its time. If the system does not take it, it is used again all the same.
+                io().spawn_blocking(move || drop(arena.trim()));
             }
         }
     }
@@ -426,9 +439,6 @@ async fn keep_time(store: Weak<Shared>) {
     }
 }
 
-/// How long somebody waits for room that nothing can be done for.
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
-
 impl State {
     fn handle(&mut self, now: Time, event: Event) {
         let mut effects = Vec::new();
@@ -468,6 +478,8 @@ impl State {
             Effect::FreeMemory { blob } => self.body(blob).memory = None,
             Effect::FreeDisk { blob } => self.body(blob).disk = None,
             Effect::Drop { blob } => self.drop_body(blob),
+            Effect::GiveBack => self.outside.push(Outside::GiveBack),
+            Effect::Miss { request, error } => self.miss(now, request, &error),
             Effect::Lost { blob, error } => {
                 if let Some(object) = self.blobs[&blob].name {
                     self.outside.push(Outside::Tell(worker::Event::DataLost { object, error }));
@@ -492,12 +504,13 @@ impl State {
     fn ask(&mut self, process: Process, answer: To) -> Request {
         self.next_request += 1;
         let request = Request(self.next_request);
-        self.requests.insert(request, Asker { process, answer });
+        self.requests.insert(request, Asker { process, answer, seeks: None });
         request
     }
 
     fn grant(&mut self, now: Time, request: Request, blob: Blob, bytes: u64) {
-        let Asker { process, answer } = self.requests.remove(&request).expect("it was asked for");
+        let Asker { process, answer, .. } =
+            self.requests.remove(&request).expect("it was asked for");
         let body = Body {
             name: None,
             maker: Some(process),
@@ -525,7 +538,8 @@ impl State {
     }
 
     fn give(&mut self, request: Request, blob: Blob) {
-        let Asker { process, answer } = self.requests.remove(&request).expect("it was asked for");
+        let Asker { process, answer, .. } =
+            self.requests.remove(&request).expect("it was asked for");
         let body = &self.blobs[&blob];
         let Some(Memory::Sealed(view)) = &body.memory else { panic!("what is read was sealed") };
         match answer {
@@ -540,8 +554,16 @@ impl State {
     }
 
     fn refuse(&mut self, request: Request, error: Error) {
-        if let Some(Asker { process, answer }) = self.requests.remove(&request) {
+        if let Some(Asker { process, answer, .. }) = self.requests.remove(&request) {
             self.refuse_to(process, answer, error);
+        }
+    }
+
+    /// What somebody wants to read was here, and is not any more.
+    fn miss(&mut self, now: Time, request: Request, error: &Error) {
+        match self.requests.get(&request).and_then(|asker| asker.seeks) {
+            Some(object) => self.read(now, request, object),
+            None => self.refuse(request, Error::not_found(error.message().to_owned())),
         }
     }
 
@@ -657,7 +679,9 @@ impl State {
 
     /// Somebody wants to read the data of an object.
     fn read(&mut self, now: Time, request: Request, object: ObjectId) {
-        let Some(process) = self.requests.get(&request).map(|asker| asker.process) else { return };
+        let Some(asker) = self.requests.get_mut(&request) else { return };
+        asker.seeks = Some(object);
+        let process = asker.process;
         if let Some(blob) = self.find(now, object) {
             return self.handle(now, Event::PinAsked { request, process, blob });
         }

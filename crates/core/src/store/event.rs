@@ -10,7 +10,7 @@ pub struct Blob(pub u64);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Process(pub u64);
 
-/// A question that is answered once, by [`Effect::Grant`], [`Effect::Give`] or [`Effect::Refuse`].
+/// A question that is answered once, by [`Effect::Grant`], [`Effect::Give`], [`Effect::Refuse`] or [`Effect::Miss`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Request(pub u64);
 
@@ -36,7 +36,7 @@ pub enum Event {
     ProcessGone { process: Process },
     /// It is on the disk, or why not.
     SpillEnded { blob: Blob, result: Result<(), Error> },
-    /// It is back in memory, or why not.
+    /// It is back in memory, or why not: it is as it was if there was no memory for it, and lost otherwise.
     LoadEnded { blob: Blob, result: Result<(), Error> },
     /// The time has come that [`next_wake`](super::Store::next_wake) named, or later.
     TimePassed,
@@ -62,6 +62,10 @@ pub enum Effect {
     FreeDisk { blob: Blob },
     /// Nobody needs it any more: whatever it has is free.
     Drop { blob: Blob },
+    /// Memory that nobody uses goes back to the system: none was needed for some time.
+    GiveBack,
     /// It cannot be read back: the cluster does not have it here any more.
     Lost { blob: Blob, error: Error },
+    /// What the asker wants to read was lost on its way: have it looked for elsewhere.
+    Miss { request: Request, error: Error },
 }

@@ -65,7 +65,9 @@ impl Rig {
 
     fn pass(&mut self, seconds: u64) -> Vec<Effect> {
         self.now = self.now + Duration::from_secs(seconds);
-        self.handle(Event::TimePassed)
+        let mut effects = self.handle(Event::TimePassed);
+        effects.retain(|effect| *effect != Effect::GiveBack); // It changes nothing for anybody.
+        effects
     }
 }
 
@@ -256,12 +258,68 @@ fn what_cannot_be_read_back_is_lost_and_said_to_be() {
     assert_eq!(
         effects,
         [
-            Effect::Refuse { request, error: corrupt.clone() },
-            Effect::Lost { blob, error: corrupt },
-            Effect::Drop { blob }
-        ]
+            Effect::Lost { blob, error: corrupt.clone() },
+            Effect::Drop { blob },
+            Effect::Miss { request, error: corrupt },
+        ],
+        "whoever waits is not told that it is lost: it may be elsewhere, or be made anew"
     );
     assert_eq!((rig.store.used(), rig.store.spilled()), (0, 0));
+}
+
+#[test]
+fn what_there_was_no_memory_for_is_still_on_the_disk() {
+    let mut rig = rig(true);
+    let blob = rig.kept(60);
+    assert_eq!(rig.create(TWO, 100).1, [Effect::Spill { blob }]);
+    assert_eq!(rig.spill_ended(blob).len(), 2);
+    assert_eq!(rig.handle(Event::ProcessGone { process: TWO }).len(), 1);
+    assert_eq!(rig.pin(ONE, blob).1, [Effect::Load { blob, bytes: 60 }]);
+    let full = Err(Error::exhausted("too many open files"));
+    assert!(error(&rig.handle(Event::LoadEnded { blob, result: full })).contains("too many open"));
+    assert_eq!((rig.store.used(), rig.store.spilled()), (0, 60));
+    assert_eq!(rig.pin(ONE, blob).1, [Effect::Load { blob, bytes: 60 }], "it is tried again");
+}
+
+#[test]
+fn memory_goes_back_when_nothing_was_freed_for_some_time() {
+    let mut rig = rig(true);
+    let (first, second, third) = (rig.kept(10), rig.kept(10), rig.kept(10));
+    assert_eq!(rig.store.next_wake(), None, "nothing was freed");
+    assert_eq!(rig.handle(Event::Forgotten { blob: first }), [Effect::Drop { blob: first }]);
+    assert_eq!(rig.store.next_wake(), Some(Time::ZERO + REST));
+    rig.now = rig.now + REST / 2;
+    assert_eq!(rig.handle(Event::Forgotten { blob: second }), [Effect::Drop { blob: second }]);
+    assert_eq!(rig.store.next_wake(), Some(Time::ZERO + REST), "nobody is told each time");
+    rig.now = Time::ZERO + REST;
+    assert_eq!(rig.handle(Event::TimePassed), [], "something was");
+    rig.now = rig.store.next_wake().unwrap();
+    assert_eq!(rig.handle(Event::TimePassed), [Effect::GiveBack]);
+    assert_eq!(rig.store.next_wake(), None);
+    assert_eq!(rig.handle(Event::Forgotten { blob: third }), [Effect::Drop { blob: third }]);
+    assert!(rig.store.next_wake().is_some());
+}
+
+#[test]
+fn who_waits_is_not_refused_as_long_as_others_are_given_room() {
+    let mut rig = rig(false);
+    let mut held = rig.kept(60);
+    let waiting: Vec<Request> = (0..4).map(|_| rig.create(TWO, 60).0).collect();
+    for request in waiting {
+        assert_eq!(rig.pass(9), []);
+        let effects = rig.handle(Event::Forgotten { blob: held });
+        let [Effect::Drop { .. }, Effect::Grant { request: same, blob, .. }] = effects[..] else {
+            panic!("{effects:?}")
+        };
+        assert_eq!(same, request, "in their order");
+        for event in [Event::Sealed { blob }, Event::Kept { blob }] {
+            assert_eq!(rig.handle(event), []);
+        }
+        assert_eq!(rig.handle(Event::Unpinned { process: TWO, blob }), []);
+        held = blob;
+    }
+    assert_eq!(rig.create(ONE, 60).1, []);
+    assert!(error(&rig.pass(10)).contains("no room"));
 }
 
 /// What a shell would have: memory and disk, by blob.
@@ -305,7 +363,7 @@ impl Shell {
                     assert!(self.memory.contains_key(&blob), "{blob:?} is in memory");
                     self.given.push((process, blob));
                 }
-                Effect::Refuse { request, .. } => {
+                Effect::Refuse { request, .. } | Effect::Miss { request, .. } => {
                     assert!(self.asked.remove(&request));
                     self.asking.remove(&request);
                 }
@@ -322,6 +380,7 @@ impl Shell {
                     assert!(self.memory.insert(blob, bytes).is_none());
                     self.reading.push(blob);
                 }
+                Effect::GiveBack => {}
                 Effect::FreeDisk { blob } => assert!(self.disk.remove(&blob)),
                 Effect::Drop { blob } => {
                     assert!(!self.kept.contains(&blob), "{blob:?} is kept");
@@ -382,8 +441,18 @@ fn finish(random: &mut Random, rig: &mut Rig, shell: &mut Shell) {
         shell.take(rig.handle(Event::SpillEnded { blob, result }));
     } else if !shell.reading.is_empty() {
         let blob = shell.reading.swap_remove(random.below(shell.reading.len() as u64) as usize);
-        if result.is_err() {
-            shell.kept.remove(&blob); // It is about to be lost.
+        let result = match result {
+            Err(_) if random.one_in(2) => Err(Error::internal("it is not what was written")),
+            other => other,
+        };
+        match &result {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::Exhausted => {
+                shell.memory.remove(&blob);
+            }
+            Err(_) => {
+                shell.kept.remove(&blob); // It is about to be lost.
+            }
         }
         shell.take(rig.handle(Event::LoadEnded { blob, result }));
     }

@@ -166,7 +166,12 @@ impl Items {
                 objects.make_durable(&mut value.payload)?;
             }
         }
-        let value = bounded_value(value)?;
+        let stored = value.payload.stored_object();
+        let value = bounded_value(value).inspect_err(|_| {
+            if let Some((objects, object)) = objects.as_ref().zip(stored) {
+                objects.discard(object);
+            }
+        })?;
         given.store(index + 1, Ordering::Relaxed);
         tell(Said::Yielded { attempt: *attempt, index, value });
         Ok(())

@@ -1,13 +1,12 @@
 //! Running user code: one task after another, or an actor and its calls. The same for an executor that
 //! is a thread and one that is a process; `tell` says where what happened goes.
 
+use super::arguments;
 use super::ask::Ask;
 use super::items::{Items, Room};
 use super::thread::on_some_thread;
 use super::waiting::Waiting;
-use super::{
-    Context, Instance, Invocation, Program, Reply, Teller, blocking, context, with_context,
-};
+use super::{Context, Instance, Invocation, Program, Reply, Teller, with_context};
 use crate::net::MAX_MESSAGE_BYTES;
 use crate::store::Objects;
 use marline_channel::{CancelToken, oneshot};
@@ -24,7 +23,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// The most bytes of results: a message without what surrounds them.
 const MAX_RESULT_BYTES: usize = MAX_MESSAGE_BYTES - (1 << 20);
@@ -297,7 +296,8 @@ impl Runner {
         let gpus_of = gpus.clone();
         let mut invocation =
             Invocation { name, args, values, returns: 0, items: None, gpus: gpus_of };
-        let made = self.open(&mut invocation).and_then(|()| self.make(&invocation, checkpoints));
+        let made = arguments::open(self.objects.as_ref(), &mut invocation)
+            .and_then(|()| self.make(&invocation, checkpoints));
         let result = made.map(|instance| {
             let concurrent = spec.options.max_concurrency > 1;
             let saved = spec.options.checkpoints.is_some();
@@ -404,7 +404,9 @@ impl Runner {
         if context.cancel.is_cancelled() {
             return end(Err(not_begun()));
         }
-        let ready = self.check_streams(&invocation).and_then(|()| self.open(&mut invocation));
+        let ready = self
+            .check_streams(&invocation)
+            .and_then(|()| arguments::open(self.objects.as_ref(), &mut invocation));
         if let Err(error) = ready {
             return end(Err(error));
         }
@@ -477,7 +479,7 @@ impl Runner {
             Err(error)
         } else {
             with_context(context, || {
-                self.open(&mut invocation)?;
+                arguments::open(self.objects.as_ref(), &mut invocation)?;
                 caught(|| code(&invocation))
             })
         };
@@ -485,18 +487,6 @@ impl Runner {
             .and_then(|reply| self.keep(spec.id, spec.target.name(), spec.options.durable, reply));
         self.running.end(spec.id);
         call_end(reply.and_then(bounded), invocation.items.as_ref())
-    }
-
-    /// Brings the data of arguments here that is in stores.
-    fn open(&self, invocation: &mut Invocation) -> Result<(), Error> {
-        let values = invocation.values.iter_mut().map(|value| &mut value.payload);
-        for payload in values.chain([&mut invocation.args]) {
-            if payload.stored.is_some() {
-                let objects = self.objects.as_ref().ok_or_else(no_store)?;
-                *payload = bring(objects, payload)?;
-            }
-        }
-        Ok(())
     }
 
     /// Puts large results into the node's store. The state of an actor is the controller's.
@@ -527,38 +517,6 @@ impl Runner {
         }
         Ok(reply)
     }
-}
-
-/// A payload with its data. What takes its time is waited for as other work is: the CPU is free meanwhile.
-fn bring(objects: &Objects, payload: &Payload) -> Result<Payload, Error> {
-    let Some(reading) = objects.read(payload) else { return Ok(payload.clone()) };
-    let mut reading = reading?;
-    if let Some(came) = reading.wait(Some(BRIEFLY)) {
-        return came;
-    }
-    let cancel = context().map(|context| context.cancel);
-    blocking(|wait| {
-        loop {
-            if let Some(came) = reading.wait(Some(LOOK_EVERY)) {
-                return came;
-            }
-            if cancel.as_ref().is_some_and(|cancel| cancel.is_cancelled()) {
-                return Err(Error::cancelled("it was to stop while its arguments came"));
-            }
-            if let Some(error) = wait.error() {
-                return Err(error);
-            }
-        }
-    })
-}
-
-/// So long something may take that is nearly there.
-const BRIEFLY: Duration = Duration::from_millis(2);
-/// Who waits for what takes its time looks this often whether it is to stop.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
-
-fn no_store() -> Error {
-    Error::unsupported("a value is in a node's store, and this executor has none to read it from")
 }
 
 fn not_begun() -> Error {

@@ -59,7 +59,7 @@ fn work(store: &Weak<Shared>, spill: &Spill, todo: &Receiver<Job>) {
                     if read.is_ok() {
                         state.is_in_memory(blob, room.seal());
                     }
-                    let result = read.map_err(|error| in_words(&error));
+                    let result = read.map_err(|error| unreadable(&error));
                     state.handle(now, Event::LoadEnded { blob, result });
                 });
             }
@@ -70,6 +70,11 @@ fn work(store: &Weak<Shared>, spill: &Spill, todo: &Receiver<Job>) {
 fn in_words(error: &SpillError) -> Error {
     match error {
         SpillError::Full { .. } | SpillError::Disk(_) => Error::exhausted(error.to_string()),
-        SpillError::Corrupt => Error::internal(error.to_string()),
+        SpillError::Corrupt => unreadable(error),
     }
+}
+
+/// What a disk does not give back is lost, whatever it says.
+fn unreadable(error: &SpillError) -> Error {
+    Error::internal(error.to_string())
 }

@@ -5,6 +5,7 @@ use marline_core::error::Error;
 use marline_core::label::amount;
 use marline_objects::Spill;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// What a store may take.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -15,6 +16,8 @@ pub struct StoreOptions {
     pub spill: Option<(PathBuf, u64)>,
     /// What becomes of values that are to be durable.
     pub durable: Durable,
+    /// Who waits for room is refused when nobody was given any for this long.
+    pub patience: Duration,
 }
 
 /// What becomes of values that are to outlive their node.
@@ -43,6 +46,10 @@ pub const STORE_VARIABLE: &str = "MARLINE_STORE_MEMORY";
 pub const SPILL_VARIABLE: &str = "MARLINE_SPILL_DIR";
 /// The folder for what is durable, if the environment says it; empty: there is none.
 pub const DURABLE_VARIABLE: &str = "MARLINE_DURABLE_DIR";
+/// After how many seconds in which nobody was given room those who wait are refused, if the environment says it.
+pub const PATIENCE_VARIABLE: &str = "MARLINE_STORE_PATIENCE";
+/// Otherwise after so long.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// Of all memory, so much is for large values: 3 of 10.
 const SHARE: (u64, u64) = (3, 10);
 /// There is room for this much at least, unless less is asked for.
@@ -59,6 +66,7 @@ impl Default for StoreOptions {
             limit: share.max(LEAST_BYTES),
             spill: Some((std::env::temp_dir(), u64::MAX)),
             durable: Durable::Nowhere,
+            patience: PATIENCE,
         }
     }
 }
@@ -87,6 +95,9 @@ impl StoreOptions {
         if let Some(durable) = durable.or_else(|| variable(DURABLE_VARIABLE)) {
             options.durable = saving_to(durable)?;
         }
+        if let Some(patience) = variable(PATIENCE_VARIABLE) {
+            options.patience = seconds(&patience)?;
+        }
         Ok(options)
     }
 
@@ -110,6 +121,12 @@ fn parsed(said: &Said<String>) -> Result<Said<u64>, Error> {
         Ok(value) => Ok(Said { name, value }),
         Err(_) => Err(Error::invalid(format!("{name} is {value:?}: it is a number of bytes"))),
     }
+}
+
+fn seconds(Said { name, value }: &Said<String>) -> Result<Duration, Error> {
+    let said = value.trim().parse().ok();
+    said.and_then(|seconds: f64| Duration::try_from_secs_f64(seconds).ok())
+        .ok_or_else(|| Error::invalid(format!("{name} is {value:?}: it is a number of seconds")))
 }
 
 fn checked(Said { name, value }: &Said<u64>) -> Result<u64, Error> {
@@ -168,7 +185,7 @@ mod tests {
         let said = options(Some(2_000_000), folder.to_str()).unwrap();
         let durable = Durable::Nowhere;
         let spill = Some((folder, u64::MAX));
-        assert_eq!(said, StoreOptions { limit: 2_000_000, spill, durable });
+        assert_eq!(said, StoreOptions { limit: 2_000_000, spill, durable, patience: PATIENCE });
         assert_eq!(options(Some(2_000_000), Some("")).unwrap().spill, None);
     }
 
@@ -184,6 +201,10 @@ mod tests {
         for nonsense in ["much", "-1", ""] {
             let said = Said { name: STORE_VARIABLE, value: nonsense.to_owned() };
             assert!(parsed(&said).unwrap_err().message().contains("it is a number of bytes"));
+        }
+        for nonsense in ["-1", "long", "nan", "1e30"] {
+            let said = Said { name: PATIENCE_VARIABLE, value: nonsense.to_owned() };
+            assert!(seconds(&said).unwrap_err().message().contains("it is a number of seconds"));
         }
     }
 }

@@ -1,0 +1,228 @@
+"""Processes that are killed while they read and make large values: nothing of them is corrupt, lost or left.
+
+`MARLINE_CHAOS_SEED` repeats what was chosen, which is printed; `MARLINE_CHAOS_ROUNDS` is how many are killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import cloudpickle
+import marline
+import pytest
+import store
+from conftest import PATIENCE, Script, Separate, descendants, lives, until
+from store import MIB, Array, descriptors, footprint, is_whole, node, on_disk, pattern, private
+
+# Workers elsewhere cannot import them.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+cloudpickle.register_pickle_by_value(store)
+
+ROUNDS = int(os.environ.get("MARLINE_CHAOS_ROUNDS", "8"))
+SIZE = 2 * MIB
+# Of each store: less than what is held at a time.
+MEMORY = 24 * MIB
+
+
+@marline.remote(max_retries=-1)
+def make(size: int, seed: int) -> Array:
+    return pattern(size, seed)
+
+
+@marline.remote(max_retries=-1)
+def checks(value: Array, seed: int) -> bool:
+    return is_whole(value, seed)
+
+
+@marline.remote(max_retries=-1)
+def turn(value: Array, seed: int) -> Array:
+    assert is_whole(value, seed), f"what was made of {seed} is not what is read"
+    return 255 - value
+
+
+# A driver that puts, makes and reads, and holds some of it, until it is killed.
+DRIVER = """
+import cloudpickle, store
+cloudpickle.register_pickle_by_value(store)
+marline.init({address!r}, token={token!r})
+make = marline.remote(max_retries=-1)(store.pattern)
+held = []
+say("begins")
+seed = {seed}
+while True:
+    seed += 1
+    try:
+        put, made = marline.put(store.pattern({size}, seed)), make.remote({size}, -seed % 1000)
+        views = marline.get([put, made])
+    except marline.MarlineError as error:
+        # The worker was killed whose store had it.
+        assert isinstance(error, (marline.ObjectLostError, marline.WorkerLostError)), repr(error)
+        continue
+    assert store.is_whole(views[0], seed) and store.is_whole(views[1], -seed % 1000), "corrupt"
+    held = [*held, put, made, *views][-8:]
+"""
+
+
+def driver(cluster: Separate, seed: int) -> Script:
+    path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    source = DRIVER.format(address=cluster.address, token=cluster.token, size=SIZE, seed=seed)
+    return Script(source, PYTHONPATH=path)
+
+
+def kill(script: Script) -> None:
+    """Kills it; what it said of itself before is looked at."""
+    assert script.process.poll() is None, script.end()
+    script.process.kill()
+    _, _, err = script.end()
+    assert "corrupt" not in err, err
+
+
+def fill(size: int, count: int, seed: int) -> bool:
+    """Fills a store and looks at everything in it: nothing else may be there. It is let go of at the end."""
+    refs = [marline.put(pattern(size, seed + number)) for number in range(count)]
+    views = marline.get(refs)
+    whole = [is_whole(view, seed + number) for number, view in enumerate(views)]
+    return all(whole) and all(
+        marline.get([checks.remote(ref, seed + number) for number, ref in enumerate(refs)])
+    )
+
+
+def test_what_a_killed_driver_read_and_held_is_free_and_stays_so(
+    tmp_path: Path, scripts: list[Script]
+) -> None:
+    with node(tmp_path / "run", MEMORY, patience=5) as running:
+        count = MEMORY // SIZE - 1
+        assert fill(SIZE, count, 0)
+        gc.collect()
+        base = descriptors(running.pid), private(running.pid)
+        script = driver(running, 1_000_000)
+        scripts.append(script)
+        assert script.line() == "begins"
+        maps = Path(f"/proc/{script.process.pid}/maps")
+        until(lambda: f"it reads: {script.end()}", lambda: "memfd:marline" in maps.read_text())
+        kill(script)
+        # What it had may be in the way at first, and never after that.
+        for seed in range(10):
+            assert fill(SIZE, count, 100 * seed)
+            gc.collect()
+            assert footprint(running.pid) <= MEMORY, "the store takes no more than it may"
+        until(
+            lambda: f"descriptors {descriptors(running.pid)}, not {base[0]}",
+            lambda: descriptors(running.pid) <= base[0],
+        )
+        assert private(running.pid) < base[1] + 8 * MIB, "nor does its worker take more than before"
+        until(
+            lambda: f"all memory is the system's again, but {footprint(running.pid)} bytes",
+            lambda: footprint(running.pid) == 0,
+        )
+        assert fill(SIZE, count, 0)
+
+
+class Cluster(Separate):
+    """Two workers that spill to a folder each."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.environment["MARLINE_STORE_MEMORY"] = str(MEMORY)
+        self.spill = folder / "spill"
+        self.spill.mkdir()
+        self.environment["MARLINE_SPILL_DIR"] = str(self.spill)
+        for _ in range(2):
+            self.worker("--cpus", "2")
+
+    @property
+    def workers(self) -> list[subprocess.Popen[str]]:
+        return self.processes[1:]
+
+    def executors(self) -> list[int]:
+        """Processes that run what users wrote."""
+        found = []
+        for pid in descendants(os.getpid()):
+            with contextlib.suppress(OSError):
+                names = [task.joinpath("comm").read_text() for task in Path(f"/proc/{pid}/task").iterdir()]
+                if any(name.startswith("marline-watch") for name in names):
+                    found.append(pid)
+        return sorted(found)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    before = descendants(os.getpid())
+    started = Cluster(tmp_path / "run")
+    try:
+        with marline.init(started.address, token=started.token):
+            yield started
+    finally:
+        started.end()
+    until("nothing is left", lambda: not (descendants(os.getpid()) - before))
+
+
+def round_of(cluster: Cluster, choice: random.Random, victim: str, seed: int) -> None:
+    """Values are made, changed and read, by more tasks than there are executors; something is killed."""
+    seeds = range(seed, seed + 8)
+    made = [make.remote(SIZE, one) for one in seeds]
+    turned = [turn.remote(ref, one) for one, ref in zip(seeds, made, strict=True)]
+    again = [turn.remote(ref, one) for one, ref in zip(seeds, made, strict=True)]
+    marline.wait(made + turned, num_returns=choice.randint(1, 12), timeout=PATIENCE)
+    if victim == "worker":
+        worker = choice.choice(cluster.workers)
+        worker.kill()
+        worker.wait()
+        cluster.processes.remove(worker)
+        cluster.worker("--cpus", "2")
+    elif victim == "executor" and (pids := cluster.executors()):
+        pid = choice.choice(pids)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        until("it is dead", lambda: not lives(pid))
+    for one, first, second in zip(seeds, turned, again, strict=True):
+        assert is_whole(255 - marline.get(first, timeout=PATIENCE), one), f"{one} after {victim}"
+        assert is_whole(255 - marline.get(second, timeout=PATIENCE), one), f"{one} after {victim}"
+    which = choice.randrange(8)
+    assert marline.get(checks.remote(made[which], seeds[which]), timeout=PATIENCE)
+    assert is_whole(marline.get(made[which], timeout=PATIENCE), seeds[which])
+
+
+@pytest.mark.timeout(60 + 10 * ROUNDS)
+def test_no_round_of_kills_corrupts_loses_or_leaks(cluster: Cluster, scripts: list[Script]) -> None:
+    seed = int(os.environ.get("MARLINE_CHAOS_SEED", random.randrange(2**32)))
+    print(f"MARLINE_CHAOS_SEED={seed} MARLINE_CHAOS_ROUNDS={ROUNDS}")
+    choice = random.Random(seed)
+    other = driver(cluster, 0)
+    scripts.append(other)
+    assert other.line() == "begins"
+    victims = ["worker", "executor", "executor", "driver"]
+    for number in range(ROUNDS):
+        victim = victims[number] if number < len(victims) else choice.choice(victims)
+        if victim == "driver":
+            kill(other)
+            other = driver(cluster, 1000 * number)
+            scripts[-1] = other
+        round_of(cluster, choice, victim, 100 * number)
+        assert other.process.poll() is None, other.end()
+    kill(other)
+    gc.collect()
+    before = [descriptors(worker.pid) for worker in cluster.workers]
+    for worker in cluster.workers:
+        until(
+            lambda pid=worker.pid: f"the disk is empty, not {on_disk(pid, cluster.spill)}",  # type: ignore[misc]
+            lambda pid=worker.pid: on_disk(pid, cluster.spill) == 0,  # type: ignore[misc]
+        )
+    for again in range(3):
+        assert fill(SIZE, MEMORY // SIZE - 1, 5000 + 100 * again)
+        gc.collect()
+    after = [descriptors(worker.pid) for worker in cluster.workers]
+    assert max(after) <= max(before) + 8, f"descriptors {before}, then {after}"
+    # Nothing that anybody forgot is in memory.
+    until(
+        lambda: f"memory is the system's again: {[footprint(worker.pid) for worker in cluster.workers]}",
+        lambda: not any(footprint(worker.pid) for worker in cluster.workers),
+    )

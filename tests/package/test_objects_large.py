@@ -1,0 +1,163 @@
+"""One large value: how often it is in memory, and who may see it.
+
+`MARLINE_LARGE_BYTES` is how large; 2,000,000,000 is what is promised, and takes 12 GB of memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import resource
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import marline
+import numpy as np
+import pytest
+import store
+from conftest import PATIENCE, Script, until
+from store import MIB, footprint, is_whole, needs_root, node, pattern
+
+# Workers elsewhere cannot import them.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+cloudpickle.register_pickle_by_value(store)
+
+BYTES = int(os.environ.get("MARLINE_LARGE_BYTES", 64_000_000)) // 4 * 4
+
+
+def allow(more: float) -> None:
+    """From now on this process gets no more memory of its own than this: whoever copies more fails."""
+    (now,) = re.findall(r"VmData:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    limit = int(now) * 1024 + int(more)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, resource.RLIM_INFINITY))
+
+
+@marline.remote
+class Reader:
+    def allow(self, more: float) -> None:
+        allow(more)
+
+    def reads(self, value: Any) -> tuple[int, int, int]:
+        """Some of it, and how much there is."""
+        seen = np.frombuffer(value, dtype=np.uint8)
+        return len(seen), int(seen[0]), int(seen[-1])
+
+    def copies(self, value: Any) -> bytes:
+        return bytes(value)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("kind", ["array", "bytes"])
+def test_a_large_argument_is_copied_at_most_once_in_each_process(
+    kind: str, tmp_path: Path, scripts: list[Script]
+) -> None:
+    # What is read in place is not copied at all; what is made anew in each process is so once.
+    extra = BYTES / 4 if kind == "array" else BYTES * 1.25
+    with node(tmp_path / "run", 2 * BYTES + 64 * MIB) as running:
+        reader = Reader.options(name="reader", namespace="large").remote()
+        marline.get(reader.allow.remote(extra))
+        script = Script(
+            f"""
+import numpy as np
+import test_objects_large as test
+marline.init({running.address!r}, token={running.token!r}, namespace="large")
+reader = marline.get_actor("reader")
+value = np.empty({BYTES}, dtype=np.uint8)
+value[::4096] = np.arange(len(value[::4096]), dtype=np.uint64).astype(np.uint8)
+value[-1] = 7
+if {kind!r} == "bytes":
+    value = value.tobytes()
+test.allow({extra})
+assert marline.get(reader.reads.remote(value)) == (len(value), 0, 7), "by value"
+ref = marline.put(value)
+assert marline.get(reader.reads.remote(ref)) == (len(value), 0, 7), "by reference"
+same = marline.get(ref)
+assert type(same) is type(value) and len(same) == len(value)
+step = 1 << 20
+assert all(bytes(same[at:at + step]) == bytes(value[at:at + step]) for at in range(0, len(value), step))
+say("all of it")
+""",
+            PYTHONPATH=os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]),
+        )
+        scripts.append(script)
+        code, out, err = script.end(600)
+        assert (code, out) == (0, "all of it\n"), err
+        assert footprint(running.pid) < 2 * BYTES + 64 * MIB
+        made = marline.get(reader.reads.remote(marline.put(pattern(MIB, 1))))
+        assert made[0] == MIB, "it lives"
+
+
+def test_values_of_many_sizes_take_no_more_memory_than_a_store_has(tmp_path: Path) -> None:
+    memory = 64 * MIB
+    with node(tmp_path / "run", memory, patience=5) as running:
+        kept = {seed: marline.put(pattern(MIB // 2, seed)) for seed in range(120)}
+        for size in (MIB, 2 * MIB, 4 * MIB):
+            # Every other one goes: nothing larger fits between those that stay.
+            for seed in list(kept)[::2]:
+                del kept[seed]
+            first, count = max(kept) + 1, memory // 2 // size - 3
+            kept |= {seed: marline.put(pattern(size, seed)) for seed in range(first, first + count)}
+            assert footprint(running.pid) <= memory
+            assert all(is_whole(marline.get(ref), seed) for seed, ref in kept.items())
+
+
+@needs_root
+def test_another_user_does_not_get_at_the_memory_of_a_store(tmp_path: Path, scripts: list[Script]) -> None:
+    with node(tmp_path / "run", 64 * MIB) as running:
+        kept = marline.put(pattern(8 * MIB, 1))
+
+        def asks(file: Path, token: str) -> bytes:
+            with socket.socket(socket.AF_UNIX) as asking, contextlib.chdir(file.parent):
+                asking.settimeout(PATIENCE)
+                asking.connect(file.name)
+                asking.sendall(b"STOR" + len(token).to_bytes(4, "big") + token.encode())
+                try:
+                    return asking.recv(1)
+                except ConnectionResetError:
+                    return b""
+
+        listening = [file for file in (tmp_path / "run").rglob("*") if file.is_socket()]
+        (socket_file,) = (file for file in listening if asks(file, running.token) == b"+")
+        # Whatever the rights of files say: as if somebody had been careless.
+        for file in (socket_file, *socket_file.parents):
+            if file.is_relative_to("/tmp/") or file.is_relative_to(tmp_path.parents[2]):
+                file.chmod(file.stat().st_mode | 0o055 | (0o022 if file is socket_file else 0))
+        assert asks(socket_file, "a guess") == b""
+        source = f"""
+import numpy as np
+import test_objects_large as test
+from pathlib import Path
+import marline._aio, marline._errors
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+import socket
+with socket.socket(socket.AF_UNIX) as asking:
+    asking.settimeout(60)
+    os.chdir({str(socket_file.parent)!r})
+    asking.connect({socket_file.name!r})
+    token = {running.token!r}
+    asking.sendall(b"STOR" + len(token).to_bytes(4, "big") + token.encode())
+    try:
+        say("answer", asking.recv(1))
+    except ConnectionResetError:
+        say("answer", b"")
+marline.init({running.address!r}, token=token)
+value = marline.get(marline.remote(test.pattern).remote(8 << 20, 2))
+say("whole", test.is_whole(value, 2))
+put = marline.put(test.pattern(8 << 20, 3))
+say("whole", test.is_whole(marline.get(put), 3), marline.get(marline.remote(test.is_whole).remote(put, 3)))
+say("sees", "memfd:marline" in Path("/proc/self/maps").read_text())
+"""
+        script = Script(
+            source,
+            PYTHONPATH=os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]),
+        )
+        scripts.append(script)
+        code, out, err = script.end()
+        said = "answer b''\nwhole True\nwhole True True\nsees False\n"
+        assert (code, out) == (0, said), err
+        assert is_whole(marline.get(kept), 1)
+        until("it is as it was", lambda: bool(is_whole(marline.get(kept), 1)))

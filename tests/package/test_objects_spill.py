@@ -1,0 +1,196 @@
+"""More than a store has room for: through the disk, exactly once; a disk that lies or is full; no disk."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import marline
+import pytest
+import store
+from conftest import PATIENCE, until
+from store import MIB, Array, is_whole, needs_root, node, on_disk, opened, pattern
+
+# Workers elsewhere cannot import them.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+cloudpickle.register_pickle_by_value(store)
+
+
+@marline.remote
+def make(size: int, seed: int) -> Array:
+    return pattern(size, seed)
+
+
+@marline.remote
+def checks(value: Array, seed: int) -> bool:
+    return is_whole(value, seed)
+
+
+def test_ten_times_the_memory_goes_through_a_pipeline_and_each_item_counts_once(tmp_path: Path) -> None:
+    items, size = 200, MIB
+
+    @marline.remote
+    def turn(value: Array, seed: int) -> tuple[int, Array]:
+        assert is_whole(value, seed), f"item {seed} is not what was made"
+        return seed, 255 - value
+
+    @marline.remote
+    def ledger(*entries: tuple[int, Array]) -> dict[int, bool]:
+        """Which items came, and whether each is whole. A second one of a kind is not whole."""
+        seen: dict[int, bool] = {}
+        for seed, value in entries:
+            seen[seed] = seed not in seen and is_whole(255 - value, seed)
+        return seen
+
+    @marline.remote
+    def merged(*parts: dict[int, bool]) -> dict[int, bool]:
+        assert sum(len(part) for part in parts) == len({seed for part in parts for seed in part})
+        return {seed: whole for part in parts for seed, whole in part.items()}
+
+    spill = tmp_path / "spill"
+    spill.mkdir()
+    with node(tmp_path / "run", items * size // 10, spill) as running:
+        # All of them are held until the end: nothing makes room by being let go of.
+        made = [make.remote(size, seed) for seed in range(items)]
+        turned = [turn.remote(ref, seed) for seed, ref in enumerate(made)]
+        parts = [ledger.remote(*turned[start : start + 8]) for start in range(0, items, 8)]
+        assert marline.get(merged.remote(*parts)) == dict.fromkeys(range(items), True)
+        assert on_disk(running.pid, spill) > 3 * items * size // 2, "most of it is on the disk"
+        assert not list(spill.iterdir()), "in files without a name"
+        del made, turned, parts
+        until("the disk is empty again", lambda: on_disk(running.pid, spill) == 0)
+        assert marline.get(checks.remote(make.remote(size, 1), 1))
+
+
+def test_tasks_that_each_need_more_than_half_of_the_memory_take_turns(tmp_path: Path) -> None:
+    @marline.remote
+    def check_all(start: int, *values: Array) -> bool:
+        return all(is_whole(value, start + number) for number, value in enumerate(values))
+
+    spill = tmp_path / "spill"
+    spill.mkdir()
+    with node(tmp_path / "run", 21 * MIB, spill, patience=5):
+        made = [make.remote(MIB, seed) for seed in range(60)]
+        tasks = [check_all.remote(start, *made[start : start + 12]) for start in range(0, 48, 3)]
+        assert all(marline.get(tasks))
+        with pytest.raises(marline.ExhaustedError, match="20 MiB of it are being read"):
+            marline.get(check_all.remote(0, *made))
+
+
+def flip(file: int, size: int) -> None:
+    """Changes a byte in each block that has any."""
+    for offset in range(0, size, 4096):
+        if byte := os.pread(file, 1, offset + 2000):
+            os.pwrite(file, bytes([byte[0] ^ 1]), offset + 2000)
+
+
+@pytest.mark.parametrize(
+    "harm", [flip, lambda file, _: os.ftruncate(file, 100)], ids=["changed", "cut short"]
+)
+def test_what_the_disk_harmed_is_made_anew_or_lost_and_never_handed_out(
+    harm: Callable[[int, int], None], tmp_path: Path
+) -> None:
+    spill = tmp_path / "spill"
+    spill.mkdir()
+    with node(tmp_path / "run", 20 * MIB, spill) as running:
+        put = [marline.put(pattern(2 * MIB, seed)) for seed in range(10)]
+        made = [make.remote(2 * MIB, 100 + seed) for seed in range(10)]
+        once = [make.options(max_retries=0).remote(2 * MIB, 200 + seed) for seed in range(10)]
+        marline.wait(made + once, num_returns=20)
+        (path,) = opened(running.pid, f"{spill}/").values()
+        before = on_disk(running.pid, spill)
+        assert before >= 40 * MIB
+        file = os.open(path, os.O_RDWR)
+        harm(file, os.fstat(file).st_size)
+        os.close(file)
+        lost = 0
+        for seed, ref in (*enumerate(put), *enumerate(once, 200)):
+            try:
+                assert is_whole(marline.get(ref, timeout=PATIENCE), seed)
+            except marline.ObjectLostError as error:
+                assert "is lost" in str(error)
+                lost += 1
+                with pytest.raises(marline.ObjectLostError):
+                    marline.get(checks.remote(ref, seed), timeout=PATIENCE)
+        assert lost >= 10, "what was on the disk is gone, and cannot be made again"
+        for seed, ref in enumerate(made, 100):
+            assert marline.get(checks.remote(ref, seed), timeout=PATIENCE), "for a task"
+            assert is_whole(marline.get(ref, timeout=PATIENCE), seed), "for this process"
+        del put, made, once, ref
+        gc.collect()
+        until("the disk is empty again", lambda: on_disk(running.pid, spill) == 0)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=10m", "marline", str(folder)], capture_output=True, text=True
+    )
+    if mounted.returncode:
+        pytest.skip(f"no file system of a size can be mounted here: {mounted.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@needs_root
+def test_a_full_disk_is_said_with_the_figures_and_is_used_again_when_it_is_not(
+    small_disk: Path, tmp_path: Path
+) -> None:
+    spill = small_disk
+    with node(tmp_path / "run", 21 * MIB, spill, patience=2) as running:
+        kept: dict[int, Any] = {}
+        with pytest.raises(marline.ExhaustedError) as raised:
+            for seed in range(20):
+                kept[seed] = marline.put(pattern(4 * MIB, seed))
+        told = str(raised.value)
+        assert "no room for 4 MiB" in told and "20 MiB of 21 MiB are used" in told, told
+        assert "No space left on device" in told, told
+        assert len(kept) == 7, "five in memory, and two on the disk"
+        waits = make.remote(4 * MIB, 50)
+        assert not marline.wait([waits], timeout=1)[0], "it waits for room"
+        subprocess.run(["mount", "-o", "remount,size=100m", str(spill)], check=True)
+        assert is_whole(marline.get(waits, timeout=PATIENCE), 50), "there is room on the disk"
+        for seed in range(60, 70):
+            kept[seed] = marline.put(pattern(4 * MIB, seed))
+        assert all(is_whole(marline.get(ref), seed) for seed, ref in kept.items()), "nothing was lost"
+        del waits
+        kept.clear()
+        until("the disk is empty again", lambda: on_disk(running.pid, spill) == 0)
+
+
+def test_without_a_disk_producers_wait_are_refused_in_the_end_and_go_on_when_there_is_room(
+    tmp_path: Path,
+) -> None:
+    with node(tmp_path / "run", 21 * MIB, patience=2) as running:
+        kept = [marline.put(pattern(4 * MIB, seed)) for seed in range(5)]
+        views = marline.get(kept[:2])
+        waits = [make.options(max_retries=0).remote(4 * MIB, 10 + seed) for seed in range(2)]
+        with pytest.raises(marline.ExhaustedError) as raised:
+            marline.put(pattern(4 * MIB, 20))
+        told = str(raised.value)
+        for figure in ("for 4 MiB", "20 MiB of 21 MiB are used", "8 MiB of it are being read", "no disk"):
+            assert figure in told, told
+        for ref in waits:
+            with pytest.raises(marline.ExhaustedError, match="no room for 4 MiB"):
+                marline.get(ref, timeout=PATIENCE)
+        assert store.footprint(running.pid) < 22 * MIB
+        waits = [make.remote(4 * MIB, 30 + seed) for seed in range(20)]
+        seeds = {ref: 30 + seed for seed, ref in enumerate(waits)}
+        assert not marline.wait(waits, timeout=0.5)[0], "they wait for room"
+        del ref
+        kept.clear()
+        while seeds:
+            (ready,), waits = marline.wait(waits, timeout=PATIENCE)
+            assert is_whole(marline.get(ready), seeds.pop(ready))
+            del ready
+        assert all(is_whole(view, seed) for seed, view in enumerate(views)), "what was read stayed as it was"

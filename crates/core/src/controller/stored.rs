@@ -166,7 +166,7 @@ impl Controller {
         id: ObjectId,
         effects: &mut Vec<Effect>,
     ) {
-        let lost = self.objects.get(&id).is_some_and(Object::is_lost);
+        let lost = self.objects.get(&id).is_some_and(|object| object.is_lost());
         if lost {
             match self.restore(now, id, effects) {
                 // It may have ended at once, and the object with it.

@@ -5,6 +5,8 @@ from __future__ import annotations
 from contestants import Contestant
 from rows import OURS, RAY, Question, fixed, same, versus
 
+OURS_NEW = "Marline, new"
+RAY_NEW = "Ray, new"
 OUR_NODES = "Marline on two nodes"
 RAY_NODES = "Ray on two nodes"
 MEMCPY = "memcpy"
@@ -29,6 +31,8 @@ CONTESTANTS = [
         wild=True,
         set_up="`init(num_cpus=2, object_store_memory=6 GB, include_dashboard=False, logging_level='ERROR')`",
     ),
+    Contestant(OURS_NEW, "marline-new", False, ["object_shapes.py", "marline", "--new"], 120, turns=3),
+    Contestant(RAY_NEW, "ray-new", True, ["object_shapes.py", "ray", "--new"], 300, wild=True, turns=3),
     Contestant(
         OUR_NODES,
         "marline-nodes",
@@ -62,10 +66,11 @@ def beside_memcpy(metric: str, figure: str) -> Question:
 def new(size: str, metric: str, kind: str, goal: float = 0.0) -> Question:
     """In memory that nobody has touched."""
     figure = f"{kind} {size}, new p50"
-    rivals = same(figure, RAY)
+    rivals = {RAY_NEW: (RAY_NEW, figure)}
     if size == "100 MB" and kind != "get":
-        rivals[NEW_MEMORY] = (OURS, "memcpy, new p50")
-    return Question(f"{size}, new", metric, figure, "µs" if kind == "get" else unit(size), rivals, RAY, goal)
+        rivals[NEW_MEMORY] = (OURS_NEW, "memcpy, new p50")
+    told_in = "µs" if kind == "get" else unit(size)
+    return Question(f"{size}, new", metric, figure, told_in, rivals, RAY_NEW, goal, None, OURS_NEW)
 
 
 def pull(size: str) -> Question:

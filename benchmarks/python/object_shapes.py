@@ -1,9 +1,9 @@
 """One runtime's figures for large values: `python object_shapes.py marline --out FILE`, or `ray`. Only the
 import differs.
 
-*New* is the first use in a new cluster, of memory that nobody has touched; what is made there is held, so
-that none of it is used again. *Warm* is after the same was done some times. Whoever returns an array has had
-it before: making it is not measured.
+*New* is the first use in a new cluster of a new process, of memory that nobody has touched; what is made
+there is held, so that none of it is used again. *Warm* is after the same was done some times. Whoever returns
+an array has had it before: making it is not measured.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ api: Any = importlib.import_module(sys.argv[1])
 SIZES = {"1 KB": 10**3, "100 KB": 10**5, "1 MB": 10**6, "100 MB": 10**8, "1 GB": 10**9}
 # How many of each are timed when they are warm.
 COUNTS = {"1 KB": 500, "100 KB": 500, "1 MB": 300, "100 MB": 30, "1 GB": 7}
+# What copies nothing is timed so often, whatever the size.
+GETS = 500
 # Of this size a copy from array to array is timed, too, in turns with everything else.
 FLOOR = "100 MB"
 # Sizes of which it makes a difference whether memory was touched before.
@@ -122,7 +124,8 @@ def cluster(cpus: int) -> Iterator[None]:
     api.init(num_cpus=cpus, **SETTINGS[api.__name__])
     if api.__name__ == "ray":
         contain.insist(footprint.family())
-    api.get([remote_pages.remote(touched(10)) for _ in range(cpus)])
+    for one in (remote_pages, remote_length):
+        api.get([one.remote(touched(10)) for _ in range(cpus)])
     yield
     api.shutdown()
 
@@ -141,7 +144,7 @@ class Taken:
 
     def warm(self, name: str, work: Callable[[], Any], size: str, copies: bool = True) -> None:
         """Of what copies so much as the floor does, that is timed in turns with it."""
-        count = self.clock.count(COUNTS[size], 3)
+        count = self.clock.count(COUNTS[size] if copies else GETS, 3)
         figures.calls(work, max(count // 5, 3))
         for _ in range(count):
             self.time(f"{name} {size}", work)
@@ -169,11 +172,11 @@ def new_of_size(taken: Taken, name: str) -> list[Any]:
 
 def new(taken: Taken) -> None:
     """With one CPU there is one executor, and it is known which process has touched what."""
+    shared = np.frombuffer(mmap.mmap(-1, taken.sizes[FLOOR]), np.uint8)
+    taken.time("memcpy, new", lambda: np.copyto(shared, taken.source))
     with cluster(1):
         held = [new_of_size(taken, name) for name in NEW]
         del held
-    shared = np.frombuffer(mmap.mmap(-1, taken.sizes[FLOOR]), np.uint8)
-    taken.time("memcpy, new", lambda: np.copyto(shared, taken.source))
 
 
 def warm(taken: Taken) -> None:
@@ -182,7 +185,7 @@ def warm(taken: Taken) -> None:
         taken.warm("put", measured.put, name)
         measured.kept = measured.put()
         taken.warm("get", measured.get, name, copies=False)
-        count = taken.clock.count(COUNTS[name], 3)
+        count = taken.clock.count(GETS)
         refs = [measured.kept]
         for _ in range(4):  # The last time, both executors know it.
             taken.times[f"get in a task {name}"] = api.get(remote_times.remote(refs, count))
@@ -200,7 +203,7 @@ def fan_out(taken: Taken) -> None:
 
     taken.warm("put and eight tasks", lambda: read(api.put(array)), FLOOR)
     kept = api.put(array)
-    taken.warm("eight tasks", lambda: read(kept), FLOOR, copies=False)
+    taken.warm("eight tasks", lambda: read(kept), FLOOR)
 
 
 def generators(taken: Taken) -> None:
@@ -211,7 +214,7 @@ def generators(taken: Taken) -> None:
     consume(100, 0)
     taken.clock.many("items", functools.partial(consume, size=0), 5_000)
     consume(20, taken.sizes["1 MB"])
-    taken.clock.many("items of 1 MB", functools.partial(consume, size=taken.sizes["1 MB"]), 300)
+    taken.clock.many("items of 1 MB", functools.partial(consume, size=taken.sizes["1 MB"]), 1_000)
 
 
 def idle(taken: Taken) -> None:
@@ -227,6 +230,7 @@ def idle(taken: Taken) -> None:
 def main() -> None:
     parser = figures.arguments()
     parser.add_argument("api", choices=SETTINGS)
+    parser.add_argument("--new", action="store_true", help="only what is new")
     parser.add_argument(
         "--small", action="store_true", help="nothing is larger than 2 MB: to see that it runs"
     )
@@ -236,14 +240,15 @@ def main() -> None:
         contain.insist()
     sizes = {name: min(size, 2 * 10**6) for name, size in SIZES.items()} if told.small else SIZES
     taken = Taken(figures.Clock(told.scale), sizes)
-    for _ in range(taken.clock.count(3, 1)):
+    if told.new:
         new(taken)
-    with cluster(2):
-        warm(taken)
-        fan_out(taken)
-        generators(taken)
-    with cluster(2):
-        idle(taken)
+    else:
+        with cluster(2):
+            warm(taken)
+            fan_out(taken)
+            generators(taken)
+        with cluster(2):
+            idle(taken)
     taken.write()
     figures.write(told.out, getattr(api, "__version__", "of this commit"), taken.clock.figures)
 

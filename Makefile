@@ -3,7 +3,7 @@
 # what a target needs beyond that it installs (Debian packages when root) or asks for.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check python unit docs model sim sanitize fuzz bench-channels bench-cluster bench-python clean packages
+.PHONY: help demo test check python unit docs model sim sanitize fuzz bench-channels bench-cluster bench-python bench-objects clean packages
 
 CARGO ?= cargo
 # nextest runs tests side by side; without it plain `cargo test` does.
@@ -72,6 +72,9 @@ bench-cluster: ## tasks, calls, actors, failures and decisions, against tonic an
 
 bench-python: ## the Python package against Ray, Dask, process pools and raw sockets; writes target/bench/python.json
 	scripts/bench-python $(ARGS)
+
+bench-objects: ## large values against Ray, a plain copy and a plain socket; writes target/bench/objects.json
+	scripts/bench-objects $(ARGS)
 
 packages:
 	scripts/packages valgrind iproute2

@@ -1,4 +1,5 @@
-"""Who takes part, and how one of them is run: in a cage, with a deadline, and nothing left behind."""
+"""Who takes part in a benchmark, and how one of them is run: in a cage, with a deadline, and nothing left
+behind. Those of the Python benchmark are here, those of the one of large values in `object_rows`."""
 
 from __future__ import annotations
 
@@ -36,18 +37,61 @@ class Contestant:
     wild: bool = False
     # Turns in each round. Where the kernel puts a process it mostly stays: a process is one draw.
     turns: int = 1
+    # The words that stand beside its version; without them, it is part of another's.
+    set_up: str = ""
+    # Whose version it is, where it has none of its own.
+    version_of: str = ""
 
 
 CONTESTANTS = [
-    Contestant(rows.OURS, "marline", False, ["shapes.py", "marline"], 300),
+    Contestant(
+        rows.OURS,
+        "marline",
+        False,
+        ["shapes.py", "marline"],
+        300,
+        set_up="`init(num_cpus=2)`: embedded, executors are processes; the release wheel",
+    ),
     Contestant(rows.BESIDE, "beside", False, ["shapes.py", "marline", "--beside"], 120, turns=7),
     Contestant(
         rows.ONE_CORE, "one-core", False, ["shapes.py", "marline", "--beside", "--one-core"], 120, turns=3
     ),
-    Contestant(rows.RAY, "ray", True, ["shapes.py", "ray"], 600, wild=True),
-    Contestant(rows.FLOORS, "floors", False, ["floors.py"], 120, turns=7),
-    Contestant(rows.POOL, "pool", False, ["pool.py"], 120),
-    Contestant(rows.DASK, "dask", True, ["dask_cluster.py"], 300),
+    Contestant(
+        rows.RAY,
+        "ray",
+        True,
+        ["shapes.py", "ray"],
+        600,
+        wild=True,
+        set_up="`init(num_cpus=2, include_dashboard=False, logging_level='ERROR')`",
+    ),
+    Contestant(
+        rows.FLOORS,
+        "floors",
+        False,
+        ["floors.py"],
+        120,
+        turns=7,
+        set_up="100 bytes to another Python process and back, `os.write` and `os.read`, both blocking",
+        version_of="Python",
+    ),
+    Contestant(
+        rows.POOL,
+        "pool",
+        False,
+        ["pool.py"],
+        120,
+        set_up="`ProcessPoolExecutor(2)`, forked",
+        version_of="Python",
+    ),
+    Contestant(
+        rows.DASK,
+        "dask",
+        True,
+        ["dask_cluster.py"],
+        300,
+        set_up="`LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None)`",
+    ),
 ]
 
 
@@ -108,7 +152,14 @@ def environment(folder: Path) -> dict[str, str]:
         for name, value in os.environ.items()
         if not name.startswith(("MARLINE_", "RAY_", "DASK_", "PYTHON"))
     }
-    return {**kept, "TMPDIR": str(folder), "RAY_USAGE_STATS_ENABLED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
+    return {
+        **kept,
+        "TMPDIR": str(folder),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        # Else Ray's workers step back for whatever else the machine does, and ours do not.
+        "RAY_worker_niceness": "0",
+    }
 
 
 def _end_with_parent() -> None:

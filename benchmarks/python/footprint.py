@@ -32,13 +32,18 @@ def family() -> set[int]:
     return found
 
 
-def proportional_kib(pid: int) -> int:
+def proportional_kib(pid: int, field: str = "Pss") -> int:
     """The memory of a process; what it shares is divided among those who share it."""
     try:
         text = Path(f"/proc/{pid}/smaps_rollup").read_text()
     except OSError:
         return 0
-    return next((int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:")), 0)
+    return next((int(line.split()[1]) for line in text.splitlines() if line.startswith(f"{field}:")), 0)
+
+
+def anonymous_bytes() -> int:
+    """The memory of this process and its family that is neither shared memory nor a file."""
+    return 1024 * sum(proportional_kib(pid, "Pss_Anon") for pid in [*family(), os.getpid()])
 
 
 def take(clock: figures.Clock) -> None:

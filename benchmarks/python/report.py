@@ -1,4 +1,4 @@
-"""The rows: as tables for people, in Markdown, to be pasted into docs/benchmarks/python.md; and as JSON for
+"""The rows: as tables for people, in Markdown, to be pasted into docs/benchmarks; and as JSON for
 machines, in the form that every benchmark of this project writes.
 """
 
@@ -10,19 +10,10 @@ import statistics
 from pathlib import Path
 
 import machine
-import rows
+from contestants import Contestant
 from rows import Row
 
-# How each contestant was set up; the words stand beside its version.
-SET_UP = {
-    rows.OURS: "`init(num_cpus=2)`: embedded, executors are processes; the release wheel",
-    rows.RAY: "`init(num_cpus=2, include_dashboard=False, logging_level='ERROR')`",
-    rows.DASK: "`LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None)`",
-    rows.POOL: "`ProcessPoolExecutor(2)`, forked",
-    rows.FLOORS: "100 bytes to another Python process and back, `os.write` and `os.read`, both blocking",
-}
 NOTHING = "\N{EN DASH}"
-VERSIONS = {rows.POOL: "Python", rows.FLOORS: "Python"}
 
 
 @dataclasses.dataclass
@@ -37,6 +28,7 @@ class Circumstances:
     caged: bool
     # How much of the machine others used, each time that it was looked at.
     busy: list[float]
+    contestants: list[Contestant] = dataclasses.field(default_factory=list)
 
     def lines(self) -> list[str]:
         cage = (
@@ -50,14 +42,14 @@ class Circumstances:
             f"machine: {machine.describe()}; commit: {machine.commit()}",
             f"medians of {self.rounds} interleaved rounds{rough}; {cage}",
             f"others used {share[0]} of the machine (median), {share[1]} (at most), before each turn",
-            *self.contestants(),
+            *self.set_ups(),
         ]
 
-    def contestants(self) -> list[str]:
+    def set_ups(self) -> list[str]:
         known = [
-            f"{name}: {VERSIONS.get(name, '')} {self.versions[name]}, {how}".replace(":  ", ": ")
-            for name, how in SET_UP.items()
-            if name in self.versions
+            f"{one.name}: {f'{one.version_of} {self.versions[one.name]}'.strip()}, {one.set_up}"
+            for one in self.contestants
+            if one.set_up and one.name in self.versions
         ]
         return known + [f"{name}: not measured: {why}" for name, why in self.absent.items()]
 
@@ -101,8 +93,8 @@ def summary(answers: list[Row]) -> str:
     return words + (f", {unmeasured} not measured." if unmeasured else ".")
 
 
-def spread(answers: list[Row], rounds: rows.Rounds) -> list[str]:
-    """How far figures moved from turn to turn; beside the floors, every one of them."""
+def spread(answers: list[Row]) -> list[str]:
+    """How far figures moved from turn to turn."""
     lines = [
         "| shape | metric | turns | ours, by turns | against, by turns | ratio, by turns |",
         "|---|---|---:|---:|---:|---:|",
@@ -113,14 +105,6 @@ def spread(answers: list[Row], rounds: rows.Rounds) -> list[str]:
             turns = str(len(ratios))
             cells = [row.question.shape, row.question.metric, turns, *map(reach, (row.ours, other, ratios))]
             lines.append(f"| {' | '.join(cells)} |")
-    lines.append("")
-    for taken, name in ((rows.BESIDE, "as the kernel likes"), (rows.ONE_CORE, "on one core")):
-        for kind in ("task", "call", "socket", "pipe") if rounds.get(taken) else ():
-            each = sorted(one[f"{kind} beside p50"] for one in rounds[taken])
-            lines.append(f"- {kind}, {name}, median of each process: {', '.join(map(number, each))} µs")
-    if rounds.get(rows.FLOORS):
-        alone = sorted(one["socket p50"] for one in rounds[rows.FLOORS])
-        lines.append(f"- socket, without Marline, median of each process: {', '.join(map(number, alone))} µs")
     return lines
 
 
@@ -135,7 +119,7 @@ def number(value: float) -> str:
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
 
 
-def markdown(answers: list[Row], rounds: rows.Rounds, under: Circumstances) -> str:
+def markdown(answers: list[Row], under: Circumstances, notes: list[str]) -> str:
     lines = [
         *(f"- {line}" for line in under.lines()),
         "- `ratio`: how many times better ours is than `against`; **bold** falls short",
@@ -144,7 +128,9 @@ def markdown(answers: list[Row], rounds: rows.Rounds, under: Circumstances) -> s
         "",
         summary(answers),
         "",
-        *spread(answers, rounds),
+        *spread(answers),
+        "",
+        *notes,
     ]
     return "\n".join(lines)
 

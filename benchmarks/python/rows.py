@@ -26,7 +26,7 @@ SOCKET = "Unix socket"
 PIPE = "pipe"
 
 # How many microseconds a unit has; what is no time is as it is.
-UNITS = {"µs": 1.0, "ms": 1e3, "/s": 1.0, "MiB": 1.0, "": 1.0}
+UNITS = {"µs": 1.0, "ms": 1e3, "/s": 1.0, "MiB": 1.0, "bytes": 1.0, "": 1.0}
 
 
 @dataclasses.dataclass(frozen=True)

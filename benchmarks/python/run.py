@@ -1,105 +1,34 @@
 """Marline from Python against Ray, Dask, the standard library and the machine itself, in one run.
 
-Everybody takes a turn in each round, in an order that changes from round to round; a figure is the median
-over the rounds. `contestants` says who takes part and runs one, `shapes` and its neighbours are what runs,
-`rows` has the questions and goals, `report` writes it down.
+`contestants` says who takes part, `shapes` and its neighbours are what runs, `rows` has the questions and
+goals, `contest` lets everybody take turns, `report` writes it down. (`run_objects.py` is the same for
+large values, with `object_rows` and `object_shapes`.)
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
-from pathlib import Path
 
-import contain
-import machine
-import report
+import contest
 import rows
-from contestants import CONTESTANTS, Contestant, Failed, turn
-
-ROUNDS = 5
-# A rough run takes a tenth of the calls.
-ROUGH = 10
-# How long is looked at what others do with the machine, before each turn, in seconds.
-LOOK = 0.3
+from contestants import CONTESTANTS
+from report import number
 
 
-def arguments() -> argparse.Namespace:
-    known = [one.word for one in CONTESTANTS]
-    parser = argparse.ArgumentParser(prog="bench-python", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="one round with a tenth of the calls")
-    parser.add_argument("--rounds", type=int, help=f"how many rounds ({ROUNDS}, or 1 with --quick)")
-    parser.add_argument("--only", help=f"some contestants, with commas: {', '.join(known)}")
-    parser.add_argument("--json", type=Path, help="where rows go (target/bench/python.json, unless --only)")
-    parser.add_argument("--python", type=Path, default=Path(sys.executable), help=argparse.SUPPRESS)
-    parser.add_argument("--rivals-python", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--without-rivals", default="", help=argparse.SUPPRESS)
-    told = parser.parse_args()
-    told.scale = ROUGH if told.quick else 1
-    told.rounds = told.rounds or (1 if told.quick else ROUNDS)
-    told.only = told.only.split(",") if told.only else known
-    if unknown := set(told.only) - set(known):
-        parser.error(f"no contestant is called {', '.join(sorted(unknown))}: there are {', '.join(known)}")
-    return told
-
-
-class Contest:
-    """What was measured so far, and who is out of it."""
-
-    def __init__(self, told: argparse.Namespace) -> None:
-        self.told = told
-        self.rounds: rows.Rounds = {}
-        self.circumstances = report.Circumstances(
-            told.rounds, told.scale, {}, {}, contain.words() is not None, []
-        )
-
-    def run(self) -> None:
-        for number in range(self.told.rounds):
-            order = CONTESTANTS[number % len(CONTESTANTS) :] + CONTESTANTS[: number % len(CONTESTANTS)]
-            for one in order:
-                if one.word in self.told.only and one.name not in self.circumstances.absent:
-                    self.turns(number, one)
-
-    def turns(self, number: int, one: Contestant) -> None:
-        for _ in range(one.turns):
-            if one.name not in self.circumstances.absent:
-                self.turn(number, one)
-
-    def turn(self, number: int, one: Contestant) -> None:
-        self.circumstances.busy.append(machine.busy(LOOK))
-        print(f"round {number + 1} of {self.told.rounds}: {one.name}", file=sys.stderr, flush=True)
-        try:
-            if one.rival and self.told.without_rivals:
-                raise Failed(self.told.without_rivals)
-            python = self.told.rivals_python if one.rival else self.told.python
-            result = turn(one, python or self.told.python, self.told.scale)
-        except Failed as why:
-            self.circumstances.absent[one.name] = str(why)
-            # Half of the rounds would be compared with all of the others'.
-            self.rounds.pop(one.name, None)
-            print(f"{one.name} is not measured: {why}", file=sys.stderr, flush=True)
-            return
-        self.circumstances.versions[one.name] = result.version
-        self.rounds.setdefault(one.name, []).append(result.figures)
-
-
-def main() -> int:
-    told = arguments()
-    contest = Contest(told)
-    contest.run()
-    made = [rows.answer(question, contest.rounds) for question in rows.QUESTIONS]
-    answers = [row for row in made if row is not None]
-    if not answers:
-        print("nothing of ours was measured: there is nothing to compare with", file=sys.stderr)
-        return 1
-    print(report.markdown(answers, contest.rounds, contest.circumstances))
-    everybody = len(told.only) == len(CONTESTANTS)
-    path = told.json or (machine.ROOT / "target" / "bench" / "python.json" if everybody else None)
-    if path is not None:
-        report.write(path, answers, contest.circumstances)
-        print(f"rows written to {path}", file=sys.stderr)
-    return 0
+def every_process(rounds: rows.Rounds) -> list[str]:
+    """Beside the floors, every process's median."""
+    lines = []
+    for taken, name in ((rows.BESIDE, "as the kernel likes"), (rows.ONE_CORE, "on one core")):
+        for kind in ("task", "call", "socket", "pipe") if rounds.get(taken) else ():
+            each = sorted(one[f"{kind} beside p50"] for one in rounds[taken])
+            lines.append(f"- {kind}, {name}, median of each process: {', '.join(map(number, each))} µs")
+    if rounds.get(rows.FLOORS):
+        alone = sorted(one["socket p50"] for one in rounds[rows.FLOORS])
+        lines.append(f"- socket, without Marline, median of each process: {', '.join(map(number, alone))} µs")
+    return lines
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(
+        contest.main(contest.Benchmark("python", __doc__, CONTESTANTS, rows.QUESTIONS, 5, every_process))
+    )

@@ -189,7 +189,8 @@ pub struct Controller {
     /// How many of them wait for values.
     lacking: usize,
     history: History,
-    objects: Map<ObjectId, Object>,
+    /// Boxed, for the same reason.
+    objects: Map<ObjectId, Box<Object>>,
     object_bytes: usize,
     holds: Holds,
     /// Tasks that can run again.

@@ -20,6 +20,7 @@
 
 mod check;
 mod event;
+mod pins;
 #[cfg(test)]
 mod tests;
 
@@ -29,6 +30,7 @@ use crate::error::{Error, ErrorKind};
 use crate::label::amount;
 use crate::map::{Map, Set};
 use crate::time::Time;
+use pins::Pins;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -92,7 +94,7 @@ struct Entry {
     /// The cluster keeps it.
     kept: bool,
     /// How often each process reads it.
-    pins: Map<Process, Pin>,
+    pins: Pins,
     /// When it was last used.
     used_at: u64,
     /// Who wants to read it when it is back.
@@ -120,13 +122,6 @@ impl Place {
     fn is_on_disk(self) -> bool {
         matches!(self, Place::Disk | Place::Wanted | Place::Coming)
     }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-struct Pin {
-    count: u32,
-    /// A copy of the process may read it, too.
-    copied: bool,
 }
 
 /// Somebody who waits for room.
@@ -282,7 +277,7 @@ impl Store {
                 let blob = Blob(self.next_blob);
                 self.next_blob += 1;
                 let place = Place::Filling(process);
-                let (pins, wanted) = (Map::default(), Vec::new());
+                let (pins, wanted) = (Pins::default(), Vec::new());
                 let entry = Entry { bytes, place, kept: false, pins, used_at: 0, wanted };
                 self.blobs.insert(blob, entry);
                 self.processes.entry(process).or_default().insert(blob);
@@ -349,7 +344,7 @@ impl Store {
         if let Place::Filling(process) = entry.place {
             entry.place = Place::Memory;
             // It is its process's until the cluster keeps it.
-            entry.pins.insert(process, Pin { count: 1, copied: false });
+            entry.pins.add(process);
             self.look_at(blob, effects);
         }
     }
@@ -387,14 +382,14 @@ impl Store {
 
     fn pin(&mut self, process: Process, blob: Blob) {
         let entry = self.blobs.get_mut(&blob).expect("it is pinned");
-        entry.pins.entry(process).or_default().count += 1;
+        entry.pins.add(process);
         self.processes.entry(process).or_default().insert(blob);
         self.idle.remove(&entry.used_at);
     }
 
     fn unpinned(&mut self, process: Process, blob: Blob, effects: &mut Vec<Effect>) {
         let Some(entry) = self.blobs.get_mut(&blob) else { return };
-        let Some(pin) = entry.pins.get_mut(&process) else { return };
+        let Some(pin) = entry.pins.get_mut(process) else { return };
         pin.count = pin.count.saturating_sub(1);
         if pin.count == 0 && !pin.copied {
             self.unpin(process, blob, effects);
@@ -402,7 +397,7 @@ impl Store {
     }
 
     fn unpin(&mut self, process: Process, blob: Blob, effects: &mut Vec<Effect>) {
-        self.blobs.get_mut(&blob).expect("it is pinned").pins.remove(&process);
+        self.blobs.get_mut(&blob).expect("it is pinned").pins.remove(process);
         self.forget_process(process, blob);
         self.look_at(blob, effects);
     }
@@ -419,7 +414,7 @@ impl Store {
     fn forked(&mut self, process: Process) {
         for blob in self.processes.get(&process).into_iter().flatten() {
             let entry = self.blobs.get_mut(blob).expect("it is pinned");
-            if let Some(pin) = entry.pins.get_mut(&process) {
+            if let Some(pin) = entry.pins.get_mut(process) {
                 pin.copied = true;
             }
         }
@@ -444,7 +439,7 @@ impl Store {
         }
         for blob in self.processes.remove(&process).unwrap_or_default() {
             let entry = self.blobs.get_mut(&blob).expect("its process had it");
-            entry.pins.remove(&process);
+            entry.pins.remove(process);
             self.look_at(blob, effects);
         }
     }

@@ -2,6 +2,7 @@
 //! other: its data, and the buffers that stand outside of it. Each begins where the fastest instructions want it.
 //! A block says this of itself, so that it means the same in memory, in a file, and at another node.
 
+use crate::view::Writable;
 use std::ops::Range;
 
 /// What the beginning of each part is a multiple of: a line of a cache, and the longest vectors.
@@ -47,14 +48,13 @@ impl Layout {
     }
 
     /// Fills a block of this layout with these parts.
-    pub fn fill(&self, block: &mut [u8], parts: &[&[u8]]) {
+    pub fn fill(&self, block: &mut Writable, parts: &[&[u8]]) {
         let lens = std::iter::once(parts.len()).chain(parts.iter().map(|part| part.len()));
-        for (index, number) in lens.enumerate() {
-            let at = index * NUMBER;
-            block[at..at + NUMBER].copy_from_slice(&(number as u64).to_le_bytes());
-        }
+        let numbers: Vec<u8> = lens.flat_map(|number| (number as u64).to_le_bytes()).collect();
+        block.copy(0, &numbers);
         for (range, part) in self.parts.iter().zip(parts) {
-            block[range.clone()].copy_from_slice(part);
+            assert_eq!(range.len(), part.len(), "a part is as long as was said");
+            block.copy(range.start, part);
         }
     }
 
@@ -72,6 +72,7 @@ impl Layout {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::arena::Arena;
     use marline_core::random::Random;
 
     #[test]
@@ -86,7 +87,7 @@ mod tests {
     fn a_block_says_what_is_in_it() {
         let parts: [&[u8]; 3] = [b"one", b"", &[7; 1_000]];
         let layout = Layout::of(parts.map(<[u8]>::len)).unwrap();
-        let mut block = vec![0; layout.bytes() + 10];
+        let mut block = Arena::default().allocate(layout.bytes() + 10).unwrap();
         layout.fill(&mut block, &parts);
         let read = Layout::read(&block).unwrap();
         assert_eq!(read, layout);

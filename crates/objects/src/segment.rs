@@ -8,13 +8,19 @@
 //! long as whatever borrows from it, and which bytes may be read or written when is decided by whoever
 //! hands out [blocks](crate::space::Block): a block has one writer, and readers only after that.
 
-use crate::space::Block;
+use crate::space::{Block, GRAIN};
 use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
-use rustix::mm::{MapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::fmt;
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// So much of a segment is remembered together as written or not: less than any value has that is put here.
+const STRETCH: usize = 64 << 10;
 
 /// What the system counts blocks in.
 const STAT_BLOCK_BYTES: u64 = 512;
@@ -76,11 +82,27 @@ impl Segment {
 }
 
 /// Where a process sees a segment.
+///
+/// The first use of memory costs many times what a copy does: the kernel finds a page, clears it and shows it, one
+/// fault for each. So what a process [copies](Mapping::copy) to where it has not been goes through the file, which
+/// clears and shows nothing (half of the time); the second time all of it is shown at once; from
+/// then on it is a copy and no more.
 pub struct Mapping {
     start: NonNull<u8>,
     len: usize,
     access: Access,
+    /// The same memory as a file, if it may be written.
+    file: Option<File>,
+    /// What this process knows of each [`STRETCH`].
+    seen: Box<[AtomicU8]>,
 }
+
+/// A stretch to which this process has not copied anything.
+const UNSEEN: u8 = 0;
+/// It has, through the file.
+const FILED: u8 = 1;
+/// It has, and sees it.
+const SHOWN: u8 = 2;
 
 // SAFETY: it is memory of the whole process, which the mapping alone gives back. Who may touch which of it when
 // is up to those who call `bytes` and `bytes_mut`.
@@ -113,7 +135,12 @@ impl Mapping {
             rustix::mm::mmap(std::ptr::null_mut(), len, prot, MapFlags::SHARED, descriptor, 0)?
         };
         let start = NonNull::new(start.cast()).expect("the kernel maps nothing at 0");
-        Ok(Mapping { start, len, access })
+        let mut mapping = Mapping { start, len, access, file: None, seen: Box::default() };
+        if access == Access::Write {
+            mapping.file = Some(descriptor.try_clone_to_owned()?.into());
+            mapping.seen = (0..len.div_ceil(STRETCH)).map(|_| AtomicU8::new(UNSEEN)).collect();
+        }
+        Ok(mapping)
     }
 
     /// Whether a block of some bytes is inside of it.
@@ -151,6 +178,65 @@ impl Mapping {
             std::slice::from_raw_parts_mut(self.start.as_ptr().add(block.offset as usize), len)
         }
     }
+
+    /// Copies into a block, from this offset on.
+    ///
+    /// # Safety
+    ///
+    /// Nobody else reads or writes there, in any process, meanwhile.
+    pub unsafe fn copy(&self, block: Block, offset: usize, bytes: &[u8]) {
+        // SAFETY: the caller's promise. It is what says that all of it is in the block, and may be written.
+        unsafe { self.bytes_mut(block, offset + bytes.len()) };
+        let mut at = block.offset as usize + offset;
+        let mut left = bytes;
+        while !left.is_empty() {
+            // What is short is not worth asking the kernel for.
+            let (seen, len) = match left.len() < GRAIN as usize {
+                true => (SHOWN, left.len()),
+                false => self.alike(at, left.len()),
+            };
+            let (now, later) = left.split_at(len);
+            if !(seen == UNSEEN && self.write(at, now)) {
+                if seen == FILED {
+                    self.show(at, len);
+                }
+                // SAFETY: it is inside of the mapping, and nobody else uses it.
+                unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr().add(at), len) }
+                    .copy_from_slice(now);
+            }
+            (at, left) = (at + len, later);
+        }
+    }
+
+    /// What is known of the bytes from here on, and of how many of them the same; they are seen after this.
+    fn alike(&self, at: usize, most: usize) -> (u8, usize) {
+        let stretches = &self.seen[at / STRETCH..(at + most).div_ceil(STRETCH)];
+        // Relaxed: blocks that share a stretch may be filled by two threads. It is only about how.
+        let seen = stretches[0].load(Ordering::Relaxed);
+        let same = stretches.iter().take_while(|next| next.load(Ordering::Relaxed) == seen).count();
+        for stretch in &stretches[..same] {
+            stretch.store((seen + 1).min(SHOWN), Ordering::Relaxed);
+        }
+        let end = (at / STRETCH + same) * STRETCH;
+        (seen, most.min(end - at))
+    }
+
+    /// Writes it through the file. Says whether that worked: else it is to be copied.
+    fn write(&self, at: usize, bytes: &[u8]) -> bool {
+        self.file.as_ref().is_some_and(|file| file.write_all_at(bytes, at as u64).is_ok())
+    }
+
+    /// Has the kernel show the pages of these bytes. If it does not, it does so when they are touched.
+    fn show(&self, at: usize, len: usize) {
+        let page = GRAIN as usize;
+        let start = at / page * page;
+        let end = (at + len).next_multiple_of(page).min(self.len);
+        // SAFETY: it is inside of the mapping. What is there stays as it is.
+        let _ = unsafe {
+            let address = self.start.as_ptr().add(start).cast();
+            rustix::mm::madvise(address, end - start, Advice::LinuxPopulateWrite)
+        };
+    }
 }
 
 impl Drop for Mapping {
@@ -164,8 +250,7 @@ impl Drop for Mapping {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::space::GRAIN;
-    use std::fs::File;
+    use marline_core::random::Random;
 
     const PAGE: Block = Block { segment: 0, offset: GRAIN, len: GRAIN };
 
@@ -198,6 +283,33 @@ mod tests {
         let unsealed = rustix::fs::memfd_create("other", MemfdFlags::ALLOW_SEALING).unwrap();
         let error = Mapping::new(&unsealed, Access::Read).unwrap_err();
         assert!(error.to_string().contains("no segment"), "{error}");
+    }
+
+    #[test]
+    fn what_is_copied_arrives_however_often_and_wherever() {
+        let pages = 200;
+        let segment = Segment::new(pages * GRAIN).unwrap();
+        let first = Mapping::new(segment.descriptor(Access::Write), Access::Write).unwrap();
+        let second = Mapping::new(segment.descriptor(Access::Write), Access::Write).unwrap();
+        let reads = Mapping::new(segment.descriptor(Access::Read), Access::Read).unwrap();
+        let all = Block { segment: 0, offset: 0, len: pages * GRAIN };
+        let mut expected = vec![0; all.len as usize];
+        let mut random = Random::new(5);
+        let source: Vec<u8> = (0..all.len).map(|_| random.below(256) as u8).collect();
+        for round in 0..400 {
+            let offset = random.below(all.len) as usize;
+            let len = random.below(all.len - offset as u64) as usize;
+            let block = Block { offset: offset as u64 / GRAIN * GRAIN, ..all };
+            let block = Block { len: all.len - block.offset, ..block };
+            let at = offset - block.offset as usize;
+            let by = if random.below(2) == 0 { &first } else { &second };
+            // SAFETY: nobody else has the segment.
+            unsafe { by.copy(block, at, &source[..len]) };
+            expected[offset..offset + len].copy_from_slice(&source[..len]);
+            // SAFETY: nobody writes.
+            assert!(unsafe { reads.bytes(all, expected.len()) } == expected, "round {round}");
+        }
+        assert!(first.seen.iter().all(|seen| seen.load(Ordering::Relaxed) == SHOWN));
     }
 
     #[test]

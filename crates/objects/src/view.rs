@@ -53,6 +53,18 @@ impl Writable {
         self.held.block
     }
 
+    /// Copies bytes to this offset: quicker than writing to where nobody has written before.
+    pub fn copy(&mut self, offset: usize, bytes: &[u8]) {
+        let end = offset.checked_add(bytes.len());
+        assert!(
+            end.is_some_and(|end| end <= self.len),
+            "{} bytes at {offset} of {self:?}",
+            bytes.len()
+        );
+        // SAFETY: the block was given out to this one alone, which is borrowed for writing.
+        unsafe { self.held.mapping.copy(self.held.block, offset, bytes) }
+    }
+
     /// They do not change any more.
     pub fn seal(self) -> View {
         View { held: Arc::new(self.held), range: 0..self.len }

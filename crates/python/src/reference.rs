@@ -7,7 +7,7 @@ use crate::session::{Inner, current};
 use crate::wait::{open, wait_for};
 use marline_runtime::core::error::Error;
 use marline_runtime::core::id::{ObjectId, TaskId, Thing};
-use marline_runtime::core::payload::{Outcome, Payload, Value};
+use marline_runtime::core::payload::{Encoding, Outcome, Payload, Stored, Value};
 use marline_runtime::{Tell, new_object_id};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -60,7 +60,31 @@ pub struct ObjectRef {
     /// The result of a call goes from the actor to this process, and nobody else has it; once others are
     /// to have it, it is put, or announced if it has not come.
     is_private: bool,
-    public: OnceLock<Held>,
+    public: OnceLock<Box<Held>>,
+    /// What this process put into a store: its answer is made when it is asked for, and takes no memory before.
+    put: Option<PutAs>,
+}
+
+/// All that is to be known of a value in a store, besides its name.
+struct PutAs {
+    encoding: Encoding,
+    code_version: u32,
+    bytes: u64,
+}
+
+impl PutAs {
+    /// Nothing, if there is more to it.
+    fn of(value: &Value) -> Option<PutAs> {
+        let Payload { encoding, code_version, stored, .. } = &value.payload;
+        let stored = stored.as_ref().filter(|one| value.contains.is_empty() && !one.durable)?;
+        Some(PutAs { encoding: *encoding, code_version: *code_version, bytes: stored.bytes })
+    }
+
+    fn value(&self, object: ObjectId) -> Value {
+        let stored = Some(Box::new(Stored { object, bytes: self.bytes, durable: false }));
+        let (encoding, code_version) = (self.encoding, self.code_version);
+        Payload { encoding, code_version, stored, ..Payload::default() }.into()
+    }
 }
 
 impl ObjectRef {
@@ -85,7 +109,8 @@ impl ObjectRef {
         if self.public.get().is_none() {
             let id = self.publish().map_err(|error| to_python(py, &error))?;
             // If another thread was quicker, this one is let go again.
-            let _ = self.public.set(Held::new(&self.held.session, Thing::Object(id)));
+            let held = Held::new(&self.held.session, Thing::Object(id));
+            let _ = self.public.set(Box::new(held));
         }
         match self.public.get().map(|held| held.thing) {
             Some(Thing::Object(id)) => Ok(id),
@@ -137,6 +162,9 @@ impl ObjectRef {
 
     /// A value that this process put.
     pub fn put(session: &Arc<Inner>, id: ObjectId, value: Value) -> ObjectRef {
+        if let Some(put) = PutAs::of(&value) {
+            return ObjectRef { put: Some(put), ..ObjectRef::new(session, id, OnceLock::new()) };
+        }
         let answer = Answer::known(Ok(vec![value]));
         ObjectRef::new(session, id, OnceLock::from((answer, 0)))
     }
@@ -147,7 +175,7 @@ impl ObjectRef {
         answer: OnceLock<(Arc<Answer>, usize)>,
     ) -> ObjectRef {
         let held = Held::new(session, Thing::Object(id));
-        ObjectRef { held, id, answer, is_private: false, public: OnceLock::new() }
+        ObjectRef { held, id, answer, is_private: false, public: OnceLock::new(), put: None }
     }
 
     /// Where its value comes.
@@ -170,6 +198,9 @@ impl ObjectRef {
     /// Its value, or what stands in its place until it comes.
     pub fn answer(&self) -> &Arc<Answer> {
         let (answer, _) = self.answer.get_or_init(|| {
+            if let Some(put) = &self.put {
+                return (Answer::known(Ok(vec![put.value(self.id)])), 0);
+            }
             let answer = Arc::<Answer>::default();
             let tell = answer.tell();
             let tell = Box::new(move |value: Result<Value, Error>| {

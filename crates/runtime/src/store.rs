@@ -134,8 +134,8 @@ struct Body {
 }
 
 enum Memory {
-    /// Another process fills it.
-    Filling(Writable),
+    /// Another process fills it. Apart, since it is not for long, and what is sealed is small.
+    Filling(Box<Writable>),
     Sealed(View),
 }
 
@@ -530,7 +530,7 @@ impl State {
             To::Fill(to) => self.outside.push(Outside::Fill(to, Ok((blob, room)))),
             To::Peer { number } => {
                 let given = Given { blob, block: room.block(), bytes, worker: self.worker };
-                self.body(blob).memory = Some(Memory::Filling(room));
+                self.body(blob).memory = Some(Memory::Filling(Box::new(room)));
                 self.give_peer(process, number, given, Access::Write);
             }
             To::Read(_) => panic!("what is read is not filled"),

@@ -10,7 +10,6 @@
 //! goes with its worker, and what was saved is made anew, if that can be; if not, whoever looks for it next has it
 //! tried again. What was saved waits for a worker that can read it.
 
-use super::object::Object;
 use super::query::WorkerState;
 use super::worker::Worker;
 use super::{Controller, Effect};
@@ -59,7 +58,7 @@ impl Controller {
         first: Option<SessionId>,
         tried: &[SessionId],
     ) -> Option<Session> {
-        let lost = self.objects.get(&id).is_none_or(Object::is_lost);
+        let lost = self.objects.get(&id).is_none_or(|object| object.is_lost());
         let able = self.workers.values().filter(|worker| {
             matches!(worker.state, WorkerState::Healthy | WorkerState::Suspect)
                 && worker.info.store.is_some()
@@ -138,7 +137,7 @@ impl Controller {
         first: Option<SessionId>,
         effects: &mut Vec<Effect>,
     ) -> bool {
-        if !self.objects.get(&id).is_some_and(Object::is_durable) {
+        if !self.objects.get(&id).is_some_and(|object| object.is_durable()) {
             return false;
         }
         if !self.bringing.contains_key(&id) && !self.bring(id, first, None, Vec::new(), effects) {
@@ -164,7 +163,7 @@ impl Controller {
         let mut unread: Vec<ObjectId> = std::mem::take(&mut self.unread).into_iter().collect();
         unread.sort_unstable();
         for id in unread {
-            if self.objects.get(&id).is_some_and(Object::is_lost) {
+            if self.objects.get(&id).is_some_and(|object| object.is_lost()) {
                 self.bring_saved(id, Some(worker.id), effects);
             }
         }

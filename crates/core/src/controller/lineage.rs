@@ -7,7 +7,6 @@
 //!
 //! What is remembered is bounded: the oldest go first, and what they made is then lost with its last copy.
 
-use super::object::Object;
 use super::stored::lost;
 use super::task::Task;
 use super::{Controller, Effect, Owner};
@@ -156,7 +155,7 @@ impl Controller {
         first: Option<SessionId>,
         effects: &mut Vec<Effect>,
     ) -> Result<(), Error> {
-        let durable = self.objects.get(&id).is_some_and(Object::is_durable);
+        let durable = self.objects.get(&id).is_some_and(|object| object.is_durable());
         if crate::planted!(SavedErasedEarly) && durable {
             self.erase(id, effects);
         }

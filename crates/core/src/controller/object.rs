@@ -133,11 +133,11 @@ impl Controller {
             return; // A value never changes.
         }
         if let Err(error) = &value
-            && self.objects.get(&id).is_some_and(Object::is_lost)
+            && self.objects.get(&id).is_some_and(|object| object.is_lost())
         {
             return self.not_made_anew(id, error, effects);
         }
-        if self.objects.get(&id).is_some_and(Object::is_lost) {
+        if self.objects.get(&id).is_some_and(|object| object.is_lost()) {
             // Made anew, it may name others than before.
             let named = self.holds.release_all(Holder::Object(id));
             self.free(named);
@@ -199,7 +199,7 @@ impl Controller {
         let mut bytes = self.object_bytes;
         while bytes > self.config.max_result_bytes / 2 && self.kept_results.len() > 1 {
             let (_, oldest) = self.kept_results[0];
-            bytes -= self.objects.get(&oldest).map_or(0, Object::bytes);
+            bytes -= self.objects.get(&oldest).map_or(0, |object| object.bytes());
             self.forget_oldest();
         }
     }

@@ -70,7 +70,9 @@ impl Controller {
             if let Some(to) = at.filter(|at| !self.workers[&at.id].stored.contains(&object)) {
                 effects.push(Effect::ToWorker { to, message: ToWorker::Forget { object } });
             }
-            if stored.durable && !self.objects.get(&object).is_some_and(Object::is_durable) {
+            if stored.durable
+                && !self.objects.get(&object).is_some_and(|object| object.is_durable())
+            {
                 self.erase(object, effects);
             }
         }
@@ -184,7 +186,7 @@ impl Controller {
         id: ObjectId,
         effects: &mut Vec<Effect>,
     ) {
-        let lost = self.objects.get(&id).is_some_and(Object::is_lost);
+        let lost = self.objects.get(&id).is_some_and(|object| object.is_lost());
         if lost {
             match self.restore(now, id, Some(seeker.id), effects) {
                 // It may have ended at once, and the object with it.

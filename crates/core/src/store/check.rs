@@ -20,7 +20,7 @@ impl Store {
             let should = entry.place == Place::Memory && entry.pins.is_empty();
             assert_eq!(idle, should, "{blob:?} is idle: {entry:?}");
             assert_eq!(self.leaving.contains(blob), entry.place == Place::Leaving, "{blob:?}");
-            for process in entry.pins.keys() {
+            for process in entry.pins.processes() {
                 assert!(self.processes[process].contains(blob), "{process:?} has {blob:?} pinned");
             }
             let waits =

@@ -46,6 +46,34 @@ fn a_client_beside_the_controller_reads_the_store_of_a_worker_of_its_machine() {
 }
 
 #[test]
+fn the_last_reference_frees() {
+    let (controller, client, _worker) = with_worker();
+    let put = client.put_bytes(vec![1; MIB]).unwrap();
+    let same = put.clone();
+    drop(put);
+    assert_eq!(sum(&client.get(&same).unwrap()), MIB as u64);
+    assert_eq!(controller.load().objects, 1);
+    drop(same);
+    until("nothing is kept any more", || controller.load().objects == 0);
+}
+
+#[test]
+fn who_cannot_reach_a_store_gets_copies() {
+    let (controller, client) = cluster();
+    let _worker = start_worker(&controller, &["threads"]);
+    let made = client.task("make").submit::<Bytes>((MIB, 2_u8)).unwrap();
+    let summed = client.task("sum").submit::<u64>((made.result(),)).unwrap();
+    assert_eq!(summed.wait().unwrap(), 2 * MIB as u64);
+    let made = made.wait().unwrap();
+    assert!(!is_shared(&made) && sum(&made) == 2 * MIB as u64);
+    let put = client.put_bytes(&made).unwrap();
+    assert_eq!(client.task("sum").submit::<u64>((&put,)).unwrap().wait().unwrap(), 2 * MIB as u64);
+    assert_eq!(client.task("sum").submit::<u64>((&made,)).unwrap().wait().unwrap(), 2 * MIB as u64);
+    let error = client.put_bytes(vec![0; 100 * MIB]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TooLarge, "{error}");
+}
+
+#[test]
 fn small_bytes_are_bytes_too() {
     let (_controller, client, _worker) = with_worker();
     let put = client.put_bytes(b"abc").unwrap();

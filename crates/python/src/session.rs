@@ -9,12 +9,12 @@ use crate::fork::generation;
 use crate::function::{Function, SCHEME};
 use crate::options::{ActorOptions, Amounts};
 use crate::output::Output;
-use crate::pickle::{self, Room, Things};
+use crate::pickle::{self, Place, Room, Things};
 use crate::reference::ObjectRef;
 use crate::wait::{deadline, interruptible, look_near, wait_for};
 use bytes::Bytes;
 use marline_runtime::core::error::Error;
-use marline_runtime::core::id::Thing;
+use marline_runtime::core::id::{ObjectId, Thing};
 use marline_runtime::core::message::Manner;
 use marline_runtime::core::output::Source;
 use marline_runtime::core::payload::{Payload, Value};
@@ -67,6 +67,16 @@ impl Inner {
     /// The store of this node, if this process can use one.
     pub fn objects(&self) -> Option<Objects> {
         self.client().ok().and_then(Client::objects)
+    }
+
+    /// Where a value of so many bytes goes as the data of an object, if it does not travel with messages.
+    pub fn room(&self, object: ObjectId, bytes: usize) -> Option<Room> {
+        let far = || {
+            let client = self.client().ok().filter(|client| client.must_upload(bytes))?;
+            Some(Place::Elsewhere(client.clone()))
+        };
+        let place = self.objects().map(Place::Here).or_else(far)?;
+        Some(Room { place, object })
     }
 
     /// What speaks to the cluster, for new work: in an executor, that is a part of what runs there.
@@ -272,7 +282,7 @@ impl Session {
         let py = value.py();
         let client = self.inner.client().map_err(|error| to_python(py, &error))?;
         let id = new_object_id();
-        let room = || Some(Room { objects: self.inner.objects()?, object: id });
+        let room = |bytes| self.inner.room(id, bytes);
         let (value, at) = pickle::encode(value, "the value", room)?;
         let put = client.put_as(id, value.clone(), at);
         put.map_err(|error| to_python(py, &error))?;

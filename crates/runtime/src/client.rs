@@ -1,6 +1,7 @@
 //! What a program that submits work holds: tasks, values, actors, and waiting for them.
 
 mod bring;
+mod upload;
 
 use crate::control::{Control, TaskStatus};
 use crate::executor::child;
@@ -419,6 +420,11 @@ impl Client {
         let is_large = payload.len() > STORED_BYTES;
         let (payload, at) = match is_large.then(|| self.objects()).flatten() {
             Some(objects) => objects.keep(object, payload)?,
+            None if self.must_upload(payload.len()) => {
+                let parts: Vec<&[u8]> = payload.parts().collect();
+                let at = self.upload(object, &parts, || true)?;
+                (payload.stored_as(object), Some(at))
+            }
             None => (payload, None),
         };
         self.put_as(object, Value { payload, contains }, at)?;

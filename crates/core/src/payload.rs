@@ -78,6 +78,11 @@ impl Payload {
         self.stored.as_ref().map_or(self.len() as u64, |stored| stored.bytes)
     }
 
+    /// What it carries: its data, and the buffers outside of it.
+    pub fn parts(&self) -> impl Iterator<Item = &[u8]> {
+        std::iter::once(&self.inline).chain(&self.buffers).map(|part| &part[..])
+    }
+
     /// How many bytes it carries.
     pub fn len(&self) -> usize {
         self.inline.len() + self.buffers.iter().map(Bytes::len).sum::<usize>()

@@ -49,12 +49,20 @@ impl Layout {
 
     /// Fills a block of this layout with these parts.
     pub fn fill(&self, block: &mut Writable, parts: &[&[u8]]) {
-        let lens = std::iter::once(parts.len()).chain(parts.iter().map(|part| part.len()));
-        let numbers: Vec<u8> = lens.flat_map(|number| (number as u64).to_le_bytes()).collect();
-        block.copy(0, &numbers);
+        block.copy(0, &head(parts));
         for (range, part) in self.parts.iter().zip(parts) {
             assert_eq!(range.len(), part.len(), "a part is as long as was said");
             block.copy(range.start, part);
+        }
+    }
+
+    /// Fills a piece of such a block, which begins there. What lies between parts is 0.
+    pub fn fill_piece(&self, start: usize, piece: &mut [u8], parts: &[&[u8]]) {
+        piece.fill(0);
+        let head = head(parts);
+        copy_common(start, piece, 0, &head);
+        for (range, part) in self.parts.iter().zip(parts) {
+            copy_common(start, piece, range.start, part);
         }
     }
 
@@ -66,6 +74,20 @@ impl Layout {
     /// How long all of it is.
     pub fn bytes(&self) -> usize {
         self.len
+    }
+}
+
+/// What a block begins with: how many parts there are, and how long each is.
+fn head(parts: &[&[u8]]) -> Vec<u8> {
+    let lens = std::iter::once(parts.len()).chain(parts.iter().map(|part| part.len()));
+    lens.flat_map(|number| (number as u64).to_le_bytes()).collect()
+}
+
+/// Copies into a piece of a block, which begins at `start`, what it has in common with bytes that begin at `from`.
+fn copy_common(start: usize, piece: &mut [u8], from: usize, bytes: &[u8]) {
+    let (first, end) = (start.max(from), (start + piece.len()).min(from + bytes.len()));
+    if first < end {
+        piece[first - start..end - start].copy_from_slice(&bytes[first - from..end - from]);
     }
 }
 
@@ -93,6 +115,21 @@ mod tests {
         assert_eq!(read, layout);
         for (range, part) in read.parts().iter().zip(parts) {
             assert_eq!(&block[range.clone()], part);
+        }
+    }
+
+    #[test]
+    fn a_block_can_be_filled_in_pieces_of_any_length() {
+        let parts: [&[u8]; 4] = [b"one", b"", &[7; 1_000], b"last"];
+        let layout = Layout::of(parts.map(<[u8]>::len)).unwrap();
+        let mut block = vec![0; layout.bytes()];
+        layout.fill(&mut block, &parts);
+        for len in [1, 7, 64, 100, layout.bytes() - 1, layout.bytes()] {
+            let mut pieces = vec![9; layout.bytes()];
+            for (index, piece) in pieces.chunks_mut(len).enumerate() {
+                layout.fill_piece(index * len, piece, &parts);
+            }
+            assert_eq!(pieces, block);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use crate::around::Around;
 use crate::failure::to_python;
-use crate::pickle::{self, Room};
+use crate::pickle;
 use crate::plain;
 use crate::reference::{Held, ObjectRef};
 use crate::session::Inner;
@@ -56,7 +56,7 @@ impl<'py> Arguments<'py> {
             None => all.into_pyobject(py)?,
             Some(values) => (all.0, all.1, values).into_pyobject(py)?,
         };
-        let room = || Some(Room { objects: session.objects()?, object: new_object_id() });
+        let room = |bytes| session.room(new_object_id(), bytes);
         let (value, at) = pickle::encode(all.as_any(), "arguments", room)?;
         let Value { payload, contains } = value;
         let put = match &payload.stored {

@@ -3,7 +3,7 @@
 
 use crate::failure::{of_user_code, to_python};
 use crate::fork::generation;
-use crate::pickle::{self, Room, function};
+use crate::pickle::{self, Place, Room, function};
 use crate::plain;
 use crate::session::joined;
 use crate::signal::interrupt_main_thread;
@@ -412,14 +412,14 @@ impl Results {
         if self.is_plain {
             Ok(plain::dump(result)?.into())
         } else {
-            pickle::encode_result(result, name, || self.room(index))
+            pickle::encode_result(result, name, |_| self.room(index))
         }
     }
 
     /// Where a large result goes. The state of an actor is the controller's.
     fn room(self, index: u32) -> Option<Room> {
         let tried = self.tried.or_else(tried).filter(|_| !self.is_state)?;
-        Some(Room { objects: objects()?, object: ObjectId::of(tried.task, index) })
+        Some(Room { place: Place::Here(objects()?), object: ObjectId::of(tried.task, index) })
     }
 
     /// Nobody gets these.

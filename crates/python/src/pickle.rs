@@ -5,11 +5,11 @@ use crate::buffer::{self, Buffers, SharedBytes};
 use crate::failure::to_python;
 use crate::plain;
 use bytes::Bytes;
-use marline_runtime::Objects;
 use marline_runtime::core::controller::Config;
 use marline_runtime::core::error::Error;
 use marline_runtime::core::id::{ObjectId, Session, Thing};
 use marline_runtime::core::payload::{Encoding, Payload, STORED_BYTES, Stored, Value};
+use marline_runtime::{Client, Objects};
 use memchr::memmem;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -37,7 +37,7 @@ pub fn is_result() -> bool {
 pub fn encode_result(
     value: &Bound<'_, PyAny>,
     name: &str,
-    room: impl FnOnce() -> Option<Room>,
+    room: impl FnOnce(usize) -> Option<Room>,
 ) -> PyResult<Value> {
     let outer = IS_RESULT.replace(true);
     let encoded = encode(value, name, room);
@@ -45,21 +45,32 @@ pub fn encode_result(
     encoded.map(|(value, _)| value)
 }
 
-/// Where a large value goes: as the data of an object.
+/// Where a large value goes, as the data of an object.
 pub struct Room {
-    pub objects: Objects,
+    pub place: Place,
     pub object: ObjectId,
 }
 
+pub enum Place {
+    /// The store of this node.
+    Here(Objects),
+    /// That of a worker on another machine.
+    Elsewhere(Client),
+}
+
 impl Room {
-    /// Puts these parts there. Signals are handled while there is no room.
+    /// Puts these parts there. Signals are handled while that takes its time.
     fn write(&self, py: Python<'_>, parts: &[&[u8]]) -> PyResult<Option<Session>> {
         let mut raised = None;
         let written = py.detach(|| {
-            self.objects.write(self.object, parts, || {
+            let go_on = || {
                 raised = Python::attach(|py| py.check_signals()).err();
                 raised.is_none()
-            })
+            };
+            match &self.place {
+                Place::Here(objects) => objects.write(self.object, parts, go_on),
+                Place::Elsewhere(client) => client.upload(self.object, parts, go_on).map(Some),
+            }
         });
         match raised {
             Some(raised) => Err(raised),
@@ -114,12 +125,12 @@ pub fn function<'py>(
     Ok(function.bind(py))
 }
 
-/// Pickles a value. What cannot be pickled is named as a part of `name`. If it is large and there is room, its data
-/// goes there; says at which worker that is.
+/// Pickles a value. What cannot be pickled is named as a part of `name`. If it is large and there is room for that many
+/// bytes, its data goes there; says at which worker that is.
 pub fn encode(
     value: &Bound<'_, PyAny>,
     name: &str,
-    room: impl FnOnce() -> Option<Room>,
+    room: impl FnOnce(usize) -> Option<Room>,
 ) -> PyResult<(Value, Option<Session>)> {
     let py = value.py();
     if let Ok(bytes) = value.cast_exact::<PyBytes>()
@@ -142,7 +153,7 @@ pub fn encode(
 fn place(
     py: Python<'_>,
     name: &str,
-    room: impl FnOnce() -> Option<Room>,
+    room: impl FnOnce(usize) -> Option<Room>,
     payload: Payload,
     data: &Bound<'_, PyBytes>,
     buffers: &Buffers,
@@ -150,7 +161,7 @@ fn place(
     let data = data.as_bytes();
     let bytes = data.len() + buffers.len_bytes();
     if bytes > STORED_BYTES
-        && let Some(room) = room()
+        && let Some(room) = room(bytes)
     {
         let parts: Vec<&[u8]> = std::iter::once(data).chain(buffers.parts()).collect();
         let at = room.write(py, &parts)?;

@@ -9,12 +9,12 @@ use crate::fork::generation;
 use crate::function::{Function, SCHEME};
 use crate::options::{ActorOptions, Amounts};
 use crate::output::Output;
-use crate::pickle::{self, Room, Things};
+use crate::pickle::{self, Place, Room, Things};
 use crate::reference::ObjectRef;
 use crate::wait::{deadline, interruptible, look_near, wait_for};
 use bytes::Bytes;
 use marline_runtime::core::error::Error;
-use marline_runtime::core::id::Thing;
+use marline_runtime::core::id::{ObjectId, Thing};
 use marline_runtime::core::message::Manner;
 use marline_runtime::core::output::Source;
 use marline_runtime::core::payload::{Payload, Value};
@@ -69,6 +69,16 @@ impl Inner {
         self.client().ok().and_then(Client::objects)
     }
 
+    /// Where a value of so many bytes goes as the data of an object, if it does not travel with messages.
+    pub fn room(&self, object: ObjectId, bytes: usize) -> Option<Room> {
+        let far = || {
+            let client = self.client().ok().filter(|client| client.must_upload(bytes))?;
+            Some(Place::Elsewhere(client.clone()))
+        };
+        let place = self.objects().map(Place::Here).or_else(far)?;
+        Some(Room { place, object })
+    }
+
     /// What speaks to the cluster, for new work: in an executor, that is a part of what runs there.
     pub fn client_for_work(&self) -> Result<&Client, Error> {
         let client = self.client()?;
@@ -82,6 +92,20 @@ impl Inner {
             }
         }
         Ok(client)
+    }
+}
+
+impl Session {
+    /// Saves the data of a value that this process has put into a store.
+    fn make_durable(&self, py: Python<'_>, value: &mut Value) -> PyResult<()> {
+        let Some(objects) = self.inner.objects() else {
+            let words = "what is sent to a worker on another machine is not durable: put it in a task, or run a worker here";
+            return Err(to_python(py, &Error::unsupported(words)));
+        };
+        py.detach(|| objects.make_durable(&mut value.payload)).map_err(|error| {
+            value.payload.stored_object().inspect(|object| objects.discard(*object));
+            to_python(py, &error)
+        })
     }
 }
 
@@ -275,12 +299,10 @@ impl Session {
         let py = value.py();
         let client = self.inner.client().map_err(|error| to_python(py, &error))?;
         let id = new_object_id();
-        let room = || Some(Room { objects: self.inner.objects()?, object: id });
+        let room = |bytes| self.inner.room(id, bytes);
         let (mut value, at) = pickle::encode(value, "the value", room)?;
         if durable && value.payload.stored.is_some() {
-            let objects = self.inner.objects().expect("it is in its store");
-            let saved = py.detach(|| objects.make_durable(&mut value.payload));
-            saved.inspect_err(|_| objects.discard(id)).map_err(|error| to_python(py, &error))?;
+            self.make_durable(py, &mut value)?;
         }
         let put = client.put_as(id, value.clone(), at);
         put.map_err(|error| to_python(py, &error))?;

@@ -2,6 +2,7 @@
 
 mod arguments;
 mod bring;
+mod upload;
 
 use crate::control::{Control, TaskStatus};
 use crate::executor::child;
@@ -439,10 +440,7 @@ impl Client {
         let object = crate::new_object_id();
         let Value { payload, contains } = value;
         self.stored(object, payload.len(), |objects| {
-            let (payload, at) = match objects {
-                Some(objects) => objects.keep(object, payload.clone())?,
-                None => (payload.clone(), None),
-            };
+            let (payload, at) = self.kept(object, payload.clone(), objects)?;
             self.put_as(object, Value { payload, contains: contains.clone() }, at)
         })?;
         Ok(object)
@@ -454,7 +452,8 @@ impl Client {
         self.stored(object, bytes.len(), |objects| {
             let Some(objects) = objects else {
                 let payload = Payload::raw(Bytes::copy_from_slice(bytes));
-                return self.put_as(object, payload.into(), None);
+                let (payload, at) = self.kept(object, payload, None)?;
+                return self.put_as(object, payload.into(), at);
             };
             let at = objects.write(object, &[bytes], || true)?;
             let stored =
@@ -463,6 +462,25 @@ impl Client {
             self.put_as(object, payload.into(), at)
         })?;
         Ok(object)
+    }
+
+    /// A payload as it travels: in this store if it is large; sent to that of a worker elsewhere if there is none here and
+    /// no message carries it.
+    fn kept(
+        &self,
+        object: ObjectId,
+        payload: Payload,
+        objects: Option<&Objects>,
+    ) -> Result<(Payload, Option<Session>), Error> {
+        match objects {
+            Some(objects) => objects.keep(object, payload),
+            None if self.must_upload(payload.len()) => {
+                let parts: Vec<&[u8]> = payload.parts().collect();
+                let at = self.upload(object, &parts, || true)?;
+                Ok((payload.stored_as(object), Some(at)))
+            }
+            None => Ok((payload, None)),
+        }
     }
 
     /// Does something with the data of an object that may go to a store, which is nobody's if it cannot be done.

@@ -10,6 +10,7 @@ pub(crate) mod outbox;
 pub(crate) mod plain;
 mod reader;
 pub(crate) mod server;
+pub(crate) mod upload;
 
 use crate::per_process::PerProcess;
 use std::cell::Cell;

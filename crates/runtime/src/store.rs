@@ -19,6 +19,7 @@ mod options;
 mod peer;
 mod pull;
 mod remote;
+mod room;
 mod save;
 mod words;
 
@@ -89,6 +90,8 @@ struct State {
     missing: Map<ObjectId, Missing>,
     pulls: Pulls,
     saving: Saving,
+    /// What clients elsewhere have sent: who is told when it is kept.
+    sent: Map<ObjectId, oneshot::Sender<()>>,
     /// What others are told who have data.
     secret: Secret,
     /// The session of the worker whose store it is.
@@ -161,6 +164,8 @@ enum Outside {
     Fill(oneshot::Sender<Result<(Blob, Writable), Error>>, Result<(Blob, Writable), Error>),
     Read(oneshot::Sender<Result<(Blob, View), Error>>, Result<(Blob, View), Error>),
     Tell(worker::Event),
+    /// What was sent here is kept.
+    Kept(oneshot::Sender<()>),
     /// The time when something is due may have changed.
     Due,
     /// Memory that nobody uses goes back to the system.
@@ -191,6 +196,7 @@ impl Store {
                 missing: Map::default(),
                 pulls: Pulls::default(),
                 saving: Saving::new(options.durable.clone()),
+                sent: Map::default(),
                 secret,
                 worker: None,
                 next_request: 0,
@@ -249,6 +255,7 @@ impl Store {
                     node.executor_said(*worker, event);
                 }
             }
+            Outside::Kept(to) => drop(to.send(())),
             Outside::Due => {
                 self.0.timer.get_or_init(|| drop(io().spawn(keep_time(Arc::downgrade(&self.0)))));
                 self.0.due.notify_one();
@@ -644,6 +651,7 @@ impl State {
                 self.saving.kept(object);
                 self.handle(now, Event::Kept { blob });
                 self.let_go_of(now, object);
+                self.tell_kept(object);
             }
             None => {
                 let error = Error::gone(
@@ -652,14 +660,6 @@ impl State {
                 );
                 self.outside.push(Outside::Tell(worker::Event::DataLost { object, error }));
             }
-        }
-    }
-
-    /// It is not its maker's any more.
-    fn let_go_of(&mut self, now: Time, object: ObjectId) {
-        let Some(blob) = self.names.get(&object).copied() else { return };
-        if let Some(process) = self.body(blob).maker.take() {
-            self.handle(now, Event::Unpinned { process, blob });
         }
     }
 
@@ -701,7 +701,7 @@ impl Memory {
 }
 
 /// Where these parts go. More than any memory has are refused.
-fn layout_of(parts: &[&[u8]]) -> Result<Layout, Error> {
+pub(crate) fn layout_of(parts: &[&[u8]]) -> Result<Layout, Error> {
     Layout::of(parts.iter().map(|part| part.len()))
         .ok_or_else(|| Error::too_large("a value that no memory could hold"))
 }

@@ -13,12 +13,9 @@ impl Client {
     /// it is held until it is [released](Client::release), which is when the work that has them was submitted.
     pub fn keep_arguments(&self, args: Payload) -> Result<(Payload, Option<ObjectId>), Error> {
         let object = crate::new_object_id();
-        self.stored(object, args.len(), |objects| match objects {
-            Some(objects) => {
-                let (args, at) = objects.keep(object, args.clone())?;
-                self.put_arguments(&args, at).map(|object| (args, object))
-            }
-            None => Ok((args.clone(), None)),
+        self.stored(object, args.len(), |objects| {
+            let (args, at) = self.kept(object, args.clone(), objects)?;
+            self.put_arguments(&args, at).map(|object| (args, object))
         })
     }
 

@@ -9,6 +9,7 @@
 use super::address::short_path;
 use super::plain::{MAX_TOKEN_BYTES, PATIENCE};
 use super::server::{Token, same};
+use super::upload;
 use crate::store::Store;
 use crate::wire::v1;
 use bytes::{Buf, BufMut, BytesMut};
@@ -35,13 +36,13 @@ const STORE: &[u8; 4] = b"STOR";
 pub(super) const FIRST_BYTE: u8 = MAGIC[0];
 pub(super) const STORE_FIRST_BYTE: u8 = STORE[0];
 /// How long a piece is, unless there is less.
-const PIECE_BYTES: usize = 8 << 20;
+pub(super) const PIECE_BYTES: usize = 8 << 20;
 /// So many connections carry one value.
 const MAX_CONNECTIONS: usize = 4;
 /// So many are served at a time; others are ended, and try again.
 const MAX_SERVED: usize = 64;
 /// A connection on which nothing moves for this long is broken.
-const STALLED: Duration = Duration::from_secs(20);
+pub(super) const STALLED: Duration = Duration::from_secs(20);
 /// The pauses before a connection is made again.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
@@ -57,7 +58,7 @@ pub(crate) enum Stream {
 }
 
 impl Stream {
-    fn connect(address: &str) -> io::Result<Stream> {
+    pub(super) fn connect(address: &str) -> io::Result<Stream> {
         let stream = match address.strip_prefix("unix:") {
             Some(path) => Stream::Unix(UnixStream::connect(path.trim_start_matches("//"))?),
             None => {
@@ -82,14 +83,21 @@ impl Stream {
             Stream::Tcp(socket) => {
                 socket.set_nodelay(true)?;
                 socket.set_nonblocking(false)?;
-                socket.set_read_timeout(Some(STALLED))?;
-                socket.set_write_timeout(Some(STALLED))
+                socket.set_write_timeout(Some(STALLED))?;
             }
             Stream::Unix(socket) => {
                 socket.set_nonblocking(false)?;
-                socket.set_read_timeout(Some(STALLED))?;
-                socket.set_write_timeout(Some(STALLED))
+                socket.set_write_timeout(Some(STALLED))?;
             }
+        }
+        self.read_within(STALLED)
+    }
+
+    /// How long it is waited for something to read.
+    pub(super) fn read_within(&self, time: Duration) -> io::Result<()> {
+        match self {
+            Stream::Tcp(socket) => socket.set_read_timeout(Some(time)),
+            Stream::Unix(socket) => socket.set_read_timeout(Some(time)),
         }
     }
 }
@@ -139,8 +147,9 @@ fn introduced(store: &Store, mut stream: Stream, token: &Token) -> io::Result<()
     let mut begin = [0; 8];
     stream.read_exact(&mut begin)?;
     let len = u32::from_be_bytes(begin[4..].try_into().expect("four bytes")) as usize;
-    let is_data = &begin[..4] == MAGIC;
-    if !is_data && &begin[..4] != STORE || len > MAX_TOKEN_BYTES {
+    let (is_data, is_upload) = (&begin[..4] == MAGIC, &begin[..4] == upload::MAGIC);
+    let is_known = is_data || is_upload || &begin[..4] == STORE;
+    if !is_known || len > MAX_TOKEN_BYTES {
         return Err(io::ErrorKind::InvalidData.into());
     }
     let mut given = vec![0; len];
@@ -150,6 +159,9 @@ fn introduced(store: &Store, mut stream: Stream, token: &Token) -> io::Result<()
     }
     if is_data {
         return answer_all(store, &mut stream);
+    }
+    if is_upload {
+        return upload::receive(store, &mut stream);
     }
     let Stream::Unix(mut socket) = stream else { return Err(io::ErrorKind::InvalidInput.into()) };
     // Memory is this user's alone.
@@ -180,15 +192,30 @@ fn answer_all(store: &Store, stream: &mut Stream) -> io::Result<()> {
                 stream.write_all(piece)?;
                 stream.write_all(&checksum(piece).to_be_bytes())?;
             }
-            Err(error) => {
-                let error = v1::Error::from(error.bounded()).encode_to_vec();
-                answer.put_u8(1);
-                answer.put_u32(error.len() as u32);
-                answer.put_slice(&error);
-                stream.write_all(&answer)?;
-            }
+            Err(error) => refuse(stream, error)?,
         }
     }
+}
+
+/// Says why not.
+pub(super) fn refuse(stream: &mut Stream, error: Error) -> io::Result<()> {
+    let error = v1::Error::from(error.bounded()).encode_to_vec();
+    let mut answer = BytesMut::new();
+    answer.put_u8(1);
+    answer.put_u32(error.len() as u32);
+    answer.put_slice(&error);
+    stream.write_all(&answer)
+}
+
+/// Why not: what follows a byte 1.
+pub(super) fn refusal(stream: &mut Stream) -> io::Result<Error> {
+    let mut len = [0; 4];
+    stream.read_exact(&mut len)?;
+    let len = (u32::from_be_bytes(len) as usize).min(MAX_ERROR_BYTES);
+    let mut error = vec![0; len];
+    stream.read_exact(&mut error)?;
+    let error = v1::Error::decode(&error[..]).ok().and_then(|error| error.try_into().ok());
+    Ok(error.unwrap_or_else(|| Error::internal("an error that makes no sense")))
 }
 
 /// What a process is told that may use the store.
@@ -207,7 +234,7 @@ pub(crate) fn reach_store(path: &str, token: &Token) -> io::Result<UnixStream> {
 }
 
 /// Says what is wanted, and the token.
-fn introduce(to: &mut impl Write, what: &[u8; 4], token: &Token) -> io::Result<()> {
+pub(super) fn introduce(to: &mut impl Write, what: &[u8; 4], token: &Token) -> io::Result<()> {
     let token = token.as_deref().unwrap_or_default();
     let mut first = BytesMut::new();
     first.put_slice(what);
@@ -224,7 +251,7 @@ struct Source<'a> {
 }
 
 /// Why a piece did not come.
-enum Failure {
+pub(super) enum Failure {
     /// The connection broke: the next may not.
     Broken(io::Error),
     /// It was refused.
@@ -255,14 +282,7 @@ impl Source<'_> {
         let mut kind = [0];
         stream.read_exact(&mut kind)?;
         if kind != [0] {
-            let mut len = [0; 4];
-            stream.read_exact(&mut len)?;
-            let len = (u32::from_be_bytes(len) as usize).min(MAX_ERROR_BYTES);
-            let mut error = vec![0; len];
-            stream.read_exact(&mut error)?;
-            let error = v1::Error::decode(&error[..]).ok().and_then(|error| error.try_into().ok());
-            let nonsense = || Error::internal("an error that makes no sense");
-            return Err(Failure::Refused(error.unwrap_or_else(nonsense)));
+            return Err(Failure::Refused(refusal(stream)?));
         }
         let mut lens = [0; 16];
         stream.read_exact(&mut lens)?;

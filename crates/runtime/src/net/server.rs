@@ -8,6 +8,7 @@ use super::explain::Explained;
 use super::outbox::{Haste, Outbox, Outgoing, outbox};
 use super::plain::{self, Connection, FIRST_BYTE, PATIENCE, Socket};
 use super::reader::Reader;
+use super::upload;
 use super::{CONNECTION_WINDOW_BYTES, KEEP_ALIVE, MAX_MESSAGE_BYTES, STREAM_WINDOW_BYTES, io};
 use crate::node::{Attached, Node, Which};
 use crate::wire::DESCRIPTORS;
@@ -182,7 +183,7 @@ async fn sort<IO: Stranger>(
     let Ok(Some(first)) = timeout(PATIENCE, first_byte(&stranger)).await else { return };
     if first == FIRST_BYTE {
         serve_plain(node, plain(stranger), &token).await;
-    } else if first == data::FIRST_BYTE || first == data::STORE_FIRST_BYTE {
+    } else if [data::FIRST_BYTE, data::STORE_FIRST_BYTE, upload::FIRST_BYTE].contains(&first) {
         let store = node.upgrade().and_then(|node| node.store());
         if let (Some(store), Ok(stream)) = (store, plain(stranger).into_std()) {
             data::serve(store, stream, token);

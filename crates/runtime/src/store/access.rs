@@ -65,8 +65,7 @@ impl Objects {
         if payload.stored.is_some() || payload.len() <= STORED_BYTES {
             return Ok((payload, None));
         }
-        let parts = std::iter::once(&payload.inline).chain(&payload.buffers);
-        let parts: Vec<&[u8]> = parts.map(|part| &part[..]).collect();
+        let parts: Vec<&[u8]> = payload.parts().collect();
         let at = self.write(object, &parts, || true)?;
         Ok((payload.stored_as(object), at))
     }

@@ -1,12 +1,12 @@
 //! Bringing the data of an object here that another node has: once, however many wait for it.
 
-use super::{Outside, Shared, State, Store, THIS, To};
+use super::room::Room;
+use super::{Outside, Shared, State, Store, THIS};
 use crate::net::data;
-use marline_channel::oneshot;
 use marline_core::error::{Error, Ran};
 use marline_core::id::ObjectId;
 use marline_core::message::CopyAt;
-use marline_core::store::{Blob, Event};
+use marline_core::store::Blob;
 use marline_core::time::Time;
 use marline_core::worker;
 use marline_objects::Writable;
@@ -126,41 +126,10 @@ fn bring(
     token: &crate::net::server::Token,
 ) {
     let Some(store) = store.upgrade().map(Store) else { return };
-    let room = |bytes: usize| {
-        let (answer, mut given) = oneshot();
-        store.enter(|state, now| {
-            let request = state.ask(THIS, To::Fill(answer));
-            let bytes = bytes as u64;
-            state.handle(now, Event::CreateAsked { request, process: THIS, bytes });
-        });
-        let (blob, room) = given.recv().wait().map_err(|_| super::closed())??;
-        Ok(Room { store: store.clone(), filled: Some((blob, room)) })
-    };
     let came = match copies.is_empty() {
-        true => store.load_saved(object, room),
-        false => data::fetch(copies, token, object, room),
+        true => store.load_saved(object, |bytes| store.room(bytes)),
+        false => data::fetch(copies, token, object, |bytes| store.room(bytes)),
     };
-    let came = came.map(|mut room| room.filled.take().expect("it is taken once"));
+    let came = came.map(Room::taken);
     store.enter(|state, now| state.pulled(now, object, came));
-}
-
-/// Room that is being filled. Dropped before it is, it is given back.
-struct Room {
-    store: Store,
-    filled: Option<(Blob, Writable)>,
-}
-
-impl AsMut<[u8]> for Room {
-    fn as_mut(&mut self) -> &mut [u8] {
-        &mut self.filled.as_mut().expect("it is being filled").1
-    }
-}
-
-impl Drop for Room {
-    fn drop(&mut self) {
-        if let Some((blob, room)) = self.filled.take() {
-            drop(room);
-            self.store.enter(|state, now| state.abandon(now, THIS, blob));
-        }
-    }
 }

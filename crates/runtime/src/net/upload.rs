@@ -1,0 +1,330 @@
+//! Large values of clients that have no worker on their machine, on their way to the store of one elsewhere: the other way
+//! round than [data](super::data), in pieces too, over one connection.
+//!
+//! Whoever connects says `UPLD` and the token, as there, then an object (16 bytes and 4) and how long all of it is (8 bytes).
+//! The worker answers with a byte 0 when there is room. Then come the pieces, each with its checksum (xxh3) after
+//! it, as long as they may be but for the last; and the worker says, with a byte 0, that it has all of it, and which
+//! session it works under (16 bytes and 8). In place of a 0 there may be a byte 1 and an error, as in an answer to who
+//! asks for data. What broke is sent anew, under the same name, and takes the place of what came before.
+//!
+//! The worker has it until the cluster says that it is kept: that word comes from the controller, which the client tells
+//! next. If it does not come, the value is dropped.
+
+use super::data::{self, Failure, PIECE_BYTES, STALLED, Stream};
+use super::server::Token;
+use crate::store::Store;
+use bytes::{Buf, BufMut, BytesMut};
+use marline_core::error::{Error, Ran};
+use marline_core::id::{ObjectId, Session, SessionEpoch, SessionId, TaskId};
+use marline_objects::checksum;
+use marline_objects::parts::Layout;
+use std::io::{self, Read, Write};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// What such a connection begins with.
+pub(super) const MAGIC: &[u8; 4] = b"UPLD";
+/// The first byte, by which it is known.
+pub(super) const FIRST_BYTE: u8 = MAGIC[0];
+/// A worker that makes room may write to its disk for this long.
+const ROOM_WITHIN: Duration = Duration::from_secs(120);
+/// So often it is looked whether anybody still waits.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// What nobody speaks of for this long after it came is dropped.
+const KEPT_WITHIN: Duration = Duration::from_secs(60);
+/// A worker at which nothing arrives, however often it is tried, is given up after this long.
+const GIVEN_UP_AFTER: Duration = Duration::from_secs(10);
+/// The pauses before it is tried again.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+
+/// Takes in what somebody sends who has said who it is.
+pub(super) fn receive(store: &Store, stream: &mut Stream) -> io::Result<()> {
+    let mut header = [0; 28];
+    stream.read_exact(&mut header)?;
+    let mut words = &header[..];
+    let object = ObjectId::of(TaskId::from_u128(words.get_u128()), words.get_u32());
+    let bytes = usize::try_from(words.get_u64()).unwrap_or(usize::MAX);
+    if bytes == 0 {
+        return data::refuse(stream, Error::invalid(format!("there is no data of {object}")));
+    }
+    let mut room = match store.room(bytes) {
+        Ok(room) => room,
+        Err(error) => return data::refuse(stream, error),
+    };
+    stream.write_all(&[0])?;
+    for piece in room.as_mut()[..bytes].chunks_mut(PIECE_BYTES) {
+        stream.read_exact(piece)?;
+        let mut sum = [0; 8];
+        stream.read_exact(&mut sum)?;
+        if u64::from_be_bytes(sum) != checksum(piece) {
+            return Err(io::Error::other("a piece that changed on its way"));
+        }
+    }
+    if Layout::read(room.as_mut()).is_none() {
+        let words = format!("the data of {object} makes no sense");
+        return data::refuse(stream, Error::invalid(words));
+    }
+    let taken = match store.take_in(object, room) {
+        Ok(taken) => taken,
+        Err(error) => return data::refuse(stream, error),
+    };
+    let mut answer = BytesMut::new();
+    answer.put_u8(0);
+    answer.put_u128(taken.worker.id.as_u128());
+    answer.put_u64(taken.worker.epoch.0);
+    // If this is not heard, it comes anew.
+    let said = stream.write_all(&answer);
+    taken.wait_until_kept(KEPT_WITHIN);
+    said
+}
+
+/// A value that is to be sent.
+pub(crate) struct Upload<'a> {
+    pub object: ObjectId,
+    pub layout: Layout,
+    pub parts: &'a [&'a [u8]],
+    pub token: &'a Token,
+}
+
+impl Upload<'_> {
+    /// Sends it to the worker at this address, over as many connections as it takes; says under which session it is
+    /// kept there. Looks now and then whether it is to `go_on`.
+    pub fn to(&self, address: &str, go_on: &mut dyn FnMut() -> bool) -> Result<Session, Error> {
+        let (mut began, mut pause) = (Instant::now(), FIRST_PAUSE);
+        loop {
+            let mut sent = 0;
+            let failure = match self.once(address, &mut sent, go_on) {
+                Ok(session) => return Ok(session),
+                Err(Failure::Refused(error)) => return Err(error),
+                Err(Failure::Broken(error)) => error,
+            };
+            if sent > 0 {
+                (began, pause) = (Instant::now(), FIRST_PAUSE); // It was there.
+            }
+            let nobody = failure.kind() == io::ErrorKind::ConnectionRefused;
+            if nobody || began.elapsed() > GIVEN_UP_AFTER {
+                let words = format!("a large value cannot be sent to {address}: {failure}");
+                return Err(Error::unavailable(Ran::No, words));
+            }
+            if !go_on() {
+                return Err(given_up());
+            }
+            thread::sleep(pause);
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    fn once(
+        &self,
+        address: &str,
+        sent: &mut usize,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<Session, Failure> {
+        let mut stream = Stream::connect(address)?;
+        data::introduce(&mut stream, MAGIC, self.token)?;
+        let mut header = BytesMut::new();
+        header.put_u128(self.object.origin.as_u128());
+        header.put_u32(self.object.index);
+        header.put_u64(self.layout.bytes() as u64);
+        stream.write_all(&header)?;
+        answered(&mut stream, go_on)?;
+        let mut piece = vec![0; PIECE_BYTES.min(self.layout.bytes())];
+        while *sent < self.layout.bytes() {
+            let len = piece.len().min(self.layout.bytes() - *sent);
+            let piece = &mut piece[..len];
+            self.layout.fill_piece(*sent, piece, self.parts);
+            stream.write_all(piece)?;
+            stream.write_all(&checksum(piece).to_be_bytes())?;
+            *sent += len;
+            if !go_on() {
+                return Err(Failure::Refused(given_up()));
+            }
+        }
+        answered(&mut stream, go_on)?;
+        let mut session = [0; 24];
+        stream.read_exact(&mut session)?;
+        let mut words = &session[..];
+        let id = SessionId::from_u128(words.get_u128());
+        Ok(Session { id, epoch: SessionEpoch(words.get_u64()) })
+    }
+}
+
+/// Waits for a byte 0, or an error.
+fn answered(stream: &mut Stream, go_on: &mut dyn FnMut() -> bool) -> Result<(), Failure> {
+    let until = Instant::now() + ROOM_WITHIN;
+    stream.read_within(LOOK_EVERY)?;
+    let mut kind = [0];
+    loop {
+        match stream.read_exact(&mut kind) {
+            Ok(()) => break,
+            Err(error) if is_early(&error) && Instant::now() < until => {}
+            Err(error) => return Err(error.into()),
+        }
+        if !go_on() {
+            return Err(Failure::Refused(given_up()));
+        }
+    }
+    stream.read_within(STALLED)?;
+    if kind == [0] { Ok(()) } else { Err(Failure::Refused(data::refusal(stream)?)) }
+}
+
+fn is_early(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted
+    )
+}
+
+fn given_up() -> Error {
+    Error::cancelled("nobody waits any more for a large value to be sent")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::net::server::Secret;
+    use crate::store::StoreOptions;
+    use marline_core::error::ErrorKind;
+    use std::net::{Shutdown, TcpListener, TcpStream};
+    use std::sync::Arc;
+
+    const LIMIT: u64 = 64 << 20;
+
+    fn object() -> ObjectId {
+        ObjectId::of(TaskId::from_u128(7), 0)
+    }
+
+    fn token(words: &str) -> Token {
+        Some(Arc::from(words))
+    }
+
+    fn session() -> Session {
+        Session { id: SessionId::from_u128(3), epoch: SessionEpoch(5) }
+    }
+
+    /// The store of a worker, behind a socket; says where that is. `carry` sees each connection, by its number, how much
+    /// it has carried to the store, and what comes next.
+    fn serves(carry: fn(usize, usize, &mut [u8]) -> bool) -> (Store, String) {
+        let options = StoreOptions { limit: LIMIT, spill: None, ..StoreOptions::default() };
+        let store = Store::new(&options, Secret::new(None));
+        store.works_under(Some(session()));
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (served, address) = (store.clone(), listener.local_addr().unwrap().to_string());
+        thread::spawn(move || {
+            for (number, theirs) in listener.incoming().flatten().enumerate() {
+                let inner = TcpListener::bind("127.0.0.1:0").unwrap();
+                let ours = TcpStream::connect(inner.local_addr().unwrap()).unwrap();
+                data::serve(served.clone(), Stream::Tcp(inner.accept().unwrap().0), token("a"));
+                let (mut answers, mut to_them) =
+                    (ours.try_clone().unwrap(), theirs.try_clone().unwrap());
+                thread::spawn(move || drop(io::copy(&mut answers, &mut to_them)));
+                thread::spawn(move || {
+                    let (mut ours, mut theirs, mut carried) = (ours, theirs, 0);
+                    let mut part = vec![0; 64 << 10];
+                    while let Ok(count @ 1..) = theirs.read(&mut part) {
+                        let goes_on = carry(number, carried, &mut part[..count]);
+                        carried += count;
+                        if !goes_on || ours.write_all(&part[..count]).is_err() {
+                            break;
+                        }
+                    }
+                    let _ = theirs.shutdown(Shutdown::Both);
+                    let _ = ours.shutdown(Shutdown::Both);
+                });
+            }
+        });
+        (store, address)
+    }
+
+    fn send(address: &str, token: &Token, parts: &[&[u8]]) -> Result<Session, Error> {
+        let layout = Layout::of(parts.iter().map(|part| part.len())).unwrap();
+        Upload { object: object(), layout, parts, token }.to(address, &mut || true)
+    }
+
+    /// Whether the store has exactly these parts.
+    fn has(store: &Store, parts: &[&[u8]]) -> bool {
+        let view = store.read_here(object()).unwrap();
+        let layout = Layout::read(&view).unwrap();
+        let there = layout.parts().iter().map(|part| &view[part.clone()]);
+        layout.parts().len() == parts.len() && there.zip(parts).all(|(there, part)| there == *part)
+    }
+
+    fn bytes(len: usize) -> Vec<u8> {
+        (0..len).map(|index| (index % 251) as u8).collect()
+    }
+
+    #[test]
+    fn what_is_sent_arrives_whole_however_often_connections_break_or_change_it() {
+        let (large, parts_end) = (bytes(2 * PIECE_BYTES + 12_345), bytes(1_000));
+        let parts: [&[u8]; 3] = [b"head", &large, &parts_end];
+        let (store, address) = serves(|number, carried, part| {
+            if number == 2 && carried > PIECE_BYTES {
+                part[0] ^= 1;
+            }
+            number >= 2 || carried < (number + 1) * PIECE_BYTES
+        });
+        assert_eq!(send(&address, &token("a"), &parts).unwrap(), session());
+        assert!(has(&store, &parts));
+        store.keep(object());
+        assert!(has(&store, &parts));
+        // Only what came last takes room.
+        let layout = Layout::of(parts.map(<[u8]>::len)).unwrap();
+        assert_eq!(store.figures().used, layout.bytes() as u64);
+    }
+
+    #[test]
+    fn what_no_store_could_hold_and_what_makes_no_sense_is_refused() {
+        let (store, address) = serves(|_, _, _| true);
+        let error = send(&address, &token("a"), &[&bytes(LIMIT as usize + 1)]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Exhausted);
+        assert!(error.message().contains("do not fit into this node's store"), "{error}");
+        // The layout is that of a shorter value: what arrives says that it is longer.
+        let (short, long) = (Layout::of([100]).unwrap(), [&bytes(200)[..]]);
+        let upload = Upload { object: object(), layout: short, parts: &long, token: &token("a") };
+        let error = upload.to(&address, &mut || true).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert_eq!(store.figures().used, 0);
+    }
+
+    #[test]
+    fn whoever_has_another_token_sends_nothing_and_whoever_is_to_stop_stops() {
+        let (store, address) = serves(|_, _, _| true);
+        let (layout, parts) = (Layout::of([10]).unwrap(), [&b"0123456789"[..]]);
+        let guess = token("a guess");
+        let upload = Upload { object: object(), layout, parts: &parts, token: &guess };
+        let mut looks = 0;
+        let stopped = upload.to(&address, &mut || {
+            looks += 1;
+            looks < 3
+        });
+        assert_eq!(stopped.unwrap_err().kind(), ErrorKind::Cancelled);
+        assert_eq!(store.figures().used, 0);
+    }
+
+    #[test]
+    fn what_nobody_puts_is_dropped_and_what_is_kept_stays() {
+        let (store, _) = serves(|_, _, _| true);
+        let fill = || {
+            let layout = Layout::of([1_000]).unwrap();
+            let mut room = store.room(layout.bytes()).unwrap();
+            layout.fill_piece(0, room.as_mut(), &[&bytes(1_000)]);
+            store.take_in(object(), room).unwrap()
+        };
+        let taken = fill();
+        assert_eq!(taken.worker, session());
+        drop(taken);
+        assert_eq!(store.figures().used, 0, "nobody put it");
+        let (first, second) = (fill(), fill());
+        drop(first);
+        assert!(has(&store, &[&bytes(1_000)]), "what came once more has its name");
+        store.keep(object());
+        second.wait_until_kept(Duration::from_secs(60));
+        assert!(has(&store, &[&bytes(1_000)]));
+        store.works_under(None);
+        let room = store.room(1_000).unwrap();
+        assert_eq!(store.take_in(object(), room).err().unwrap().kind(), ErrorKind::Unavailable);
+        store.forget(object());
+        assert_eq!(store.figures().used, 0);
+    }
+}

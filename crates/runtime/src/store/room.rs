@@ -1,0 +1,117 @@
+//! Room in a store that somebody of this process fills, with what comes from elsewhere; and what becomes of that.
+
+use super::{Outside, State, Store, THIS, To};
+use marline_channel::oneshot;
+use marline_core::error::{Error, Ran};
+use marline_core::id::{ObjectId, Session};
+use marline_core::store::{Blob, Event};
+use marline_core::time::Time;
+use marline_objects::Writable;
+use std::time::Duration;
+
+/// Room that is being filled. Dropped before it is, it is given back.
+pub(crate) struct Room {
+    store: Store,
+    filled: Option<(Blob, Writable)>,
+}
+
+impl Room {
+    /// It is filled, and somebody else sees to it.
+    pub(super) fn taken(mut self) -> (Blob, Writable) {
+        self.filled.take().expect("it is taken once")
+    }
+}
+
+impl AsMut<[u8]> for Room {
+    fn as_mut(&mut self) -> &mut [u8] {
+        &mut self.filled.as_mut().expect("it is being filled").1
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        if let Some((blob, room)) = self.filled.take() {
+            drop(room);
+            self.store.enter(|state, now| state.abandon(now, THIS, blob));
+        }
+    }
+}
+
+/// Data that a client elsewhere has sent, and that the cluster has not heard of yet. It is this process's until the
+/// cluster keeps it; dropped, it is nobody's, unless that has happened.
+pub(crate) struct Taken {
+    store: Store,
+    object: ObjectId,
+    blob: Blob,
+    /// The session that keeps it.
+    pub worker: Session,
+    kept: oneshot::Receiver<()>,
+}
+
+impl Taken {
+    /// Waits until the cluster keeps it, so long at most.
+    pub fn wait_until_kept(mut self, at_most: Duration) {
+        let _ = self.kept.recv().timeout(at_most).wait();
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.store.enter(|state, now| {
+            // If it came once more, another has its name.
+            if state.names.get(&self.object) == Some(&self.blob) {
+                state.sent.remove(&self.object);
+                state.let_go_of(now, self.object);
+            }
+        });
+    }
+}
+
+impl Store {
+    /// Waits for room for so many bytes.
+    pub fn room(&self, bytes: usize) -> Result<Room, Error> {
+        let (answer, mut given) = oneshot();
+        self.enter(|state, now| {
+            let request = state.ask(THIS, To::Fill(answer));
+            let bytes = bytes as u64;
+            state.handle(now, Event::CreateAsked { request, process: THIS, bytes });
+        });
+        let filled = Some(given.recv().wait().map_err(|_| super::closed())??);
+        Ok(Room { store: self.clone(), filled })
+    }
+
+    /// What was filled is the data of an object that a client elsewhere is about to put.
+    pub fn take_in(&self, object: ObjectId, room: Room) -> Result<Taken, Error> {
+        let (tell, kept) = oneshot();
+        let (blob, room) = room.taken();
+        let worker = self.enter(|state, now| {
+            state.is_in_memory(blob, room.seal());
+            let Some(worker) = state.worker else {
+                state.abandon(now, THIS, blob);
+                return None;
+            };
+            state.sealed(now, blob, object);
+            if state.names.get(&object) == Some(&blob) {
+                state.sent.insert(object, tell);
+            }
+            Some(worker)
+        });
+        let nowhere = || Error::unavailable(Ran::No, "this worker is in no cluster at the moment");
+        Ok(Taken { store: self.clone(), object, blob, worker: worker.ok_or_else(nowhere)?, kept })
+    }
+}
+
+impl State {
+    /// The cluster keeps it: whoever waited for that is told.
+    pub(super) fn tell_kept(&mut self, object: ObjectId) {
+        self.outside.extend(self.sent.remove(&object).map(Outside::Kept));
+    }
+
+    /// It is not its maker's any more.
+    pub(super) fn let_go_of(&mut self, now: Time, object: ObjectId) {
+        let Some(blob) = self.names.get(&object).copied() else { return };
+        if let Some(process) = self.body(blob).maker.take() {
+            self.handle(now, Event::Unpinned { process, blob });
+        }
+    }
+}

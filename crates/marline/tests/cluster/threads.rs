@@ -1,7 +1,7 @@
 //! Workers whose executors are threads: losing one is losing its process.
 
 use crate::harness::{cluster, start_worker, until};
-use marline::{Budget, ErrorKind};
+use marline::{Budget, Controller, ErrorKind, Program, Worker};
 use std::time::{Duration, Instant};
 
 #[test]
@@ -105,4 +105,19 @@ fn a_controller_that_is_gone_ends_every_wait() {
     let error = nap.wait().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(error.may_have_run());
+}
+
+#[test]
+fn a_worker_whose_store_makes_no_sense_does_not_start() {
+    let controller = Controller::listen("127.0.0.1:0").unwrap();
+    let worker = || Worker::of(Program::new()).threads();
+    let small = worker().object_store_memory(1_000).join(controller.address()).err().unwrap();
+    let nowhere = worker().spill_folder("/no/such/folder").join(controller.address());
+    let nowhere = nowhere.err().unwrap();
+    for (error, words) in [(small, "object_store_memory is 1000"), (nowhere, "/no/such/folder")] {
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert!(error.message().contains(words), "{error}");
+    }
+    let _worker = worker().object_store_memory(2 << 20).spill_folder("").join(controller.address());
+    assert_eq!(controller.workers().len(), 1);
 }

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 import store
 from conftest import PATIENCE, Script, until
-from store import MIB, footprint, is_whole, needs_root, node, pattern
+from store import MIB, descriptors, footprint, is_whole, needs_root, node, pattern
 
 # Workers elsewhere cannot import them.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -103,6 +103,18 @@ def test_values_of_many_sizes_take_no_more_memory_than_a_store_has(tmp_path: Pat
             kept |= {seed: marline.put(pattern(size, seed)) for seed in range(first, first + count)}
             assert footprint(running.pid) <= memory
             assert all(is_whole(marline.get(ref), seed) for seed, ref in kept.items())
+
+
+def test_values_that_grow_take_no_more_descriptors_each_time(tmp_path: Path) -> None:
+    size = 257 * MIB  # Larger than the memory that a store gets from the system at a time.
+    with node(tmp_path / "run", 2 * size) as running:
+        counts = []
+        for turn in range(4):
+            value = marline.get(marline.put(np.zeros(size + turn * 8192, dtype=np.uint8)))
+            assert len(value) == size + turn * 8192
+            del value
+            counts.append(descriptors(running.pid))
+        assert counts[-1] <= counts[1], counts
 
 
 @needs_root

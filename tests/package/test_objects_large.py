@@ -19,7 +19,7 @@ import marline
 import numpy as np
 import pytest
 import store
-from conftest import PATIENCE, Script, until
+from conftest import PATIENCE, Script
 from store import MIB, descriptors, footprint, is_whole, needs_root, node, pattern
 
 # Workers elsewhere cannot import them.
@@ -45,9 +45,6 @@ class Reader:
         """Some of it, and how much there is."""
         seen = np.frombuffer(value, dtype=np.uint8)
         return len(seen), int(seen[0]), int(seen[-1])
-
-    def copies(self, value: Any) -> bytes:
-        return bytes(value)
 
 
 @pytest.mark.timeout(600)
@@ -172,4 +169,3 @@ say("sees", "memfd:marline" in Path("/proc/self/maps").read_text())
         said = "answer b''\nwhole True\nwhole True True\nsees False\n"
         assert (code, out) == (0, said), err
         assert is_whole(marline.get(kept), 1)
-        until("it is as it was", lambda: bool(is_whole(marline.get(kept), 1)))

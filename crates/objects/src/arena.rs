@@ -1,6 +1,6 @@
 //! All shared memory of a node, in the process that owns it.
 //!
-//! Segments are made as they are needed and stay: whoever has one mapped keeps it mapped, and what was used
+//! Segments are made as they are needed and stay, unless they are larger than usual: whoever has one mapped keeps it mapped, and what was used
 //! before is *warm* for all of them: it has its memory. What nobody uses is given back to the system without
 //! that: [all of it](Arena::trim) when somebody says so, and as much as is too much when something is given out. Blocks
 //! of many sizes leave gaps that the next does not fit into; with those, more would be taken than there may be.
@@ -36,6 +36,7 @@ struct State {
     space: Space,
     /// By their numbers, which are never used again.
     segments: BTreeMap<u32, Own>,
+    next_segment: u32,
     /// At most so much of what is free is warm.
     warm: u64,
 }
@@ -80,6 +81,7 @@ impl Arena {
         let block = match state.space.allocate(len as u64) {
             Some(block) => block,
             None => {
+                state.remove_large(self.0.segment_len)?;
                 state.add(self.0.segment_len.max(rounded(len as u64)))?;
                 state.space.allocate(len as u64).expect("the new segment has room")
             }
@@ -133,11 +135,26 @@ impl Arena {
 
 impl State {
     fn add(&mut self, len: u64) -> io::Result<()> {
-        let number = self.segments.last_key_value().map_or(0, |(last, _)| last + 1);
         let segment = Arc::new(Segment::new(len)?);
         let mapping = Arc::new(Mapping::new(segment.descriptor(Access::Write), Access::Write)?);
-        self.segments.insert(number, Own { segment, mapping });
-        self.space.add(number, len);
+        self.segments.insert(self.next_segment, Own { segment, mapping });
+        self.space.add(self.next_segment, len);
+        self.next_segment += 1;
+        Ok(())
+    }
+
+    /// Lets go of what was made for something larger than this, if nobody uses it: values that each are a little
+    /// larger than the last would have one each. Whoever has it mapped sees no memory there any more.
+    fn remove_large(&mut self, usual: u64) -> io::Result<()> {
+        let unused: Vec<u32> = self.space.unused().collect();
+        for number in unused {
+            let len = self.segments[&number].segment.bytes();
+            if len > usual {
+                self.segments[&number].segment.forget(Block { segment: number, offset: 0, len })?;
+                self.space.remove(number);
+                self.segments.remove(&number);
+            }
+        }
         Ok(())
     }
 
@@ -247,6 +264,22 @@ mod tests {
         assert_eq!(arena.segment(large.place().0.segment).unwrap().bytes(), 11 * GRAIN);
         let empty = filled(&arena, 0, 1);
         assert!(empty.is_empty());
+        arena.check_invariants();
+    }
+
+    #[test]
+    fn values_that_grow_do_not_have_a_segment_each() {
+        let arena = Arena::new(GRAIN);
+        let small = filled(&arena, 100, 1);
+        let first = filled(&arena, 2 * GRAIN as usize, 2);
+        let numbers: Vec<u32> = (3..50)
+            .map(|pages| filled(&arena, pages * GRAIN as usize, 3).place().0.segment)
+            .collect();
+        assert!(numbers.is_sorted_by(|one, next| one < next), "no number is used again");
+        let there = (0..100).filter(|number| arena.segment(*number).is_some()).count();
+        assert_eq!(there, 3, "what is in use, and the last one");
+        assert_eq!(arena.taken().unwrap(), 52 * GRAIN);
+        assert_eq!((small[0], first[0]), (1, 2));
         arena.check_invariants();
     }
 

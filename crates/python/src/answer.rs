@@ -87,10 +87,14 @@ impl Answer {
 
     /// Does this when a value has come, and is at this node if it is large.
     pub fn then_here(self: &Arc<Answer>, index: usize, session: &Arc<Inner>, ring: Ring) {
-        let (answer, session) = (self.clone(), session.clone());
+        // What waits in an answer must not keep it, nor the session that it comes by.
+        let (answer, session) = (Arc::downgrade(self), Arc::downgrade(session));
         self.then(Box::new(move || {
-            let client = session.client();
-            match answer.large(index).filter(|_| !answer.was_here(index)).zip(client.ok()) {
+            let (Some(answer), Some(session)) = (answer.upgrade(), session.upgrade()) else {
+                return ring();
+            };
+            let far = answer.large(index).filter(|_| !answer.was_here(index));
+            match far.zip(session.client().ok()) {
                 None => ring(),
                 Some((payload, client)) => {
                     let came = answer.clone();
@@ -172,6 +176,17 @@ impl Awaited<'_> {
         match self {
             Awaited::Answer(answer) => answer.get().is_some(),
             Awaited::Data(answer, index, _) => answer.is_here(*index),
+        }
+    }
+
+    /// A value that has come, and whose data may be elsewhere: of which answer, which it is, and in which session.
+    pub fn far(&self) -> Option<(&Arc<Answer>, usize, &Inner)> {
+        match self {
+            Awaited::Answer(_) => None,
+            Awaited::Data(answer, index, session) => {
+                answer.large(*index).filter(|_| !answer.was_here(*index))?;
+                Some((answer, *index, session))
+            }
         }
     }
 

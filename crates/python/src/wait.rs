@@ -153,24 +153,24 @@ fn sleep_until_rung(py: Python<'_>, deadline: Instant, wait: &Wait) -> PyResult<
     }
 }
 
-/// Looks which large values are at this node already, if so many are not known to be. One look at a time, of a few
-/// milliseconds in all.
+/// Looks which large values are at this node already, if so many are not known to be: for a few milliseconds in all.
 pub fn look_near(py: Python<'_>, awaited: &[Awaited<'_>], count: usize) {
-    let far = |one: &&Awaited<'_>| !one.has_come();
     if come(awaited) >= count.min(awaited.len()) {
+        return;
+    }
+    let far: Vec<_> = awaited.iter().filter_map(Awaited::far).collect();
+    if far.is_empty() {
         return;
     }
     py.detach(|| {
         let until = Instant::now() + BRIEFLY;
-        let mut asked = Vec::new();
-        for one in awaited.iter().filter(far) {
-            if let Awaited::Data(answer, index, session) = one
-                && let Some(payload) = answer.large(*index)
-                && let Some(Ok(reading)) = session.objects().and_then(|store| store.read(payload))
-            {
-                asked.push((answer, *index, reading));
-            }
-        }
+        let ask = |session: &Inner, payload| session.objects()?.read(payload)?.ok();
+        let asked: Vec<_> = far
+            .into_iter()
+            .filter_map(|(answer, index, session)| {
+                Some((answer, index, ask(session, answer.large(index)?)?))
+            })
+            .collect();
         for (answer, index, mut reading) in asked {
             let left = until.saturating_duration_since(Instant::now());
             if reading.wait(Some(left)).is_some() {

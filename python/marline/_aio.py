@@ -9,6 +9,7 @@ import os
 import select
 import threading
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 from marline import _native
@@ -24,28 +25,31 @@ class _Bridge:
         self.tokens = itertools.count()
         loop.add_reader(self.completions.fileno(), self.deliver)
 
-    def wait_for(self, ref: ObjectRef, future: asyncio.Future[Any]) -> None:
+    async def wait(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        expect: Callable[[Any, int], None],
+        what: Any,
+        ref: ObjectRef | None = None,
+    ) -> Any:
+        """Waits until what is expected of something has come; gives the value of the reference, if any."""
         token = next(self.tokens)
+        future: asyncio.Future[Any] = loop.create_future()
         self.waiting[token] = future, ref
-        self.completions.expect(ref, token)
-
-    def wait_for_end(self, scope: _native.Scope, future: asyncio.Future[Any]) -> None:
-        token = next(self.tokens)
-        self.waiting[token] = future, None
-        self.completions.expect_end(scope, token)
-
-    def wait_for_item(self, generator: ObjectRefGenerator, future: asyncio.Future[Any]) -> None:
-        token = next(self.tokens)
-        self.waiting[token] = future, None
-        self.completions.expect_item(generator, token)
-
-    def wait_for_room(self, items: _native.Items, future: asyncio.Future[Any]) -> None:
-        token = next(self.tokens)
-        self.waiting[token] = future, None
-        self.completions.expect_room(items, token)
+        try:
+            expect(what, token)
+            return await future
+        except BaseException:
+            # It may have been cancelled, and the loop end before it comes: nothing is to be left of it.
+            self.waiting.pop(token, None)
+            self.completions.forget(token)
+            raise
 
     def deliver(self) -> None:
         for token in self.completions.take():
+            if token not in self.waiting:
+                self.completions.forget(token)
+                continue
             future, ref = self.waiting.pop(token)
             if future.done():
                 self.completions.forget(token)
@@ -81,17 +85,15 @@ async def wait_for(ref: ObjectRef) -> Any:
     if came is not None:
         return came[0]
     loop = asyncio.get_running_loop()
-    future: asyncio.Future[Any] = loop.create_future()
-    _bridge(loop).wait_for(ref, future)
-    return await future
+    bridge = _bridge(loop)
+    return await bridge.wait(loop, bridge.completions.expect, ref, ref)
 
 
 async def wait_for_end(scope: _native.Scope) -> None:
     """Waits until all that was submitted in a scope has ended."""
     loop = asyncio.get_running_loop()
-    future: asyncio.Future[Any] = loop.create_future()
-    _bridge(loop).wait_for_end(scope, future)
-    await future
+    bridge = _bridge(loop)
+    await bridge.wait(loop, bridge.completions.expect_end, scope)
 
 
 async def next_of(generator: ObjectRefGenerator) -> ObjectRef:
@@ -103,18 +105,16 @@ async def next_of(generator: ObjectRefGenerator) -> ObjectRef:
         if not is_open:
             raise StopAsyncIteration
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[Any] = loop.create_future()
-        _bridge(loop).wait_for_item(generator, future)
-        await future
+        bridge = _bridge(loop)
+        await bridge.wait(loop, bridge.completions.expect_item, generator)
 
 
 async def wait_for_room(items: _native.Items) -> None:
     """Waits until there is room for an item."""
     while not items.has_room():
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[Any] = loop.create_future()
-        _bridge(loop).wait_for_room(items, future)
-        await future
+        bridge = _bridge(loop)
+        await bridge.wait(loop, bridge.completions.expect_room, items)
 
 
 def _bridge(loop: asyncio.AbstractEventLoop) -> _Bridge:

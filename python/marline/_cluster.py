@@ -135,8 +135,8 @@ def get_runtime_context() -> RuntimeContext:
 def method(
     *, num_returns: int | str = 1, max_unconsumed: int | None = None, durable: bool = False
 ) -> Callable[[F], F]:
-    """Options of a method of an actor: how many values it returns, or ``"streaming"``, or ``"dynamic"``; whether
-    large ones are to outlive their node.
+    """Options of a method of an actor: how many values it returns, or ``"streaming"``, or ``"dynamic"``;
+    whether large ones are to outlive their node.
 
     >>> import marline
     >>> @marline.remote

@@ -35,8 +35,8 @@ def checked(options: Mapping[str, Any]) -> dict[str, Any]:
 
 class Returns(NamedTuple):
     """What is wanted of a task or call, as the native module takes it: how many results; how many items of a
-    stream may wait that were not taken; whether all items come in one result; of a call, whether they are to outlive
-    their node."""
+    stream may wait that were not taken; whether all items come in one result; of a call, whether they are
+    to outlive their node."""
 
     results: int = 1
     stream: int | None = None

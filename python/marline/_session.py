@@ -345,8 +345,8 @@ def status() -> _native.Status:
 def put(value: Any, *, durable: bool = False) -> ObjectRef:
     """Puts a value where tasks can use it by reference: it travels once, however many do.
 
-    What is put is lost with the node that has it, unless it is ``durable``: then it is saved first, in a folder that
-    all nodes see (``marline worker --durable-dir``).
+    What is put is lost with the node that has it, unless it is ``durable``: then it is saved first, in a
+    folder that all nodes see (``marline worker --durable-dir``).
 
     >>> import marline
     >>> with marline.init(num_cpus=2):

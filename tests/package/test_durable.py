@@ -1,5 +1,5 @@
-"""Large values and the nodes they are on: what is durable outlives them, what a leaving node has alone is moved, and
-work goes where its arguments are."""
+"""Large values and the nodes they are on: what is durable outlives them, what a leaving node has alone is
+moved, and work goes where its arguments are."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def test_nothing_is_durable_where_there_is_no_folder(nodes: Nodes) -> None:
         marline.get(make.options(durable=True).remote(1))
     assert marline.get(marline.put("small: the controller has it", durable=True))
     for wrong in (1, "yes", None):
-        with pytest.raises(TypeError, match="durable is .*: it is True or False"):
+        with pytest.raises(TypeError, match=r"durable is .*: it is True or False"):
             marline.put(1, durable=wrong)  # type: ignore[arg-type]
 
 

@@ -139,7 +139,7 @@ def at(name: str) -> dict[str, Any]:
 def brought(running: Hosts, host: Host, how: str, source: str, target: str) -> marline.ObjectRef:
     """A value that is made at one of them and read at the other, with the network broken in between."""
     made = make.options(**at(source)).remote(SIZE, len(source))
-    marline.wait([made])
+    marline.wait([made], fetch_local=False)
     before, began = footprint(running.pids[target]), host.carried()
     read = checks.options(**at(target)).remote(made, len(source))
 
@@ -176,7 +176,7 @@ def test_a_cut_that_outlasts_the_lease_loses_what_was_there_and_it_is_made_anew(
 ) -> None:
     with hosts(tmp_path / "run", host, "--lease", "1s") as running:
         made = make.options(**at("there")).remote(SIZE, 1)
-        marline.wait([made])
+        marline.wait([made], fetch_local=False)
         before = footprint(running.pids["here"])
         read = checks.options(**at("here")).remote(made, 1)
         until("some of it has come", lambda: footprint(running.pids["here"]) - before > SIZE // 4)

@@ -19,7 +19,7 @@ pub(crate) mod memory;
 mod print;
 pub(crate) mod process;
 pub(crate) mod run;
-mod spin;
+pub(crate) mod spin;
 pub(crate) mod thread;
 mod waiting;
 mod wire;

@@ -24,7 +24,7 @@ static HAS_CORES: LazyLock<bool> =
 
 /// See the [module](self). One for each that waits.
 #[derive(Debug)]
-pub(super) struct Spin {
+pub(crate) struct Spin {
     /// How long it is not looked after the next time in vain.
     pause: Duration,
     /// Until when it is not looked.

@@ -114,6 +114,13 @@ impl Client {
         Ok(ObjectRef::new(self.clone(), id))
     }
 
+    /// The same; if it is large, it is on the disk before this returns, in the folder that all workers have
+    /// ([`durable_folder`](crate::WorkerBuilder::durable_folder)), and outlives the node that has it.
+    pub fn put_durable<T: Serialize>(&self, value: &T) -> Result<ObjectRef<T>, Error> {
+        let id = self.inner.put_durable(encode(value)?.into())?;
+        Ok(ObjectRef::new(self.clone(), id))
+    }
+
     /// Puts bytes. Large ones are copied once, into shared memory, where every process of this machine reads them:
     /// `get` gives [`Bytes`] whose memory that is, and so does a function that takes `Bytes` read it.
     ///
@@ -204,6 +211,13 @@ impl TaskBuilder<'_> {
     /// Which failures of its own code count as a loss (none, unless said otherwise).
     pub fn retry_on(mut self, retry_on: RetryOn) -> Self {
         self.options.retry_on = retry_on;
+        self
+    }
+
+    /// Its result, if that is large, is saved where it outlives the node that has it, as with
+    /// [`put_durable`](Client::put_durable).
+    pub fn durable(mut self) -> Self {
+        self.options.durable = true;
         self
     }
 

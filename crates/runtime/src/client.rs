@@ -437,10 +437,22 @@ impl Client {
     /// Puts a value; it is held until it is [released](Client::release). A large one goes to the store of this
     /// node, if there is one.
     pub fn put(&self, value: Value) -> Result<ObjectId, Error> {
+        self.put_so(value, false)
+    }
+
+    /// The same; what is large is saved where it outlives its node, before this returns.
+    pub fn put_durable(&self, value: Value) -> Result<ObjectId, Error> {
+        self.put_so(value, true)
+    }
+
+    fn put_so(&self, value: Value, durable: bool) -> Result<ObjectId, Error> {
         let object = crate::new_object_id();
         let Value { payload, contains } = value;
         self.stored(object, payload.len(), |objects| {
-            let (payload, at) = self.kept(object, payload.clone(), objects)?;
+            let (mut payload, at) = self.kept(object, payload.clone(), objects)?;
+            if durable && payload.stored.is_some() {
+                objects.ok_or_else(not_durable)?.make_durable(&mut payload)?;
+            }
             self.put_as(object, Value { payload, contains: contains.clone() }, at)
         })?;
         Ok(object)
@@ -874,4 +886,10 @@ mod tests {
         drop(tell);
         assert_eq!(pending.wait_timeout(SOON).unwrap_err().kind(), ErrorKind::Unavailable);
     }
+}
+
+fn not_durable() -> Error {
+    Error::unsupported(
+        "what is sent to a worker on another machine is not durable: put it in a task, or run a worker here",
+    )
 }

@@ -207,6 +207,7 @@ fn worker_process() {
             "token" => worker.token("a token, since others could reach it"),
             other => match other.split_once('=') {
                 Some(("at", at)) => worker.listen(at),
+                Some(("durable", folder)) => worker.durable_folder(folder),
                 Some(("store", bytes)) => worker.object_store_memory(bytes.parse().unwrap()),
                 Some(("late", file)) => {
                     if std::env::var_os("MARLINE_EXECUTOR").is_some() {

@@ -266,6 +266,28 @@ struct Frame {
 }
 
 #[test]
+fn what_is_durable_outlives_its_worker() {
+    let (controller, client) = cluster();
+    let folder = std::env::temp_dir().join(format!("marline-durable-{}", std::process::id()));
+    std::fs::create_dir(&folder).unwrap();
+    let words = format!("durable={}", folder.display());
+    let mut worker = start_worker(&controller, &[&words]);
+    let numbers: Vec<u64> = (0..1_000_000).collect();
+    let put = client.put_durable(&numbers).unwrap();
+    let made = client.task("make").durable().max_retries(Budget::Times(0));
+    let made = made.submit::<Bytes>((MIB, 3_u8)).unwrap();
+    until("it is made", || made.is_done());
+    worker.kill();
+    let _other = start_worker(&controller, &[&words]);
+    assert_eq!(client.get(&put).unwrap(), numbers);
+    let summed = client.task("sum").submit::<u64>((made.result(),)).unwrap();
+    assert_eq!(summed.wait().unwrap(), 3 * MIB as u64);
+    drop((put, made));
+    until("it is erased", || std::fs::read_dir(&folder).unwrap().next().is_none());
+    std::fs::remove_dir(&folder).unwrap();
+}
+
+#[test]
 fn bytes_within_values_and_other_types_of_bytes_are_read_too() {
     let cluster = Cluster::local(program()).unwrap();
     let client = cluster.client();

@@ -1,7 +1,8 @@
 //! Large values of a client that has no worker on its machine, and that no message carries: they are sent to the store of
 //! a worker elsewhere.
 
-use super::{Client, MAX_NEAR};
+use super::Client;
+use super::objects::MAX_NEAR;
 use crate::control::{WorkerState, WorkerStatus};
 use crate::net::upload::Upload;
 use crate::store::layout_of;

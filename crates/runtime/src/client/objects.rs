@@ -1,0 +1,246 @@
+//! Large values: which store they go to and come from.
+
+use super::{Client, fits, gone};
+use crate::executor::child;
+use crate::net::data;
+use crate::store::{Objects, Reading, Remote};
+use bytes::Bytes;
+use marline_channel::oneshot;
+use marline_core::controller::Controller;
+use marline_core::error::Error;
+use marline_core::id::{ObjectId, Session};
+use marline_core::message::CopyAt;
+use marline_core::payload::{Payload, STORED_BYTES, Stored, Value};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// So often it is asked who has the data of a value that does not come, or whose store is to be used.
+const MAX_LOOKS: u32 = 5;
+/// Of so many workers it is looked at whether they are on this machine.
+pub(super) const MAX_NEAR: u32 = 1_000;
+
+/// What is known of stores of this machine.
+#[derive(Default)]
+pub(super) struct Near {
+    /// In which of the client's sessions it was looked.
+    session: u64,
+    objects: Option<Objects>,
+    looked_at: Option<Instant>,
+}
+
+impl Near {
+    /// Whether it was found in this session, and is there still.
+    fn is_of(&self, session: u64) -> bool {
+        self.session == session && !self.objects.as_ref().is_some_and(Objects::is_over)
+    }
+}
+
+/// If there was none, it is looked again after this long: a worker may have come.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+
+fn is_recent(looked_at: Instant) -> bool {
+    looked_at.elapsed() < LOOK_EVERY
+}
+
+impl Client {
+    /// Puts a value; it is held until it is [released](Client::release). A large one goes to the store of this
+    /// node, if there is one.
+    pub fn put(&self, value: Value) -> Result<ObjectId, Error> {
+        self.put_so(value, false)
+    }
+
+    /// The same; what is large is saved where it outlives its node, before this returns.
+    pub fn put_durable(&self, value: Value) -> Result<ObjectId, Error> {
+        self.put_so(value, true)
+    }
+
+    fn put_so(&self, value: Value, durable: bool) -> Result<ObjectId, Error> {
+        let object = crate::new_object_id();
+        let Value { payload, contains } = value;
+        self.stored(object, payload.len(), |objects| {
+            let (mut payload, at) = self.kept(object, payload.clone(), objects)?;
+            if durable && payload.stored.is_some() {
+                objects.ok_or_else(not_durable)?.make_durable(&mut payload)?;
+            }
+            self.put_as(object, Value { payload, contains: contains.clone() }, at)
+        })?;
+        Ok(object)
+    }
+
+    /// Puts bytes as they are. They are copied once.
+    pub fn put_bytes(&self, bytes: &[u8]) -> Result<ObjectId, Error> {
+        let object = crate::new_object_id();
+        self.stored(object, bytes.len(), |objects| {
+            let Some(objects) = objects else {
+                let payload = Payload::raw(Bytes::copy_from_slice(bytes));
+                let (payload, at) = self.kept(object, payload, None)?;
+                return self.put_as(object, payload.into(), at);
+            };
+            let at = objects.write(object, &[bytes], || true)?;
+            let stored =
+                Some(Box::new(Stored { object, bytes: bytes.len() as u64, durable: false }));
+            let payload = Payload { stored, ..Payload::raw(Bytes::new()) };
+            self.put_as(object, payload.into(), at)
+        })?;
+        Ok(object)
+    }
+
+    /// A payload as it travels: in this store if it is large; sent to that of a worker elsewhere if there is none here and
+    /// no message carries it.
+    pub(super) fn kept(
+        &self,
+        object: ObjectId,
+        payload: Payload,
+        objects: Option<&Objects>,
+    ) -> Result<(Payload, Option<Session>), Error> {
+        match objects {
+            Some(objects) => objects.keep(object, payload),
+            None if self.must_upload(payload.len()) => {
+                let parts: Vec<&[u8]> = payload.parts().collect();
+                let at = self.upload(object, &parts, || true)?;
+                Ok((payload.stored_as(object), Some(at)))
+            }
+            None => Ok((payload, None)),
+        }
+    }
+
+    /// Does something with the data of an object that may go to a store, which is nobody's if it cannot be done.
+    pub(super) fn stored<R>(
+        &self,
+        object: ObjectId,
+        bytes: usize,
+        store: impl Fn(Option<&Objects>) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        if bytes <= STORED_BYTES {
+            return store(None);
+        }
+        self.with_objects(|objects| {
+            let stored = store(objects);
+            if stored.is_err() {
+                objects.inspect(|objects| objects.discard(object));
+            }
+            stored
+        })
+    }
+
+    /// Does something with the store of this node, or without one. The worker whose store it was may have gone, and
+    /// another may be there.
+    pub(super) fn with_objects<R>(
+        &self,
+        what: impl Fn(Option<&Objects>) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        let mut tries = 1;
+        loop {
+            let objects = self.objects();
+            let done = what(objects.as_ref());
+            let is_over = objects.is_some_and(|objects| objects.is_over());
+            if done.is_ok() || !is_over || tries == MAX_LOOKS {
+                return done;
+            }
+            tries += 1;
+        }
+    }
+
+    /// The same under a [new id](crate::new_object_id). If its data is in a store, that is the one of the worker
+    /// `at`.
+    pub fn put_as(&self, object: ObjectId, value: Value, at: Option<Session>) -> Result<(), Error> {
+        fits("the value's bytes", value.payload.len())?;
+        let is_stored = value.payload.stored.is_some();
+        self.with(|machine, effects| machine.put(object, value, at, effects))?;
+        self.shared.put.fetch_add(is_stored.into(), Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// The store of this node, if this process can use one.
+    pub fn objects(&self) -> Option<Objects> {
+        self.known_objects().or_else(|| self.objects_near())
+    }
+
+    /// The same, as far as it is known without asking anybody.
+    pub(super) fn known_objects(&self) -> Option<Objects> {
+        let near = || {
+            // Whoever has the lock may be looking for one.
+            let near = self.shared.near.try_lock().ok()?;
+            near.objects.clone().filter(|_| near.is_of(self.ended_sessions()))
+        };
+        child::objects().or_else(|| self.shared.node.objects()).or_else(near)
+    }
+
+    /// The store of a worker on this machine, if the controller knows one.
+    fn objects_near(&self) -> Option<Objects> {
+        let session = self.ended_sessions();
+        let mut near = self.shared.near.lock().expect("nothing panics under it");
+        if near.is_of(session) && (near.objects.is_some() || near.looked_at.is_some_and(is_recent))
+        {
+            return near.objects.clone();
+        }
+        let token = self.shared.node.token();
+        let paths = self.store_paths().ok()?;
+        let socket = paths.iter().find_map(|path| data::reach_store(path, &token).ok());
+        let objects = socket.map(|socket| Objects::elsewhere(Remote::new(socket)));
+        *near = Near { session, objects: objects.clone(), looked_at: Some(Instant::now()) };
+        objects
+    }
+
+    /// Where workers say that processes of their machines reach their stores.
+    fn store_paths(&self) -> Result<Vec<String>, Error> {
+        let Some(control) = &self.shared.elsewhere else {
+            let paths = self.shared.node.enter(|state, _| {
+                let workers = state.controller().into_iter().flat_map(Controller::list_workers);
+                workers.filter_map(|worker| Some(worker.info.store?.to_string())).collect()
+            });
+            return Ok(paths);
+        };
+        let (workers, _) = control.workers(MAX_NEAR)?;
+        Ok(workers.into_iter().map(|worker| worker.store).filter(|path| !path.is_empty()).collect())
+    }
+
+    /// A payload with its data, wherever that is. Blocks until it is at this node.
+    pub fn open(&self, payload: &Payload) -> Result<Payload, Error> {
+        if payload.stored.is_none() {
+            return Ok(payload.clone());
+        }
+        self.with_objects(|objects| match objects {
+            Some(objects) => objects.open(payload),
+            None => self.bring(payload),
+        })
+    }
+
+    /// Brings the data of a payload into this process.
+    pub(super) fn bring(&self, payload: &Payload) -> Result<Payload, Error> {
+        let object = payload.stored_object().expect("it is somewhere else");
+        let token = self.shared.node.token();
+        let mut tries = 1;
+        loop {
+            let copies = self.locate(object)?;
+            match data::fetch(&copies, &token, object, |bytes| Ok(vec![0; bytes])) {
+                Ok(whole) => return Reading::of(object, payload, Bytes::from(whole)),
+                Err(error) if tries == MAX_LOOKS || !data::may_be_elsewhere(&error) => {
+                    return Err(error);
+                }
+                // Whoever had it may be gone, and somebody else may have it.
+                Err(_) => tries += 1,
+            }
+        }
+    }
+
+    /// Who has the data of an object that this client holds.
+    fn locate(&self, object: ObjectId) -> Result<Vec<CopyAt>, Error> {
+        let (waiter, mut receiver) = oneshot();
+        self.shared.node.enter(|state, _| {
+            let mut effects = Vec::new();
+            let seat = state.client(self.shared.index);
+            seat.machine.locate(object, &mut effects)?;
+            seat.locating.entry(object).or_default().push(waiter);
+            state.client_effects(self.shared.index, effects);
+            Ok::<_, Error>(())
+        })?;
+        receiver.recv().wait().map_err(|_| gone())?
+    }
+}
+
+fn not_durable() -> Error {
+    Error::unsupported(
+        "what is sent to a worker on another machine is not durable: put it in a task, or run a worker here",
+    )
+}

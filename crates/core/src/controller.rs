@@ -8,7 +8,7 @@
 //! 2. [`Controller::next_wake`] says when to come back with [`Event::TimePassed`].
 //!
 //! Where things are decided: membership in `session.rs`, workers in `worker.rs`, tasks in `task.rs`,
-//! calls and actors in `actor.rs`, values and holds in `object.rs`, whose stores have the data of large ones in
+//! calls and actors in `actor.rs`, values and holds in `object.rs` and `known.rs`, whose stores have the data of large ones in
 //! `stored.rs`, who brings it without being asked in
 //! `bring.rs`, what makes it anew when it is lost in `lineage.rs`, what tasks give while they run in
 //! `stream.rs`, placement in
@@ -26,6 +26,7 @@ mod credit;
 mod effect;
 mod event;
 mod family;
+mod known;
 mod lineage;
 mod list;
 mod list_objects;
@@ -63,8 +64,8 @@ use crate::schedule::{Schedule, Work};
 use crate::time::Time;
 use actor::Actor;
 use bring::Bringing;
+use known::Object;
 use lineage::Lineage;
-use object::Object;
 use query::History;
 use session::Member;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

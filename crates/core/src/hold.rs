@@ -4,6 +4,7 @@
 use crate::id::{ActorId, ObjectId, SessionId, TaskId, Thing};
 use crate::map::{Map, Set};
 use crate::message::{Instance, Try};
+use std::collections::hash_map::Entry;
 
 /// Somebody who can hold something.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -50,51 +51,72 @@ pub struct Holds {
     messages: Map<SessionId, Set<Try>>,
 }
 
-/// Who holds a thing: mostly one, which then takes no room of its own.
+/// Who holds a thing: mostly one, a process or a task, which then takes no room of its own.
 #[derive(Debug)]
 enum Holders {
-    One(Holder),
+    Session(SessionId),
+    Task(TaskId),
+    /// Any other.
+    One(Box<Holder>),
     Many(Box<Set<Holder>>),
 }
 
 impl Holders {
-    fn insert(&mut self, holder: Holder) {
+    fn one(holder: Holder) -> Holders {
+        match holder {
+            Holder::Session(session) => Holders::Session(session),
+            Holder::Task(task) => Holders::Task(task),
+            Holder::Cluster
+            | Holder::Actor(_)
+            | Holder::Instance(_)
+            | Holder::Object(_)
+            | Holder::Lineage(_)
+            | Holder::Enclosed { .. }
+            | Holder::Message { .. } => Holders::One(Box::new(holder)),
+        }
+    }
+
+    /// The only one, or all of them.
+    fn look(&self) -> Result<Holder, &Set<Holder>> {
         match self {
-            Holders::One(one) if *one == holder => {}
-            Holders::One(one) => {
-                *self = Holders::Many(Box::new([*one, holder].into_iter().collect()));
-            }
-            Holders::Many(many) => {
-                many.insert(holder);
-            }
+            Holders::Session(session) => Ok(Holder::Session(*session)),
+            Holders::Task(task) => Ok(Holder::Task(*task)),
+            Holders::One(holder) => Ok(**holder),
+            Holders::Many(many) => Err(many),
+        }
+    }
+
+    fn insert(&mut self, holder: Holder) {
+        if let Holders::Many(many) = self {
+            many.insert(holder);
+        } else if let Ok(one) = self.look()
+            && one != holder
+        {
+            *self = Holders::Many(Box::new([one, holder].into_iter().collect()));
         }
     }
 
     /// Says whether nobody is left.
     fn remove(&mut self, holder: Holder) -> bool {
-        match self {
-            Holders::One(one) => *one == holder,
-            Holders::Many(many) => {
-                many.remove(&holder);
-                if many.len() == 1 {
-                    *self = Holders::One(*many.iter().next().expect("there is one"));
-                }
-                false
-            }
+        let Holders::Many(many) = self else { return self.contains(holder) };
+        many.remove(&holder);
+        if many.len() == 1 {
+            *self = Holders::one(*many.iter().next().expect("there is one"));
         }
+        false
     }
 
     fn contains(&self, holder: Holder) -> bool {
-        match self {
-            Holders::One(one) => *one == holder,
-            Holders::Many(many) => many.contains(&holder),
+        match self.look() {
+            Ok(one) => one == holder,
+            Err(many) => many.contains(&holder),
         }
     }
 
     fn all(&self) -> Vec<Holder> {
-        match self {
-            Holders::One(one) => vec![*one],
-            Holders::Many(many) => many.iter().copied().collect(),
+        match self.look() {
+            Ok(one) => vec![one],
+            Err(many) => many.iter().copied().collect(),
         }
     }
 }
@@ -102,7 +124,10 @@ impl Holders {
 impl Holds {
     /// `holder` holds `thing` from now on. Holding twice is holding once.
     pub fn hold(&mut self, holder: Holder, thing: Thing) {
-        self.by_thing.entry(thing).or_insert(Holders::One(holder)).insert(holder);
+        match self.by_thing.entry(thing) {
+            Entry::Occupied(mut holders) => holders.get_mut().insert(holder),
+            Entry::Vacant(place) => drop(place.insert(Holders::one(holder))),
+        }
         self.by_holder.entry(holder).or_default().insert(thing);
         if let Holder::Message { call, to } = holder {
             self.messages.entry(to).or_default().insert(call);
@@ -218,6 +243,29 @@ mod tests {
 
     fn object(number: u128) -> Thing {
         Thing::Object(ObjectId::of(TaskId::from_u128(number), 0))
+    }
+
+    #[test]
+    fn a_hold_of_a_process_is_small() {
+        assert!(size_of::<(Thing, Holders)>() <= 48, "{}", size_of::<(Thing, Holders)>());
+        let holders = [
+            Holder::Session(SessionId::from_u128(1)),
+            Holder::Task(TaskId::from_u128(1)),
+            Holder::Cluster,
+            Holder::Lineage(TaskId::from_u128(1)),
+        ];
+        for (one, two) in holders.iter().zip(holders.iter().cycle().skip(1)) {
+            let mut holds = Holds::default();
+            holds.hold(*one, object(1));
+            holds.hold(*one, object(1));
+            assert_eq!(holds.holders(object(1)), [*one]);
+            holds.hold(*two, object(1));
+            holds.check_invariants();
+            assert!(!holds.release(*one, object(1)));
+            assert_eq!(holds.holders(object(1)), [*two]);
+            holds.check_invariants();
+            assert!(holds.release(*two, object(1)));
+        }
     }
 
     #[test]

@@ -3,23 +3,33 @@
 //! lives of one thing apart; whoever speaks with an old one is refused.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::str::FromStr;
 
 macro_rules! ids {
     ($($(#[$doc:meta])* $name:ident)+) => { $(
         $(#[$doc])*
-        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-        pub struct $name { high: u64, low: u64 }
+        // As bytes, which stand beside smaller fields without gaps: tables have many of them.
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+        pub struct $name([u8; 16]);
 
         impl $name {
             /// The id with these 128 bits.
             pub const fn from_u128(bits: u128) -> Self {
-                $name { high: (bits >> 64) as u64, low: bits as u64 }
+                $name(bits.to_be_bytes())
             }
 
             /// Its 128 bits.
             pub const fn as_u128(self) -> u128 {
-                (self.high as u128) << 64 | self.low as u128
+                u128::from_be_bytes(self.0)
+            }
+        }
+
+        impl Hash for $name {
+            fn hash<H: Hasher>(&self, state: &mut H) {
+                let bits = self.as_u128();
+                state.write_u64((bits >> 64) as u64);
+                state.write_u64(bits as u64);
             }
         }
 

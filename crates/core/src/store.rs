@@ -20,9 +20,9 @@
 
 mod check;
 mod event;
-mod pins;
 #[cfg(test)]
 mod tests;
+mod users;
 
 pub use event::{Blob, Effect, Event, Process, Request};
 
@@ -30,9 +30,9 @@ use crate::error::{Error, ErrorKind};
 use crate::label::amount;
 use crate::map::{Map, Set};
 use crate::time::Time;
-use pins::Pins;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
+use users::Users;
 
 /// What a store may take, and how long it is waited for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -93,17 +93,14 @@ struct Entry {
     place: Place,
     /// The cluster keeps it.
     kept: bool,
-    /// How often each process reads it.
-    pins: Pins,
     /// When it was last used.
     used_at: u64,
-    /// Who wants to read it when it is back.
-    wanted: Vec<(Request, Process)>,
+    users: Users,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Place {
-    Filling(Process),
+    Filling,
     Memory,
     /// In memory, and being written.
     Leaving,
@@ -116,7 +113,7 @@ enum Place {
 
 impl Place {
     fn is_in_memory(self) -> bool {
-        matches!(self, Place::Filling(_) | Place::Memory | Place::Leaving | Place::Coming)
+        matches!(self, Place::Filling | Place::Memory | Place::Leaving | Place::Coming)
     }
 
     fn is_on_disk(self) -> bool {
@@ -181,10 +178,10 @@ impl Store {
         Figures { limit, used, spilled: self.spilled, written: self.written }
     }
 
-    /// How many processes read it, and whether it is in memory.
-    pub fn look(&self, blob: Blob) -> Option<(usize, bool)> {
+    /// How many bytes it has, how many processes read it, and whether it is in memory.
+    pub fn look(&self, blob: Blob) -> Option<(u64, usize, bool)> {
         let entry = self.blobs.get(&blob)?;
-        Some((entry.pins.len(), entry.place.is_in_memory()))
+        Some((entry.bytes, entry.users.pins(), entry.place.is_in_memory()))
     }
 
     /// When [`Event::TimePassed`] is due.
@@ -276,9 +273,8 @@ impl Store {
             Why::Create { request, process } => {
                 let blob = Blob(self.next_blob);
                 self.next_blob += 1;
-                let place = Place::Filling(process);
-                let (pins, wanted) = (Pins::default(), Vec::new());
-                let entry = Entry { bytes, place, kept: false, pins, used_at: 0, wanted };
+                let (place, users) = (Place::Filling, Users::who_fills(process));
+                let entry = Entry { bytes, place, kept: false, used_at: 0, users };
                 self.blobs.insert(blob, entry);
                 self.processes.entry(process).or_default().insert(blob);
                 effects.push(Effect::Grant { request, blob, bytes });
@@ -331,7 +327,7 @@ impl Store {
             Why::Load(blob) => {
                 let entry = self.blobs.get_mut(&blob).expect("it is wanted");
                 entry.place = Place::Disk;
-                for (request, _) in std::mem::take(&mut entry.wanted) {
+                for (request, _) in entry.users.take_wanted() {
                     effects.push(Effect::Refuse { request, error: error.clone() });
                 }
                 self.look_at(blob, effects);
@@ -341,10 +337,10 @@ impl Store {
 
     fn sealed(&mut self, blob: Blob, effects: &mut Vec<Effect>) {
         let Some(entry) = self.blobs.get_mut(&blob) else { return };
-        if let Place::Filling(process) = entry.place {
+        if let Some(process) = entry.users.take_filler() {
             entry.place = Place::Memory;
             // It is its process's until the cluster keeps it.
-            entry.pins.add(process);
+            entry.users.pin(process);
             self.look_at(blob, effects);
         }
     }
@@ -362,7 +358,7 @@ impl Store {
             return effects.push(Effect::Refuse { request, error });
         };
         match entry.place {
-            Place::Filling(_) => {
+            Place::Filling => {
                 let error = Error::not_ready(format!("value {} is not complete yet", blob.0));
                 effects.push(Effect::Refuse { request, error });
             }
@@ -370,10 +366,10 @@ impl Store {
                 self.pin(process, blob);
                 effects.push(Effect::Give { request, blob });
             }
-            Place::Wanted | Place::Coming => entry.wanted.push((request, process)),
+            Place::Wanted | Place::Coming => entry.users.want(request, process),
             Place::Disk => {
                 entry.place = Place::Wanted;
-                entry.wanted.push((request, process));
+                entry.users.want(request, process);
                 let bytes = entry.bytes;
                 self.wait(now, bytes, Why::Load(blob), effects);
             }
@@ -382,14 +378,14 @@ impl Store {
 
     fn pin(&mut self, process: Process, blob: Blob) {
         let entry = self.blobs.get_mut(&blob).expect("it is pinned");
-        entry.pins.add(process);
+        entry.users.pin(process);
         self.processes.entry(process).or_default().insert(blob);
         self.idle.remove(&entry.used_at);
     }
 
     fn unpinned(&mut self, process: Process, blob: Blob, effects: &mut Vec<Effect>) {
         let Some(entry) = self.blobs.get_mut(&blob) else { return };
-        let Some(pin) = entry.pins.get_mut(process) else { return };
+        let Some(pin) = entry.users.pin_of(process) else { return };
         pin.count = pin.count.saturating_sub(1);
         if pin.count == 0 && !pin.copied {
             self.unpin(process, blob, effects);
@@ -397,7 +393,7 @@ impl Store {
     }
 
     fn unpin(&mut self, process: Process, blob: Blob, effects: &mut Vec<Effect>) {
-        self.blobs.get_mut(&blob).expect("it is pinned").pins.remove(process);
+        self.blobs.get_mut(&blob).expect("it is pinned").users.unpin(process);
         self.forget_process(process, blob);
         self.look_at(blob, effects);
     }
@@ -414,7 +410,7 @@ impl Store {
     fn forked(&mut self, process: Process) {
         for blob in self.processes.get(&process).into_iter().flatten() {
             let entry = self.blobs.get_mut(blob).expect("it is pinned");
-            if let Some(pin) = entry.pins.get_mut(process) {
+            if let Some(pin) = entry.users.pin_of(process) {
                 pin.copied = true;
             }
         }
@@ -427,8 +423,8 @@ impl Store {
         });
         let mut unwanted = Vec::new();
         for (blob, entry) in &mut self.blobs {
-            entry.wanted.retain(|(_, by)| *by != process);
-            if entry.place == Place::Wanted && entry.wanted.is_empty() {
+            entry.users.stop_wanting(process);
+            if entry.place == Place::Wanted && !entry.users.is_wanted() {
                 entry.place = Place::Disk;
                 unwanted.push(*blob);
             }
@@ -439,7 +435,7 @@ impl Store {
         }
         for blob in self.processes.remove(&process).unwrap_or_default() {
             let entry = self.blobs.get_mut(&blob).expect("its process had it");
-            entry.pins.remove(process);
+            entry.users.unpin(process);
             self.look_at(blob, effects);
         }
     }
@@ -448,16 +444,18 @@ impl Store {
     fn look_at(&mut self, blob: Blob, effects: &mut Vec<Effect>) {
         let entry = self.blobs.get_mut(&blob).expect("something has changed about it");
         let abandoned = match entry.place {
-            Place::Filling(process) => !self.processes.contains_key(&process),
+            Place::Filling => {
+                entry.users.filled_by().is_none_or(|by| !self.processes.contains_key(&by))
+            }
             Place::Memory | Place::Leaving | Place::Disk => true,
-            Place::Wanted | Place::Coming => entry.wanted.is_empty(),
+            Place::Wanted | Place::Coming => !entry.users.is_wanted(),
         };
-        if !entry.kept && entry.pins.is_empty() && abandoned {
+        if !entry.kept && !entry.users.is_pinned() && abandoned {
             // What is being written or read is dropped when that has ended.
             if !matches!(entry.place, Place::Leaving | Place::Coming) {
                 self.drop_blob(blob, effects);
             }
-        } else if entry.pins.is_empty() && entry.place == Place::Memory {
+        } else if !entry.users.is_pinned() && entry.place == Place::Memory {
             self.idle.remove(&entry.used_at);
             self.clock += 1;
             entry.used_at = self.clock;
@@ -476,7 +474,7 @@ impl Store {
             self.spilled -= entry.bytes;
         }
         self.waiting.retain(|waiting| waiting.why != Why::Load(blob));
-        if let Place::Filling(process) = entry.place {
+        if let Some(process) = entry.users.filled_by() {
             self.forget_process(process, blob);
         }
         effects.push(Effect::Drop { blob });
@@ -494,9 +492,9 @@ impl Store {
         }
         let entry = self.blobs.get_mut(&blob).expect("it was leaving");
         entry.place = Place::Memory;
-        let needed = entry.kept || !entry.pins.is_empty();
+        let needed = entry.kept || entry.users.is_pinned();
         match result {
-            Ok(()) if needed && entry.pins.is_empty() => {
+            Ok(()) if needed && !entry.users.is_pinned() => {
                 entry.place = Place::Disk;
                 self.used -= entry.bytes;
                 self.was_freed = true;
@@ -523,7 +521,7 @@ impl Store {
         if entry.place != Place::Coming {
             return;
         }
-        let wanted = std::mem::take(&mut entry.wanted);
+        let wanted = entry.users.take_wanted();
         match result {
             Ok(()) => {
                 entry.place = Place::Memory;
@@ -566,7 +564,7 @@ impl Store {
         let pinned: u64 = self
             .blobs
             .values()
-            .filter(|entry| !entry.pins.is_empty())
+            .filter(|entry| entry.users.is_pinned())
             .map(|entry| entry.bytes)
             .sum();
         let disk = match &self.disk_failed {

@@ -7,7 +7,7 @@
 
 use crate::segment::{Access, Mapping, Segment};
 use crate::space::{Block, Space, rounded};
-use crate::view::Writable;
+use crate::view::{LetGo, Writable};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -89,9 +89,12 @@ impl Arena {
         state.give_back(self.0.most, block.len)?;
         let mapping = state.segments[&block.segment].mapping.clone();
         drop(state);
-        let arena = self.clone();
-        let let_go = Box::new(move |block| arena.state().free(block));
-        Ok(Writable::new(mapping, block, len, let_go))
+        Ok(Writable::new(mapping, block, len, LetGo::Free(self.clone())))
+    }
+
+    /// Nobody has it any more.
+    pub(crate) fn free(&self, block: Block) {
+        self.state().free(block);
     }
 
     /// A segment, to be passed on.
@@ -254,6 +257,17 @@ mod tests {
     fn what_is_not_sealed_is_free_again_when_it_is_dropped() {
         let arena = Arena::new(GRAIN);
         drop(arena.allocate(100).unwrap());
+        assert_eq!(arena.used(), 0);
+    }
+
+    #[test]
+    fn what_is_kept_is_in_use_until_it_is_dropped() {
+        let arena = Arena::new(GRAIN);
+        let room = arena.allocate(100).unwrap();
+        let block = room.block();
+        let kept = room.keep();
+        assert_eq!((kept.block(), arena.used()), (block, GRAIN));
+        drop(kept);
         assert_eq!(arena.used(), 0);
     }
 

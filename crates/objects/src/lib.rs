@@ -33,5 +33,5 @@ pub use saved::Saved;
 pub use segment::Access;
 pub use space::Block;
 pub use spill::{Spill, SpillError, Spilled};
-pub use view::{View, Writable};
+pub use view::{Kept, View, Writable};
 pub use window::Windows;

@@ -6,9 +6,12 @@
 //!      └── dropped ──────┴──▶ its block is let go: free again, or its pin returned
 //! ```
 //!
+//! Whoever has an arena keeps what was filled as [`Kept`], which is smaller than a view, and shows it to others.
+//!
 //! A view keeps its memory for as long as it lives, whatever becomes of the object, the session and the store
 //! that it came from.
 
+use crate::arena::Arena;
 use crate::segment::Mapping;
 use crate::space::Block;
 use bytes::Bytes;
@@ -17,7 +20,12 @@ use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
 
 /// What is done when nobody has a block here any more.
-pub(crate) type LetGo = Box<dyn FnOnce(Block) + Send + Sync>;
+pub(crate) enum LetGo {
+    /// It is free again.
+    Free(Arena),
+    /// Somebody else is told.
+    Tell(Box<dyn FnOnce(Block) + Send + Sync>),
+}
 
 /// A block that somebody has.
 struct Held {
@@ -28,8 +36,10 @@ struct Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        if let Some(let_go) = self.let_go.take() {
-            let_go(self.block);
+        match self.let_go.take() {
+            Some(LetGo::Free(arena)) => arena.free(self.block),
+            Some(LetGo::Tell(tell)) => tell(self.block),
+            None => {}
         }
     }
 }
@@ -65,6 +75,14 @@ impl Writable {
         unsafe { self.held.mapping.copy(self.held.block, offset, bytes) }
     }
 
+    /// They do not change any more, and are shown elsewhere. Only for what an arena of this process gave out.
+    pub fn keep(mut self) -> Kept {
+        match self.held.let_go.take() {
+            Some(LetGo::Free(arena)) => Kept { arena, block: self.held.block },
+            Some(LetGo::Tell(_)) | None => panic!("{self:?} is another process's to keep"),
+        }
+    }
+
     /// They do not change any more.
     pub fn seal(self) -> View {
         View { held: Arc::new(self.held), range: 0..self.len }
@@ -90,6 +108,26 @@ impl DerefMut for Writable {
 impl fmt::Debug for Writable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Writable").field("block", &self.held.block).field("len", &self.len).finish()
+    }
+}
+
+/// A block that does not change any more. Dropped, it is free again: whoever has it knows who reads it.
+#[derive(Debug)]
+pub struct Kept {
+    arena: Arena,
+    block: Block,
+}
+
+impl Kept {
+    /// Where it is.
+    pub fn block(&self) -> Block {
+        self.block
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.arena.free(self.block);
     }
 }
 

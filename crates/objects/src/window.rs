@@ -3,7 +3,7 @@
 
 use crate::segment::{Access, Mapping};
 use crate::space::Block;
-use crate::view::{View, Writable};
+use crate::view::{LetGo, View, Writable};
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsFd;
@@ -52,7 +52,7 @@ impl Windows {
         unpin: impl FnOnce(Block) + Send + Sync + 'static,
     ) -> io::Result<View> {
         let mapping = self.mapping(block, len, Access::Read)?;
-        Ok(View::new(mapping, block, len, Box::new(unpin)))
+        Ok(View::new(mapping, block, len, LetGo::Tell(Box::new(unpin))))
     }
 
     /// A block that was given out to this process, to be filled. `let_go` is called when it is dropped, and
@@ -64,6 +64,6 @@ impl Windows {
         let_go: impl FnOnce(Block) + Send + Sync + 'static,
     ) -> io::Result<Writable> {
         let mapping = self.mapping(block, len, Access::Write)?;
-        Ok(Writable::new(mapping, block, len, Box::new(let_go)))
+        Ok(Writable::new(mapping, block, len, LetGo::Tell(Box::new(let_go))))
     }
 }

@@ -26,24 +26,19 @@ pub type Needed = (Arc<Answer>, usize);
 pub struct Held {
     pub session: Arc<Inner>,
     pub thing: Thing,
-    /// Nobody holds it for this handle: its value comes to this process alone.
-    is_bare: bool,
 }
 
 impl Held {
     /// A handle that is counted already.
     pub fn new(session: &Arc<Inner>, thing: Thing) -> Held {
         session.held.fetch_add(1, Ordering::Relaxed);
-        Held { session: session.clone(), thing, is_bare: false }
+        Held { session: session.clone(), thing }
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
         self.session.held.fetch_sub(1, Ordering::Relaxed);
-        if self.is_bare {
-            return;
-        }
         if let Ok(client) = self.session.client() {
             client.release(self.thing);
         }
@@ -53,16 +48,25 @@ impl Drop for Held {
 /// A reference to a value: the result of a task, or what was put. Pass it to tasks, or get its value.
 #[pyclass(frozen, weakref, module = "marline")]
 pub struct ObjectRef {
-    pub held: Held,
+    pub session: Arc<Inner>,
     pub id: ObjectId,
-    /// Its value, and which of the answer's values that is; asked for when it is first needed.
-    answer: OnceLock<(Arc<Answer>, usize)>,
+    /// Which of the answer's values it is.
+    index: u32,
+    /// Where its value comes; asked for when it is first needed.
+    answer: OnceLock<Arc<Answer>>,
+    kind: Kind,
+}
+
+/// Who knows of a value.
+enum Kind {
+    /// The cluster does.
+    Shared,
+    /// The same, and this process put it into a store: its answer is made when it is asked for, and takes no memory
+    /// before.
+    Put(PutAs),
     /// The result of a call goes from the actor to this process, and nobody else has it; once others are
-    /// to have it, it is put, or announced if it has not come.
-    is_private: bool,
-    public: OnceLock<Box<Held>>,
-    /// What this process put into a store: its answer is made when it is asked for, and takes no memory before.
-    put: Option<PutAs>,
+    /// to have it, it is put, or announced if it has not come, and they know it by this.
+    Private(OnceLock<Box<Held>>),
 }
 
 /// All that is to be known of a value in a store, besides its name.
@@ -87,32 +91,40 @@ impl PutAs {
     }
 }
 
+impl Drop for ObjectRef {
+    fn drop(&mut self) {
+        self.session.held.fetch_sub(1, Ordering::Relaxed);
+        // What comes to this process alone, nobody holds for it.
+        if !matches!(self.kind, Kind::Private(_))
+            && let Ok(client) = self.session.client()
+        {
+            client.release(Thing::Object(self.id));
+        }
+    }
+}
+
 impl ObjectRef {
     /// A result of a task that this process submitted.
     pub fn result(session: &Arc<Inner>, id: ObjectId, answer: Arc<Answer>) -> ObjectRef {
-        let index = id.index as usize;
-        ObjectRef::new(session, id, OnceLock::from((answer, index)))
+        ObjectRef::new(session, id, id.index, OnceLock::from(answer), Kind::Shared)
     }
 
     /// A result of a call that this process made.
     pub fn of_call(session: &Arc<Inner>, id: ObjectId, answer: Arc<Answer>) -> ObjectRef {
-        let mut reference = ObjectRef::result(session, id, answer);
-        (reference.is_private, reference.held.is_bare) = (true, true);
-        reference
+        let kind = Kind::Private(OnceLock::new());
+        ObjectRef::new(session, id, id.index, OnceLock::from(answer), kind)
     }
 
     /// The object that others know its value by.
     pub fn public_id(&self, py: Python<'_>) -> PyResult<ObjectId> {
-        if !self.is_private {
-            return Ok(self.id);
-        }
-        if self.public.get().is_none() {
+        let Kind::Private(public) = &self.kind else { return Ok(self.id) };
+        if public.get().is_none() {
             let id = self.publish().map_err(|error| to_python(py, &error))?;
             // If another thread was quicker, this one is let go again.
-            let held = Held::new(&self.held.session, Thing::Object(id));
-            let _ = self.public.set(Box::new(held));
+            let held = Held::new(&self.session, Thing::Object(id));
+            let _ = public.set(Box::new(held));
         }
-        match self.public.get().map(|held| held.thing) {
+        match public.get().map(|held| held.thing) {
             Some(Thing::Object(id)) => Ok(id),
             _ => Ok(self.id),
         }
@@ -120,7 +132,7 @@ impl ObjectRef {
 
     /// Has others know its value, or that it comes.
     fn publish(&self) -> Result<ObjectId, Error> {
-        let session = &self.held.session;
+        let session = &self.session;
         let client = session.client()?;
         let (answer, index) = self.needed();
         if let Some(Ok(values)) = answer.get() {
@@ -148,7 +160,7 @@ impl ObjectRef {
 
     /// Waits until its value has come, if it comes to this process alone.
     fn settle(&self, py: Python<'_>) -> PyResult<()> {
-        if self.is_private {
+        if let Kind::Private(_) = self.kind {
             wait_for(py, &[Awaited::Answer(self.answer())], 1, None)?;
         }
         Ok(())
@@ -157,25 +169,26 @@ impl ObjectRef {
     /// An item of a stream of this process's.
     pub fn item(session: &Arc<Inner>, id: ObjectId, value: Result<Value, Error>) -> ObjectRef {
         let answer = Answer::known(value.map(|value| vec![value]));
-        ObjectRef::new(session, id, OnceLock::from((answer, 0)))
+        ObjectRef::new(session, id, 0, OnceLock::from(answer), Kind::Shared)
     }
 
     /// A value that this process put.
     pub fn put(session: &Arc<Inner>, id: ObjectId, value: Value) -> ObjectRef {
         if let Some(put) = PutAs::of(&value) {
-            return ObjectRef { put: Some(put), ..ObjectRef::new(session, id, OnceLock::new()) };
+            return ObjectRef::new(session, id, 0, OnceLock::new(), Kind::Put(put));
         }
-        let answer = Answer::known(Ok(vec![value]));
-        ObjectRef::new(session, id, OnceLock::from((answer, 0)))
+        ObjectRef::item(session, id, Ok(value))
     }
 
     fn new(
         session: &Arc<Inner>,
         id: ObjectId,
-        answer: OnceLock<(Arc<Answer>, usize)>,
+        index: u32,
+        answer: OnceLock<Arc<Answer>>,
+        kind: Kind,
     ) -> ObjectRef {
-        let held = Held::new(session, Thing::Object(id));
-        ObjectRef { held, id, answer, is_private: false, public: OnceLock::new(), put: None }
+        session.held.fetch_add(1, Ordering::Relaxed);
+        ObjectRef { session: session.clone(), id, index, answer, kind }
     }
 
     /// Where its value comes.
@@ -187,32 +200,31 @@ impl ObjectRef {
     /// Its value, and its data at this node.
     pub fn data(&self) -> Awaited<'_> {
         let answer = self.answer();
-        Awaited::Data(answer, self.index(), &self.held.session)
+        Awaited::Data(answer, self.index(), &self.session)
     }
 
     /// Which of the values of its answer it is.
     fn index(&self) -> usize {
-        self.answer.get().map_or(0, |(_, index)| *index)
+        self.index as usize
     }
 
     /// Its value, or what stands in its place until it comes.
     pub fn answer(&self) -> &Arc<Answer> {
-        let (answer, _) = self.answer.get_or_init(|| {
-            if let Some(put) = &self.put {
-                return (Answer::known(Ok(vec![put.value(self.id)])), 0);
+        self.answer.get_or_init(|| {
+            if let Kind::Put(put) = &self.kind {
+                return Answer::known(Ok(vec![put.value(self.id)]));
             }
             let answer = Arc::<Answer>::default();
             let tell = answer.tell();
             let tell = Box::new(move |value: Result<Value, Error>| {
                 tell(value.map(|value| vec![value]));
             });
-            let client = self.held.session.client();
+            let client = self.session.client();
             match client.and_then(|client| client.get_telling(self.id, tell)) {
-                Ok(()) => (answer, 0),
-                Err(error) => (Answer::known(Err(error)), 0),
+                Ok(()) => answer,
+                Err(error) => Answer::known(Err(error)),
             }
-        });
-        answer
+        })
     }
 
     /// What it has come to, as a Python value or exception.
@@ -226,7 +238,7 @@ impl ObjectRef {
             Ok(values) => {
                 let payload = &values[self.index()].payload;
                 match payload.stored.is_some() {
-                    true => pickle::decode(py, &open(py, &self.held.session, payload, deadline)?),
+                    true => pickle::decode(py, &open(py, &self.session, payload, deadline)?),
                     false => pickle::decode(py, payload),
                 }
             }
@@ -241,7 +253,7 @@ impl ObjectRef {
             (None, _) => Ok(None),
             (Some(outcome), None) => self.value(py, outcome, None).map(Some),
             (Some(_), Some(payload)) => {
-                let client = self.held.session.client();
+                let client = self.session.client();
                 let client = client.map_err(|error| to_python(py, &error))?;
                 match py.detach(|| client.open_at_once(payload, AT_ONCE)) {
                     Some(Ok(payload)) => pickle::decode(py, &payload).map(Some),
@@ -255,7 +267,7 @@ impl ObjectRef {
     /// Has the data of its value, which has come and is large, brought; tells when it is here.
     pub fn open_telling(&self, py: Python<'_>, tell: Tell<Result<Payload, Error>>) -> PyResult<()> {
         let answer = self.answer();
-        let client = self.held.session.client().map_err(|error| to_python(py, &error))?;
+        let client = self.session.client().map_err(|error| to_python(py, &error))?;
         if let Some(payload) = answer.large(self.index()) {
             client.open_telling(payload, tell);
         }
@@ -347,6 +359,6 @@ impl ObjectRef {
         let session = current(py)?;
         let client = session.client().map_err(|error| to_python(py, &error))?;
         client.retain(Thing::Object(id));
-        Ok(ObjectRef::new(&session, id, OnceLock::new()))
+        Ok(ObjectRef::new(&session, id, 0, OnceLock::new(), Kind::Shared))
     }
 }

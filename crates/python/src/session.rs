@@ -379,7 +379,7 @@ impl Session {
     /// Asks a task to stop, and what it has submitted unless it is to stop alone.
     #[staticmethod]
     fn cancel(reference: &Bound<'_, ObjectRef>, force: bool, alone: bool) {
-        if let Ok(client) = reference.get().held.session.client() {
+        if let Ok(client) = reference.get().session.client() {
             client.cancel(reference.get().id.origin, Manner::of(force, alone));
         }
     }

@@ -46,7 +46,7 @@ use marline_core::store::{
 use marline_core::time::Time;
 use marline_core::worker;
 use marline_objects::parts::Layout;
-use marline_objects::{Access, Arena, Spill, Spilled, View, Windows, Writable};
+use marline_objects::{Access, Arena, Block, Kept, Spill, Spilled, View, Windows, Writable};
 use peer::Peer;
 use pull::Pulls;
 use save::Saving;
@@ -84,6 +84,12 @@ struct State {
     disk: Option<Disk>,
     blobs: Map<Blob, Body>,
     names: Map<ObjectId, Blob>,
+    /// Who made what is neither kept nor forgotten yet.
+    makers: Map<Blob, Process>,
+    /// What other processes fill.
+    filling: Map<Blob, Writable>,
+    /// What is on the disk.
+    spilled: Map<Blob, Arc<Spilled>>,
     requests: Map<Request, Asker>,
     peers: Map<Process, Peer>,
     /// What is looked for elsewhere, and for whom.
@@ -126,20 +132,12 @@ struct Missing {
     told: bool,
 }
 
-/// The data of a value.
+/// The data of a value. There may be very many: what only some have, and not for long, is elsewhere.
+#[derive(Default)]
 struct Body {
     name: Option<ObjectId>,
-    /// Who made it, until it is kept or forgotten.
-    maker: Option<Process>,
-    bytes: usize,
-    memory: Option<Memory>,
-    disk: Option<Arc<Spilled>>,
-}
-
-enum Memory {
-    /// Another process fills it. Apart, since it is not for long, and what is sealed is small.
-    Filling(Box<Writable>),
-    Sealed(View),
+    /// Where it is in memory, if it is there and does not change any more.
+    memory: Option<Kept>,
 }
 
 /// Who asked for something.
@@ -154,7 +152,7 @@ enum To {
     /// Somebody in this process, who is to fill it.
     Fill(oneshot::Sender<Result<(Blob, Writable), Error>>),
     /// ... or to read it.
-    Read(oneshot::Sender<Result<(Blob, View), Error>>),
+    Read(oneshot::Sender<Result<Given, Error>>),
     /// Another process, by the number it gave.
     Peer { number: u64 },
 }
@@ -162,7 +160,7 @@ enum To {
 /// What is done when the lock is released.
 enum Outside {
     Fill(oneshot::Sender<Result<(Blob, Writable), Error>>, Result<(Blob, Writable), Error>),
-    Read(oneshot::Sender<Result<(Blob, View), Error>>, Result<(Blob, View), Error>),
+    Read(oneshot::Sender<Result<Given, Error>>, Result<Given, Error>),
     Tell(worker::Event),
     /// What was sent here is kept.
     Kept(oneshot::Sender<()>),
@@ -191,6 +189,9 @@ impl Store {
                 disk,
                 blobs: Map::default(),
                 names: Map::default(),
+                makers: Map::default(),
+                filling: Map::default(),
+                spilled: Map::default(),
                 requests: Map::default(),
                 peers: Map::default(),
                 missing: Map::default(),
@@ -243,7 +244,7 @@ impl Store {
                 }
             }
             Outside::Read(to, given) => {
-                let blob = given.as_ref().ok().map(|(blob, _)| *blob);
+                let blob = given.as_ref().ok().map(|given| given.blob);
                 if to.send(given).is_err() {
                     self.give_back(blob);
                 }
@@ -318,8 +319,7 @@ impl Store {
     pub fn list(&self, limit: usize) -> Vec<Held> {
         self.enter(|state, _| {
             let held = state.names.iter().filter_map(|(object, blob)| {
-                let (readers, is_in_memory) = state.machine.look(*blob)?;
-                let bytes = state.blobs.get(blob)?.bytes as u64;
+                let (bytes, readers, is_in_memory) = state.machine.look(*blob)?;
                 let (object, readers) = (*object, readers as u32);
                 Some(Held { object, bytes, readers, on_disk: !is_in_memory })
             });
@@ -356,14 +356,14 @@ impl Store {
         };
         layout.fill(&mut room, parts);
         Ok(self.enter(|state, now| {
-            state.is_in_memory(blob, room.seal());
+            state.is_in_memory(blob, room);
             state.sealed(now, blob, object);
             state.worker
         }))
     }
 
     /// Asks for the data of an object.
-    fn read(&self, object: ObjectId) -> oneshot::Receiver<Result<(Blob, View), Error>> {
+    fn read(&self, object: ObjectId) -> oneshot::Receiver<Result<Given, Error>> {
         let (answer, given) = oneshot();
         self.enter(|state, now| {
             let request = state.ask(THIS, To::Read(answer));
@@ -385,15 +385,13 @@ impl Store {
                 state.outside.push(Outside::Read(answer, Err(Error::not_found(words))));
             }
         });
-        let (blob, whole) = given.recv().wait().map_err(|_| closed())??;
-        self.show(object, blob, whole).map(|(view, _)| view)
+        let given = given.recv().wait().map_err(|_| closed())??;
+        self.show(object, given).map(|(view, _)| view)
     }
 
     /// It has come: shows it where it cannot be written.
-    fn show(&self, object: ObjectId, blob: Blob, whole: View) -> Result<(View, Layout), Error> {
-        let (block, _) = whole.place();
-        let len = whole.len();
-        drop(whole); // It is pinned.
+    fn show(&self, object: ObjectId, given: Given) -> Result<(View, Layout), Error> {
+        let Given { blob, block, bytes, .. } = given;
         let unpin = {
             let store = self.clone();
             move |_| {
@@ -404,20 +402,28 @@ impl Store {
                 }
             }
         };
-        let windows = &self.0.windows;
-        let mapped = match windows.has(block.segment, Access::Read) {
-            true => Ok(()),
-            false => {
-                let segment = self.0.arena.segment(block.segment).expect("its block is given out");
-                windows.add(block.segment, Access::Read, segment.descriptor(Access::Read))
-            }
-        };
-        if let Err(error) = mapped {
+        if let Err(error) = self.map(block.segment) {
             unpin(block);
             return Err(unmappable(&error));
         }
-        let view = windows.view(block, len, unpin).map_err(|error| unmappable(&error))?;
-        laid_out(object, view)
+        let view = self.0.windows.view(block, bytes as usize, unpin);
+        laid_out(object, view.map_err(|error| unmappable(&error))?)
+    }
+
+    /// Sees to it that this process can read a segment.
+    fn map(&self, number: u32) -> std::io::Result<()> {
+        let windows = &self.0.windows;
+        if windows.has(number, Access::Read) {
+            return Ok(());
+        }
+        let segment = self.0.arena.segment(number).expect("its block is given out");
+        windows.add(number, Access::Read, segment.descriptor(Access::Read))
+    }
+
+    /// The bytes of a block, for as long as the machine has it stay where it is.
+    fn look_into(&self, block: Block, bytes: usize) -> std::io::Result<View> {
+        self.map(block.segment)?;
+        self.0.windows.view(block, bytes, |_| ())
     }
 
     /// This process is about to fork: what it reads now, the fork may go on reading.
@@ -465,15 +471,13 @@ impl State {
             Effect::Give { request, blob } => self.give(request, blob),
             Effect::Refuse { request, error } => self.refuse(request, error),
             Effect::Spill { blob } => {
-                let Some(Memory::Sealed(view)) = &self.blobs[&blob].memory else {
-                    panic!("what is spilled was sealed")
-                };
-                let job = Job::Write { blob, view: view.clone() };
+                let (block, bytes) = self.place(blob);
+                let job = Job::Write { blob, block, bytes: bytes as usize };
                 self.disk.as_mut().expect("it spills").take(&self.me, job);
             }
             Effect::Load { blob, bytes } => match self.arena.allocate(bytes as usize) {
                 Ok(room) => {
-                    let spilled = self.blobs[&blob].disk.clone().expect("it is on the disk");
+                    let spilled = self.spilled[&blob].clone();
                     let job = Job::Read { blob, spilled, room };
                     self.disk.as_mut().expect("it spills").take(&self.me, job);
                 }
@@ -483,7 +487,7 @@ impl State {
                 }
             },
             Effect::FreeMemory { blob } => self.body(blob).memory = None,
-            Effect::FreeDisk { blob } => self.body(blob).disk = None,
+            Effect::FreeDisk { blob } => drop(self.spilled.remove(&blob)),
             Effect::Drop { blob } => self.drop_body(blob),
             Effect::GiveBack => self.outside.push(Outside::GiveBack),
             Effect::Miss { request, error } => self.miss(now, request, &error),
@@ -499,7 +503,17 @@ impl State {
         self.blobs.get_mut(&blob).expect("the machine knows it")
     }
 
+    /// Where something is that was sealed and is in memory, and how many bytes it has.
+    fn place(&self, blob: Blob) -> (Block, u64) {
+        let memory = self.blobs[&blob].memory.as_ref().expect("it was sealed, and is in memory");
+        let (bytes, ..) = self.machine.look(blob).expect("the machine knows it");
+        (memory.block(), bytes)
+    }
+
     fn drop_body(&mut self, blob: Blob) {
+        self.makers.remove(&blob);
+        self.filling.remove(&blob);
+        self.spilled.remove(&blob);
         let name = self.blobs.remove(&blob).and_then(|body| body.name);
         if let Some(object) = name.filter(|object| self.names.get(object) == Some(&blob)) {
             self.names.remove(&object);
@@ -518,14 +532,8 @@ impl State {
     fn grant(&mut self, now: Time, request: Request, blob: Blob, bytes: u64) {
         let Asker { process, answer, .. } =
             self.requests.remove(&request).expect("it was asked for");
-        let body = Body {
-            name: None,
-            maker: Some(process),
-            bytes: bytes as usize,
-            memory: None,
-            disk: None,
-        };
-        self.blobs.insert(blob, body);
+        self.blobs.insert(blob, Body::default());
+        self.makers.insert(blob, process);
         let room = match self.arena.allocate(bytes as usize) {
             Ok(room) => room,
             Err(error) => {
@@ -537,7 +545,7 @@ impl State {
             To::Fill(to) => self.outside.push(Outside::Fill(to, Ok((blob, room)))),
             To::Peer { number } => {
                 let given = Given { blob, block: room.block(), bytes, worker: self.worker };
-                self.body(blob).memory = Some(Memory::Filling(Box::new(room)));
+                self.filling.insert(blob, room);
                 self.give_peer(process, number, given, Access::Write);
             }
             To::Read(_) => panic!("what is read is not filled"),
@@ -547,15 +555,11 @@ impl State {
     fn give(&mut self, request: Request, blob: Blob) {
         let Asker { process, answer, .. } =
             self.requests.remove(&request).expect("it was asked for");
-        let body = &self.blobs[&blob];
-        let Some(Memory::Sealed(view)) = &body.memory else { panic!("what is read was sealed") };
+        let (block, bytes) = self.place(blob);
+        let given = Given { blob, block, bytes, worker: self.worker };
         match answer {
-            To::Read(to) => self.outside.push(Outside::Read(to, Ok((blob, view.clone())))),
-            To::Peer { number } => {
-                let (block, bytes) = (view.place().0, body.bytes as u64);
-                let given = Given { blob, block, bytes, worker: self.worker };
-                self.give_peer(process, number, given, Access::Read);
-            }
+            To::Read(to) => self.outside.push(Outside::Read(to, Ok(given))),
+            To::Peer { number } => self.give_peer(process, number, given, Access::Read),
             To::Fill(_) => panic!("what is filled is not read"),
         }
     }
@@ -590,26 +594,28 @@ impl State {
     }
 
     /// What was filled, or was on the disk, is in memory.
-    fn is_in_memory(&mut self, blob: Blob, view: View) {
+    fn is_in_memory(&mut self, blob: Blob, room: Writable) {
         if let Some(body) = self.blobs.get_mut(&blob) {
-            body.memory = Some(Memory::Sealed(view));
+            body.memory = Some(room.keep());
         }
     }
 
     fn is_on_disk(&mut self, blob: Blob, spilled: Spilled) {
-        if let Some(body) = self.blobs.get_mut(&blob) {
-            body.disk = Some(Arc::new(spilled));
+        if self.blobs.contains_key(&blob) {
+            self.spilled.insert(blob, Arc::new(spilled));
         }
     }
 
     /// What was filled is the data of this object.
     fn sealed(&mut self, now: Time, blob: Blob, object: ObjectId) {
-        let Some(body) = self.blobs.get_mut(&blob) else { return };
-        if let Some(Memory::Filling(room)) = body.memory.take_if(|memory| memory.is_filling()) {
-            body.memory = Some(Memory::Sealed(room.seal()));
+        if !self.blobs.contains_key(&blob) {
+            return;
+        }
+        if let Some(room) = self.filling.remove(&blob) {
+            self.is_in_memory(blob, room);
         }
         let known = self.names.get(&object).copied();
-        if known.is_some_and(|known| self.body(known).maker.is_none()) {
+        if known.is_some_and(|known| !self.makers.contains_key(&known)) {
             // A task that runs again gives the same items: what the cluster keeps of an earlier time stays.
             self.handle(now, Event::Sealed { blob });
             return self.unname(now, blob);
@@ -629,8 +635,7 @@ impl State {
 
     /// Another has its name.
     fn unname(&mut self, now: Time, blob: Blob) {
-        let maker = self.blobs.get_mut(&blob).and_then(|body| body.maker.take());
-        if let Some(process) = maker {
+        if let Some(process) = self.makers.remove(&blob) {
             self.handle(now, Event::Unpinned { process, blob });
         }
         self.handle(now, Event::Forgotten { blob });
@@ -691,12 +696,6 @@ impl State {
             (missing.asked, missing.waits) = (1, true);
             self.outside.push(Outside::Tell(worker::Event::DataMissing { object }));
         }
-    }
-}
-
-impl Memory {
-    fn is_filling(&self) -> bool {
-        matches!(self, Memory::Filling(_))
     }
 }
 

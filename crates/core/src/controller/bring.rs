@@ -152,7 +152,7 @@ impl Controller {
         if !object.is_lost() {
             return; // It was made anew meanwhile.
         }
-        object.lost = Some(Box::new(error));
+        object.add_pending().lost = Some(error);
         if let Err(error) = self.make_anew(now, id, effects) {
             self.not_made_anew(id, &error, effects);
         }
@@ -231,7 +231,8 @@ impl Controller {
     fn is_alone_with(&self, id: SessionId, object: ObjectId) -> bool {
         let Some(object) = self.objects.get(&object) else { return false };
         let stays = |at: &SessionId| !self.workers[at].is_draining();
-        object.copies.contains(&id) && !object.is_durable() && !object.copies.iter().any(stays)
+        let copies = object.copies.all();
+        copies.contains(&id) && !object.is_durable() && !copies.iter().any(stays)
     }
 
     /// A value that was saved is nothing to anybody any more.

@@ -47,7 +47,7 @@ impl Controller {
                 );
             }
             for object in &member.announced {
-                let by = self.objects.get(object).and_then(|object| object.announced_by);
+                let by = self.objects.get(object).and_then(|object| object.pending()?.announced_by);
                 assert_eq!(by, Some(member.session), "who is to say the value of {object}");
             }
             for task in &member.tasks {
@@ -187,9 +187,10 @@ impl Controller {
         }
         for (id, object) in &self.objects {
             assert!(self.holds.is_held(Thing::Object(*id)), "{id} is kept, and nobody holds it");
-            let announced = object.announced_by.is_some_and(|by| self.is_alive(by));
+            let announced_by = object.pending().and_then(|pending| pending.announced_by);
+            let announced = announced_by.is_some_and(|by| self.is_alive(by));
             assert!(
-                object.value.is_some() || announced || self.tasks.contains_key(&id.origin),
+                object.ended().is_some() || announced || self.tasks.contains_key(&id.origin),
                 "{id} will never be"
             );
         }

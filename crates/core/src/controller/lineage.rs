@@ -87,7 +87,7 @@ impl Controller {
         for need in &task.spec.needs {
             let Some(object) = self.objects.get(need) else { continue };
             let names_nothing =
-                matches!(&object.value, Some(Ok(value)) if value.contains.is_empty());
+                matches!(object.ended(), Some(Ok(()))) && object.contains().is_empty();
             if let Some(origin) = self.lineage.origins.get_mut(&need.origin) {
                 origin.users += 1;
                 needs.push(need.origin);
@@ -212,7 +212,7 @@ impl Controller {
                 Some(object) if object.is_lost() && object.is_durable() => {}
                 Some(object) if object.is_lost() => self.plan(need, depth + 1, plan)?,
                 Some(object) => {
-                    if let Some(Err(error)) = &object.value {
+                    if let Some(Err(error)) = object.ended() {
                         return Err(error.clone());
                     }
                 }
@@ -227,7 +227,7 @@ impl Controller {
     pub(super) fn lost(&self, id: ObjectId, why_not: &str) -> Error {
         let object = self.objects.get(&id);
         let where_it_was =
-            object.and_then(|object| object.lost.as_ref()).map(|lost| lost.message());
+            object.and_then(|object| object.pending()?.lost.as_ref()).map(|lost| lost.message());
         let remembered =
             self.lineage.origins.get(&id.origin).map(|origin| origin.spec.target.label());
         let made_by =

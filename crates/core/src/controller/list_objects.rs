@@ -40,11 +40,8 @@ pub struct ObjectStatus {
 impl Controller {
     /// The largest objects, the largest first.
     pub fn list_objects(&self, limit: usize) -> Vec<ObjectStatus> {
-        let size = |id: &ObjectId| match &self.objects[id].value {
-            Some(Ok(value)) => value.payload.size(),
-            Some(Err(_)) | None => 0,
-        };
-        let mut ids: Vec<(u64, ObjectId)> = self.objects.keys().map(|id| (size(id), *id)).collect();
+        let mut ids: Vec<(u64, ObjectId)> =
+            self.objects.iter().map(|(id, object)| (object.size(), *id)).collect();
         ids.sort_unstable_by_key(|(bytes, id)| (std::cmp::Reverse(*bytes), *id));
         ids.truncate(limit);
         ids.into_iter().map(|(bytes, id)| self.object_status(id, bytes)).collect()
@@ -52,15 +49,15 @@ impl Controller {
 
     fn object_status(&self, id: ObjectId, bytes: u64) -> ObjectStatus {
         let object = &self.objects[&id];
-        let state = match &object.value {
+        let state = match object.ended() {
             None => ObjectState::Pending,
             Some(Err(error)) => ObjectState::Failed(error.clone()),
-            Some(Ok(_)) if object.is_lost() => ObjectState::Lost,
-            Some(Ok(_)) if object.is_stored() => {
-                let workers = object.copies.iter().map(|at| self.workers[at].session);
+            Some(Ok(())) if object.is_lost() => ObjectState::Lost,
+            Some(Ok(())) if object.is_stored() => {
+                let workers = object.copies.all().iter().map(|at| self.workers[at].session);
                 ObjectState::Stored(workers.collect())
             }
-            Some(Ok(_)) => ObjectState::Inline,
+            Some(Ok(())) => ObjectState::Inline,
         };
         let running = self.tasks.get(&id.origin).map(|task| task.spec.target.name());
         let ended = || self.history.get(id.origin).map(|status| &status.name);

@@ -1,6 +1,7 @@
 //! Values and holds: what is kept, for whom, and what happens when the last one lets go.
 
 use super::actor::DeathCause;
+use super::known::Object;
 use super::{Controller, Effect, Timer};
 use crate::error::Error;
 use crate::hold::Holder;
@@ -10,43 +11,6 @@ use crate::payload::Value;
 use crate::schedule::Work;
 use crate::spec::Lifetime;
 use crate::time::Time;
-use std::collections::BTreeSet;
-
-/// An object somebody asked for, or that has a value.
-#[derive(Debug, Default)]
-pub(super) struct Object {
-    /// Its value, or why it has none; nothing as long as its task has not ended, or it was not said.
-    pub value: Option<Result<Value, Error>>,
-    /// Whoever is to say its value, and has not.
-    pub announced_by: Option<Session>,
-    /// How many results its task gave, this one included; 0 for a value that was put.
-    pub returns: u32,
-    /// Work that needs the value.
-    pub waiting: BTreeSet<Work>,
-    /// Sessions that want to be told.
-    watchers: Vec<Session>,
-    /// Workers whose stores have its data, if that is in stores.
-    pub copies: Vec<SessionId>,
-    /// Why the last copy that was lost was.
-    pub lost: Option<Box<Error>>,
-    /// Whoever looks for its data, which is made anew.
-    pub seekers: Vec<Session>,
-    /// It is counted among what its task is remembered for.
-    pub in_lineage: bool,
-}
-
-impl Object {
-    pub fn bytes(&self) -> usize {
-        match &self.value {
-            None => 0,
-            Some(Ok(value)) => value.payload.len() + OBJECT_OVERHEAD,
-            Some(Err(error)) => error.bytes() + OBJECT_OVERHEAD,
-        }
-    }
-}
-
-/// What an object takes beyond its payload, roughly.
-const OBJECT_OVERHEAD: usize = 200;
 
 impl Controller {
     /// Whether the thing can be held: an object that has a value or may get one, an actor that is known.
@@ -63,13 +27,13 @@ impl Controller {
 
     /// An object's value, if it has one.
     pub fn value(&self, object: ObjectId) -> Option<Value> {
-        self.objects.get(&object)?.value.as_ref()?.as_ref().ok().cloned()
+        self.objects.get(&object)?.value(object)?.ok()
     }
 
     /// What became of an object: nothing yet, a value, or why there is none.
     pub fn object(&self, object: ObjectId) -> Option<Option<Result<Value, Error>>> {
         match self.objects.get(&object) {
-            Some(known) => Some(known.value.clone()),
+            Some(known) => Some(known.value(object)),
             None => self.tasks.contains_key(&object.origin).then_some(None),
         }
     }
@@ -84,16 +48,18 @@ impl Controller {
     ) -> Result<u32, Error> {
         let mut missing = 0;
         for object in needs {
-            match self.objects.get(object).and_then(|object| object.value.as_ref()) {
+            match self.objects.get(object).and_then(|object| object.ended()) {
                 Some(Ok(_)) if self.objects[object].is_lost() => {
                     self.restore(now, *object, None, effects)?;
-                    self.objects.get_mut(object).expect("it is held").waiting.insert(work);
+                    let object = self.objects.get_mut(object).expect("it is held");
+                    object.add_pending().waiting.insert(work);
                     missing += 1;
                 }
                 Some(Ok(_)) => {}
                 Some(Err(error)) => return Err(error.clone()),
                 None if self.exists(Thing::Object(*object)) => {
-                    self.objects.entry(*object).or_default().waiting.insert(work);
+                    let object = self.objects.entry(*object).or_default();
+                    object.add_pending().waiting.insert(work);
                     missing += 1;
                 }
                 None => {}
@@ -106,7 +72,7 @@ impl Controller {
     pub(super) fn stop_waiting(&mut self, work: Work, needs: &[ObjectId]) {
         for object in needs {
             if let Some(object) = self.objects.get_mut(object) {
-                object.waiting.remove(&work);
+                object.take(|pending| pending.waiting.remove(&work));
             }
         }
     }
@@ -124,7 +90,7 @@ impl Controller {
     ) {
         let value = value.and_then(|value| self.check_stored(id, value, at));
         let before = self.objects.get(&id);
-        let known = before.is_some_and(|object| object.value.is_some() && !object.is_lost());
+        let known = before.is_some_and(|object| object.ended().is_some() && !object.is_lost());
         if known || !self.holds.is_held(Thing::Object(id)) {
             self.discard(value.iter(), at, effects);
             if !known && let Some(object) = self.objects.remove(&id) {
@@ -146,14 +112,19 @@ impl Controller {
         self.copy_made(id, &value, at);
         let object = self.objects.entry(id).or_default();
         self.object_bytes -= object.bytes();
-        object.value = Some(value.clone());
+        let came = value.as_ref().map(|_| ()).map_err(Clone::clone);
+        let told: Vec<_> = object
+            .take(|pending| std::mem::take(&mut pending.watchers))
+            .into_iter()
+            .map(|watcher| (watcher, value.clone()))
+            .collect();
+        object.set(id, value);
         object.returns = returns;
-        let (watchers, waiting) =
-            (std::mem::take(&mut object.watchers), std::mem::take(&mut object.waiting));
+        let waiting = object.take(|pending| std::mem::take(&mut pending.waiting));
         self.object_bytes += object.bytes();
-        for watcher in watchers {
+        for (watcher, value) in told {
             if self.is_alive(watcher) {
-                let message = ToClient::ObjectReady { object: id, value: value.clone() };
+                let message = ToClient::ObjectReady { object: id, value };
                 effects.push(Effect::ToClient { to: watcher, message });
             }
         }
@@ -164,7 +135,6 @@ impl Controller {
         if let Some(at) = at {
             self.move_too(at, id, effects);
         }
-        let came = value.as_ref().map(|_| ()).map_err(Clone::clone);
         self.woken.extend(waiting.into_iter().map(|work| (work, came.clone())));
     }
 
@@ -258,7 +228,7 @@ impl Controller {
             return self.hold(session, Thing::Object(id));
         }
         self.holds.hold(Holder::Session(session.id), Thing::Object(id));
-        self.objects.entry(id).or_default().announced_by = Some(session);
+        self.objects.entry(id).or_default().add_pending().announced_by = Some(session);
         self.sessions.get_mut(&session.id).expect("it speaks").announced.insert(id);
     }
 
@@ -271,12 +241,11 @@ impl Controller {
         value: Result<Value, Error>,
         effects: &mut Vec<Effect>,
     ) {
-        let Some(object) =
-            self.objects.get_mut(&id).filter(|object| object.announced_by == Some(session))
-        else {
+        let Some(object) = self.objects.get_mut(&id) else { return };
+        let is_theirs = |by: &mut Session| *by == session;
+        if object.take(|pending| pending.announced_by.take_if(is_theirs)).is_none() {
             return;
-        };
-        object.announced_by = None;
+        }
         self.sessions.get_mut(&session.id).expect("it speaks").announced.remove(&id);
         let value = value.map_err(Error::bounded).and_then(|value| {
             self.check_size("the value's bytes", value.payload.len())?;
@@ -288,7 +257,7 @@ impl Controller {
     /// Whoever announced an object has ended.
     pub(super) fn never_resolved(&mut self, now: Time, id: ObjectId, effects: &mut Vec<Effect>) {
         let object = self.objects.get_mut(&id).expect("what is announced is known");
-        object.announced_by = None;
+        object.take(|pending| pending.announced_by.take());
         let words = format!(
             "value {id} is lost: the process that waited for it, as the result of a call, has ended; make the \
              call from one that lives longer"
@@ -299,11 +268,11 @@ impl Controller {
 
     /// A client wants to be told when an object has a value.
     pub(super) fn fetch(&mut self, session: Session, id: ObjectId, effects: &mut Vec<Effect>) {
-        let value = match self.objects.get(&id).and_then(|object| object.value.clone()) {
+        let value = match self.objects.get(&id).and_then(|object| object.value(id)) {
             _ if !self.holds.holds(Holder::Session(session.id), Thing::Object(id)) => Err(gone(id)),
             Some(value) => value,
             None if self.exists(Thing::Object(id)) => {
-                return self.objects.entry(id).or_default().watchers.push(session);
+                return self.objects.entry(id).or_default().add_pending().watchers.push(session);
             }
             None => Err(gone(id)),
         };
@@ -367,14 +336,16 @@ impl Controller {
         match thing {
             Thing::Object(id) => {
                 if let Some(object) = self.objects.remove(&id) {
-                    let by = object.announced_by.and_then(|by| self.sessions.get_mut(&by.id));
-                    if let Some(member) = by {
+                    let by = object.pending().and_then(|pending| pending.announced_by);
+                    if let Some(member) = by.and_then(|by| self.sessions.get_mut(&by.id)) {
                         member.announced.remove(&id);
                     }
                     self.object_bytes -= object.bytes();
                     self.tell_gone(id, &object, effects);
-                    self.forget_copies(id, &object.copies, object.is_durable(), effects);
-                    self.tell_lost(id, &object.seekers, &gone(id), effects);
+                    self.forget_copies(id, object.copies.all(), object.is_durable(), effects);
+                    if let Some(pending) = object.pending() {
+                        self.tell_lost(id, &pending.seekers, &gone(id), effects);
+                    }
                     if object.in_lineage {
                         self.unused(id.origin);
                     }
@@ -389,7 +360,8 @@ impl Controller {
 
     /// Those who asked for an object without holding it are told that it is gone.
     fn tell_gone(&self, id: ObjectId, object: &Object, effects: &mut Vec<Effect>) {
-        for to in object.watchers.iter().filter(|to| self.is_alive(**to)) {
+        let watchers = object.pending().into_iter().flat_map(|pending| &pending.watchers);
+        for to in watchers.filter(|to| self.is_alive(**to)) {
             let value = Err(gone(id));
             effects.push(Effect::ToClient {
                 to: *to,

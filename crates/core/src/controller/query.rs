@@ -316,8 +316,9 @@ impl Controller {
     /// How a task ended that the record has forgotten, if somebody still holds its results.
     fn kept_results_of(&self, id: TaskId) -> Option<Outcome> {
         let returns = self.objects.get(&ObjectId::of(id, 0))?.returns;
-        let results = (0..returns).map(|index| self.objects.get(&ObjectId::of(id, index)));
-        let outcome: Option<Outcome> = results.map(|object| object?.value.clone()).collect();
+        let results = (0..returns).map(|index| ObjectId::of(id, index));
+        let outcome: Option<Outcome> =
+            results.map(|result| self.objects.get(&result)?.value(result)).collect();
         outcome.filter(|_| returns > 0)
     }
 
@@ -376,9 +377,8 @@ impl Controller {
 
     /// How many objects are kept, and the bytes of their payloads.
     pub fn kept(&self) -> (usize, usize) {
-        let values =
-            self.objects.values().filter_map(|object| object.value.as_ref()?.as_ref().ok());
-        (self.objects.len(), values.map(|value| value.payload.len()).sum())
+        let bytes = self.objects.values().map(|object| object.inline_bytes()).sum();
+        (self.objects.len(), bytes)
     }
 
     /// How many objects are kept, and the bytes they take with all that belongs to them. Unlike

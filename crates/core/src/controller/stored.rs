@@ -5,7 +5,8 @@
 //! long as somebody holds the object; with the last hold their workers are told to forget it. A worker that goes
 //! takes its copies along: what is lost with the last of them is found out when somebody looks for it.
 
-use super::object::{Object, not_here};
+use super::known::Copies;
+use super::object::not_here;
 use super::{Controller, Effect};
 use crate::error::Error;
 use crate::hold::Holder;
@@ -51,7 +52,7 @@ impl Controller {
     ) {
         let stored = value.as_ref().is_ok_and(|value| value.payload.stored.is_some());
         if let Some(at) = at.filter(|at| stored && self.is_worker(*at)) {
-            self.objects.entry(id).or_default().copies = vec![at.id];
+            self.objects.entry(id).or_default().copies = Copies::One(at.id);
             self.workers.get_mut(&at.id).expect("it was looked at").stored.insert(id);
         }
     }
@@ -105,7 +106,8 @@ impl Controller {
         for value in stored {
             let id = value.payload.stored_object().filter(|id| id.origin == call.task);
             let Some(id) = id else { continue };
-            if let Some(by) = self.objects.get_mut(&id).and_then(|known| known.announced_by.take())
+            if let Some(by) =
+                self.objects.get_mut(&id).and_then(|known| known.take(|it| it.announced_by.take()))
                 && let Some(member) = self.sessions.get_mut(&by.id)
             {
                 member.announced.remove(&id); // It need not be said again.
@@ -126,7 +128,7 @@ impl Controller {
                     object.copies.push(worker.id);
                 }
                 // It may have been lost, and looked for.
-                let waiting = std::mem::take(&mut object.waiting);
+                let waiting = object.take(|pending| std::mem::take(&mut pending.waiting));
                 self.woken.extend(waiting.into_iter().map(|work| (work, Ok(()))));
                 self.tell_seekers(id, effects);
                 self.stop_bringing(id, effects);
@@ -150,8 +152,8 @@ impl Controller {
     pub(super) fn copies_gone(&mut self, worker: SessionId, objects: &Set<ObjectId>, why: &Error) {
         for id in objects {
             let object = self.objects.get_mut(id).expect("what is stored is known");
-            object.copies.retain(|at| *at != worker);
-            object.lost = Some(Box::new(why.clone()));
+            object.copies.remove(worker);
+            object.add_pending().lost = Some(why.clone());
         }
     }
 
@@ -192,7 +194,7 @@ impl Controller {
                 // It may have ended at once, and the object with it.
                 Ok(()) => {
                     if let Some(object) = self.objects.get_mut(&id).filter(|one| one.is_lost()) {
-                        return object.seekers.push(seeker);
+                        return object.add_pending().seekers.push(seeker);
                     }
                 }
                 Err(error) => return self.tell_lost(id, &[seeker], &error, effects),
@@ -205,7 +207,7 @@ impl Controller {
     /// Those who looked for the data of an object are told where it is now, or why it is not made anew.
     pub(super) fn tell_seekers(&mut self, id: ObjectId, effects: &mut Vec<Effect>) {
         let Some(object) = self.objects.get_mut(&id) else { return };
-        for seeker in std::mem::take(&mut object.seekers) {
+        for seeker in object.take(|pending| std::mem::take(&mut pending.seekers)) {
             let copies = self.copies(id);
             self.tell_where(seeker, id, copies, effects);
         }
@@ -215,8 +217,8 @@ impl Controller {
     /// looks for it.
     pub(super) fn not_made_anew(&mut self, id: ObjectId, error: &Error, effects: &mut Vec<Effect>) {
         let object = self.objects.get_mut(&id).expect("it is lost");
-        let waiting = std::mem::take(&mut object.waiting);
-        let seekers = std::mem::take(&mut object.seekers);
+        let waiting = object.take(|pending| std::mem::take(&mut pending.waiting));
+        let seekers = object.take(|pending| std::mem::take(&mut pending.seekers));
         self.woken.extend(waiting.into_iter().map(|work| (work, Err(error.clone()))));
         self.tell_lost(id, &seekers, error, effects);
     }
@@ -252,14 +254,14 @@ impl Controller {
         let Some(object) = self.objects.get(&id).filter(|object| object.is_stored()) else {
             return Err(not_here(Thing::Object(id), ""));
         };
-        if object.copies.is_empty() {
+        if object.copies.all().is_empty() {
             return Err(self.lost(id, "it is not made anew"));
         }
         let at = |at: &SessionId| {
             let worker = &self.workers[at];
             CopyAt { worker: worker.session, address: worker.info.address.clone() }
         };
-        Ok(object.copies.iter().map(at).collect())
+        Ok(object.copies.all().iter().map(at).collect())
     }
 
     /// The worker that has most of this data, if there is a choice.
@@ -269,11 +271,10 @@ impl Controller {
         }
         let mut found: Vec<(SessionId, u64)> = Vec::new();
         for object in data.filter_map(|id| self.objects.get(&id)) {
-            let Some(Ok(value)) = &object.value else { continue };
-            for at in &object.copies {
+            for at in object.copies.all() {
                 match found.iter_mut().find(|(worker, _)| worker == at) {
-                    Some((_, bytes)) => *bytes += value.payload.size(),
-                    None => found.push((*at, value.payload.size())),
+                    Some((_, bytes)) => *bytes += object.size(),
+                    None => found.push((*at, object.size())),
                 }
             }
         }
@@ -283,7 +284,7 @@ impl Controller {
 
     /// All objects whose data is somewhere, and where; in no order.
     pub fn all_copies(&self) -> Vec<(ObjectId, Vec<CopyAt>)> {
-        let stored = self.objects.iter().filter(|(_, object)| !object.copies.is_empty());
+        let stored = self.objects.iter().filter(|(_, object)| !object.copies.all().is_empty());
         stored.map(|(id, _)| (*id, self.copies(*id).expect("it has copies"))).collect()
     }
 
@@ -291,33 +292,16 @@ impl Controller {
     pub(super) fn check_copies(&self) {
         let mut copies = 0;
         for (id, object) in &self.objects {
-            copies += object.copies.len();
-            assert!(object.copies.is_empty() || object.is_stored(), "{id} has copies of nothing");
-            for at in &object.copies {
+            let all = object.copies.all();
+            copies += all.len();
+            assert!(all.is_empty() || object.is_stored(), "{id} has copies of nothing");
+            for at in all {
                 let knows = self.workers.get(at).is_some_and(|worker| worker.stored.contains(id));
                 assert!(knows, "{at} is said to have a copy of {id}");
             }
         }
         let stored: usize = self.workers.values().map(|worker| worker.stored.len()).sum();
         assert_eq!(copies, stored, "copies, counted from both sides");
-    }
-}
-
-impl Object {
-    /// Whether its value's data was in stores, and no copy is left.
-    pub fn is_lost(&self) -> bool {
-        self.is_stored() && self.copies.is_empty()
-    }
-
-    /// Whether its value's data was saved, too.
-    pub fn is_durable(&self) -> bool {
-        let value = self.value.as_ref().and_then(|value| value.as_ref().ok());
-        value.is_some_and(|value| value.payload.is_durable())
-    }
-
-    /// Whether its value's data is in stores.
-    pub fn is_stored(&self) -> bool {
-        matches!(&self.value, Some(Ok(value)) if value.payload.stored.is_some())
     }
 }
 

@@ -93,7 +93,7 @@ impl Controller {
         let size = self.check_size("the item's bytes", value.payload.len());
         let value = size.map(|()| value);
         self.object_made(now, object, 0, value, Some(worker), effects);
-        let made = self.objects.get(&object).and_then(|object| object.value.clone());
+        let made = self.objects.get(&object).and_then(|known| known.value(object));
         let value = made.expect("it is held, so it was kept");
         let message = ToClient::Yielded { task, index, value };
         effects.push(Effect::ToClient { to, message });

@@ -13,25 +13,28 @@ impl Store {
         assert!(self.used <= self.config.limit, "more memory than there may be");
         for (at, blob) in &self.idle {
             let entry = &self.blobs[blob];
-            assert!(entry.used_at == *at && entry.place == Place::Memory && entry.pins.is_empty());
+            assert!(
+                entry.used_at == *at && entry.place == Place::Memory && !entry.users.is_pinned()
+            );
         }
         for (blob, entry) in &self.blobs {
             let idle = self.idle.get(&entry.used_at) == Some(blob);
-            let should = entry.place == Place::Memory && entry.pins.is_empty();
+            let should = entry.place == Place::Memory && !entry.users.is_pinned();
             assert_eq!(idle, should, "{blob:?} is idle: {entry:?}");
             assert_eq!(self.leaving.contains(blob), entry.place == Place::Leaving, "{blob:?}");
-            for process in entry.pins.processes() {
+            let filled = entry.users.filled_by().is_none();
+            assert_eq!(filled, entry.place != Place::Filling, "{blob:?}: {entry:?}");
+            for process in entry.users.readers() {
                 assert!(self.processes[process].contains(blob), "{process:?} has {blob:?} pinned");
             }
             let waits =
                 self.waiting.iter().filter(|waiting| waiting.why == Why::Load(*blob)).count();
             assert_eq!(waits, usize::from(entry.place == Place::Wanted), "{blob:?}");
             if !matches!(entry.place, Place::Wanted | Place::Coming) {
-                assert!(entry.wanted.is_empty(), "{blob:?} is here, or nobody fetches it");
+                assert!(!entry.users.is_wanted(), "{blob:?} is here, or nobody fetches it");
             }
-            if !entry.kept && entry.pins.is_empty() && entry.wanted.is_empty() {
-                let ends =
-                    matches!(entry.place, Place::Filling(_) | Place::Leaving | Place::Coming);
+            if !entry.kept && !entry.users.is_pinned() && !entry.users.is_wanted() {
+                let ends = matches!(entry.place, Place::Filling | Place::Leaving | Place::Coming);
                 assert!(ends, "{blob:?} is nobody's: {entry:?}");
             }
         }

@@ -62,6 +62,7 @@ pub(super) fn receive(store: &Store, stream: &mut Stream) -> io::Result<()> {
         }
     }
     if Layout::read(room.as_mut()).is_none() {
+        drop(room); // Whoever hears that it was refused finds its room free.
         let words = format!("the data of {object} makes no sense");
         return data::refuse(stream, Error::invalid(words));
     }

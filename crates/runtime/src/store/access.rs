@@ -7,7 +7,6 @@ use marline_channel::oneshot;
 use marline_core::error::Error;
 use marline_core::id::{ObjectId, Session};
 use marline_core::payload::{Payload, STORED_BYTES};
-use marline_core::store::Blob;
 use marline_objects::View;
 use marline_objects::parts::Layout;
 use std::sync::Arc;
@@ -129,7 +128,7 @@ pub struct Reading {
 }
 
 enum Comes {
-    Here(Store, oneshot::Receiver<Result<(Blob, View), Error>>),
+    Here(Store, oneshot::Receiver<Result<Given, Error>>),
     /// Under this number, until it has come.
     Elsewhere(Arc<Remote>, Option<u64>),
 }
@@ -144,7 +143,7 @@ impl Reading {
                     Some(at_most) => given.recv().timeout(at_most).wait(),
                 };
                 match came {
-                    Ok(Ok((blob, whole))) => store.show(self.object, blob, whole),
+                    Ok(Ok(given)) => store.show(self.object, given),
                     Ok(Err(error)) => Err(error),
                     Err(error) if error.kind() == marline_channel::ErrorKind::Timeout => {
                         return None;

@@ -1,16 +1,16 @@
 //! What a store writes to the disk and reads back, on a thread of its own: it takes its time.
 
-use super::{Shared, Store};
+use super::{Shared, Store, unmappable};
 use marline_core::error::Error;
 use marline_core::store::{Blob, Event};
-use marline_objects::{Spill, SpillError, Spilled, View, Writable};
+use marline_objects::{Block, Spill, SpillError, Spilled, Writable};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Weak};
 use std::thread;
 
 /// What is to be done.
 pub(super) enum Job {
-    Write { blob: Blob, view: View },
+    Write { blob: Blob, block: Block, bytes: usize },
     Read { blob: Blob, spilled: Arc<Spilled>, room: Writable },
 }
 
@@ -43,12 +43,12 @@ fn work(store: &Weak<Shared>, spill: &Spill, todo: &Receiver<Job>) {
     while let Ok(job) = todo.recv() {
         let Some(store) = store.upgrade().map(Store) else { return };
         match job {
-            Job::Write { blob, view } => {
-                let written = spill.write(&view);
-                drop(view); // Its memory is free as soon as the store says so.
+            Job::Write { blob, block, bytes } => {
+                let view = store.look_into(block, bytes).map_err(|error| unmappable(&error));
+                let written =
+                    view.and_then(|view| spill.write(&view).map_err(|error| in_words(&error)));
                 store.enter(|state, now| {
                     let result = written.map(|spilled| state.is_on_disk(blob, spilled));
-                    let result = result.map_err(|error| in_words(&error));
                     state.handle(now, Event::SpillEnded { blob, result });
                 });
             }
@@ -57,7 +57,7 @@ fn work(store: &Weak<Shared>, spill: &Spill, todo: &Receiver<Job>) {
                 drop(spilled);
                 store.enter(|state, now| {
                     if read.is_ok() {
-                        state.is_in_memory(blob, room.seal());
+                        state.is_in_memory(blob, room);
                     }
                     let result = read.map_err(|error| unreadable(&error));
                     state.handle(now, Event::LoadEnded { blob, result });

@@ -157,18 +157,18 @@ impl State {
                 self.handle(now, Event::CreateAsked { request, process, bytes });
             }
             Ask::Seal { blob, object } => {
-                if self.blobs.get(&blob).is_some_and(|body| body.maker == Some(process)) {
+                if self.makers.get(&blob) == Some(&process) {
                     self.sealed(now, blob, object);
                 }
             }
             Ask::Abandon { blob } => {
-                if self.blobs.get(&blob).is_some_and(|body| body.maker == Some(process)) {
+                if self.makers.get(&blob) == Some(&process) {
                     self.abandon(now, process, blob);
                 }
             }
             Ask::Discard { object } => {
-                let blob = self.names.get(&object).and_then(|blob| self.blobs.get(blob));
-                if blob.is_some_and(|body| body.maker == Some(process)) {
+                let maker = self.names.get(&object).and_then(|blob| self.makers.get(blob));
+                if maker == Some(&process) {
                     self.let_go_of(now, object);
                 }
             }
@@ -192,9 +192,7 @@ impl State {
         for missing in self.missing.values_mut() {
             missing.requests.retain(|request| self.requests.contains_key(request));
         }
-        for body in self.blobs.values_mut() {
-            body.maker.take_if(|maker| *maker == process);
-        }
+        self.makers.retain(|_, maker| *maker != process);
         self.handle(now, Event::ProcessGone { process });
     }
 

@@ -100,7 +100,7 @@ impl State {
         self.pulls.running -= 1;
         match came {
             Ok((blob, room)) => {
-                self.is_in_memory(blob, room.seal());
+                self.is_in_memory(blob, room);
                 if self.worker.is_some() && !self.names.contains_key(&object) {
                     self.sealed(now, blob, object);
                     self.keep(now, object);

@@ -85,7 +85,7 @@ impl Store {
         let (tell, kept) = oneshot();
         let (blob, room) = room.taken();
         let worker = self.enter(|state, now| {
-            state.is_in_memory(blob, room.seal());
+            state.is_in_memory(blob, room);
             let Some(worker) = state.worker else {
                 state.abandon(now, THIS, blob);
                 return None;
@@ -110,7 +110,7 @@ impl State {
     /// It is not its maker's any more.
     pub(super) fn let_go_of(&mut self, now: Time, object: ObjectId) {
         let Some(blob) = self.names.get(&object).copied() else { return };
-        if let Some(process) = self.body(blob).maker.take() {
+        if let Some(process) = self.makers.remove(&blob) {
             self.handle(now, Event::Unpinned { process, blob });
         }
     }

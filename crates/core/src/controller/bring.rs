@@ -178,6 +178,15 @@ impl Controller {
         self.move_on(id, effects);
     }
 
+    /// A worker that was about to leave is gone. What is on its way may still come; if not, it is lost like any other.
+    pub(super) fn stop_moving(&mut self, id: SessionId) {
+        let moved = self.bringing.iter().filter(|(_, one)| one.leaving == Some(id));
+        let moved: Vec<ObjectId> = moved.map(|(object, _)| *object).collect();
+        for object in moved {
+            self.brought(object);
+        }
+    }
+
     /// A worker that is about to leave has one value more.
     pub(super) fn move_too(&mut self, worker: Session, id: ObjectId, effects: &mut Vec<Effect>) {
         let record = self.workers.get_mut(&worker.id).filter(|record| record.is_draining());

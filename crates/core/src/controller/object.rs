@@ -103,10 +103,15 @@ impl Controller {
         {
             return self.not_made_anew(id, error, effects);
         }
-        if self.objects.get(&id).is_some_and(|object| object.is_lost()) {
+        if let Some(lost) = self.objects.get(&id).filter(|object| object.is_lost()) {
+            let was_durable = lost.is_durable();
             // Made anew, it may name others than before.
             let named = self.holds.release_all(Holder::Object(id));
             self.free(named);
+            self.stop_bringing(id, effects);
+            if was_durable && !value.as_ref().is_ok_and(|value| value.payload.is_durable()) {
+                self.erase(id, effects);
+            }
         }
         self.hold_all(Holder::Object(id), value.iter().flat_map(|value| value.contains.clone()));
         self.copy_made(id, &value, at);

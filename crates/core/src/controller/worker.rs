@@ -298,6 +298,7 @@ impl Controller {
             Error::unavailable(Ran::Maybe, format!("worker {id} on {host} was lost: {cause}"))
         };
         self.copies_gone(id, &worker.stored, &error());
+        self.stop_moving(id);
         let mut bringing: Vec<ObjectId> = worker.bringing.into_iter().collect();
         bringing.sort_unstable();
         for object in bringing {

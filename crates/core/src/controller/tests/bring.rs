@@ -202,6 +202,7 @@ fn what_was_saved_and_cannot_be_read_is_made_anew_or_lost() {
     fails(&mut rig, worker, result(1));
     let attempt = rig.assigns(worker, 1);
     rig.end(worker, attempt, End::Finished(vec![stored(result(1))]), None);
+    assert_eq!(rig.orders(worker), ToWorker::Erase { object: result(1) }, "it is not saved now");
     assert_eq!(found(&mut rig, worker).unwrap(), worker);
 }
 
@@ -216,4 +217,48 @@ fn what_was_saved_counts_though_the_worker_that_had_it_is_gone() {
     let other = rig.worker(3, 1);
     looks(&mut rig, other, object);
     brings(&mut rig, other, object, &[]);
+}
+
+#[test]
+fn what_was_on_its_way_from_a_worker_that_is_gone_does_not_count_for_the_one_that_comes_back() {
+    let mut rig = Rig::new();
+    let (client, leaving) = (rig.client(1), rig.worker(2, 1));
+    let object = made(&mut rig, client, leaving, 1);
+    let other = rig.worker(3, 1);
+    drained(&mut rig, leaving);
+    brings(&mut rig, other, object, &[leaving]);
+    rig.worker_says(leaving, FromWorker::Leaving);
+    rig.effects.clear();
+    let back = rig.worker(2, 1);
+    drained(&mut rig, back);
+    rig.worker_says(back, FromWorker::Emptied);
+    assert_eq!(rig.orders(back), ToWorker::Leave, "it has nothing");
+    fails(&mut rig, other, object); // Nobody looks for it: it is not made anew.
+    rig.nothing_left();
+}
+
+#[test]
+fn what_was_saved_and_is_made_anew_before_it_is_read_is_brought_no_more() {
+    let mut rig = Rig::new();
+    let (client, worker, other) = (rig.client(1), rig.worker(2, 1), rig.worker(3, 0));
+    rig.submit(client, TaskSpec { stream: Some(4), ..task(1) });
+    let attempt = rig.assigns(worker, 1);
+    let object = ObjectId::item(task_id(1), 0);
+    let gives = |rig: &mut Rig, attempt: Try, value: Value| {
+        rig.worker_says(worker, FromWorker::Yielded { attempt, to: None, index: 0, value });
+        rig.effects.retain(|effect| !matches!(effect, Effect::ToClient { .. }));
+    };
+    gives(&mut rig, attempt, durable(object));
+    loses(&mut rig, worker, object);
+    looks(&mut rig, other, object);
+    brings(&mut rig, other, object, &[]);
+    // Meanwhile its task is tried again, and what it gives is small this time.
+    rig.end(worker, attempt, End::Lost(Error::internal("killed")), None);
+    rig.pass(Duration::from_secs(60));
+    let attempt = rig.assigns(worker, 1);
+    gives(&mut rig, attempt, value("item"));
+    assert_eq!(rig.orders(worker), ToWorker::Erase { object }, "it is not what it is any more");
+    let ToWorker::Located { copies: Err(_), .. } = rig.orders(other) else { panic!("it is told") };
+    fails(&mut rig, other, object);
+    rig.nothing_left();
 }

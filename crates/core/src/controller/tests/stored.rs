@@ -53,7 +53,16 @@ fn a_task_goes_to_the_worker_that_has_most_of_its_arguments() {
     // The second has a copy of one: the first still has more.
     rig.worker_says(second, FromWorker::Copied { object: here });
     rig.submit(client, TaskSpec { needs: vec![here, there], ..task(4) });
-    rig.assigns(first, 4);
+    let attempt = rig.assigns(first, 4);
+    rig.finish(first, attempt);
+    rig.ends(client, 4).unwrap();
+    // Bytes count, not how many values they are.
+    let large = result(90);
+    let value = Payload::raw(vec![0; 100]).stored_as(large).into();
+    rig.client_says(client, FromClient::Put { object: large, value, at: Some(second) });
+    assert_eq!(rig.orders(second), ToWorker::Keep { object: large });
+    rig.submit(client, TaskSpec { needs: vec![here, there, large], ..task(6) });
+    rig.assigns(second, 6);
     // Nothing large among its arguments: where there is most room.
     rig.submit(client, task(5));
     rig.assigns(second, 5);
@@ -335,4 +344,48 @@ fn what_is_lost_while_something_else_is_waited_for_is_made_anew() {
     rig.end(worker, attempt, End::Finished(vec![stored(object)]), None);
     let (_, values) = rig.gives(worker, 2, true);
     assert_eq!(values, [stored(object), value("late")]);
+}
+
+#[test]
+fn what_is_lost_is_made_anew_up_to_a_depth() {
+    for (depth, runs) in [(100, true), (101, false)] {
+        let mut rig = Rig::new();
+        let (client, worker, other) = (rig.client(1), rig.worker(2, 1), rig.worker(3, 0));
+        made(&mut rig, client, worker, 1);
+        for number in 2..=depth {
+            rig.submit(client, TaskSpec { needs: vec![result(number - 1)], ..task(number) });
+            let (attempt, _) = rig.gives(worker, number, true);
+            rig.end(worker, attempt, End::Finished(vec![stored(result(number))]), None);
+            rig.effects.clear(); // The client is told, also how many more it may submit.
+        }
+        for number in 1..=depth {
+            loses(&mut rig, worker, result(number));
+        }
+        looks(&mut rig, other, result(depth));
+        if runs {
+            rig.assigns(worker, 1);
+        } else {
+            let error = found(&mut rig, other).unwrap_err();
+            assert!(error.message().contains("deeper than is made anew"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn what_is_lost_is_said_with_its_name_its_node_and_what_made_it() {
+    let mut rig = Rig::new();
+    let (client, worker, other) = (rig.client(1), rig.worker(2, 1), rig.worker(3, 0));
+    let options = TaskOptions { max_retries: Budget::Times(0), ..TaskOptions::default() };
+    rig.submit(client, TaskSpec { options: options.into(), ..task(1) });
+    let attempt = rig.assigns(worker, 1);
+    rig.end(worker, attempt, End::Finished(vec![stored(result(1))]), None);
+    rig.ends(client, 1).unwrap();
+    rig.dies(worker);
+    rig.effects.clear();
+    looks(&mut rig, other, result(1));
+    let words = found(&mut rig, other).unwrap_err().message().to_owned();
+    let (object, node) = (result(1).to_string(), worker.id.to_string());
+    for part in [&*object, &*node, "\"add\"", "max_retries"] {
+        assert!(words.contains(part), "{part}: {words}");
+    }
 }

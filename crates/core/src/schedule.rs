@@ -288,6 +288,14 @@ impl Schedule {
         self.retire(shape);
     }
 
+    /// What was just placed is not given to its worker after all.
+    pub fn take_off(&mut self, slot: WorkerSlot, shape: ShapeId, grant: Option<&Grant>) {
+        match grant {
+            Some(grant) => self.give_back(slot, shape, grant),
+            None => self.leave_backlog(slot, shape),
+        }
+    }
+
     /// There may be room in a backlog of this shape.
     fn refill(&mut self, shape: ShapeId) {
         if self.shapes[shape.0 as usize].as_ref().is_some_and(|shape| !shape.queue.is_empty()) {

@@ -207,6 +207,12 @@ impl TaskSpec {
         (0..self.returns).map(move |index| ObjectId::of(id, index))
     }
 
+    /// The same, and the first `items` of what it gives if it streams.
+    pub fn results_and_items(&self, items: u32) -> impl Iterator<Item = ObjectId> + use<> {
+        let id = self.id;
+        self.results().chain((0..items).map(move |item| ObjectId::item(id, item)))
+    }
+
     /// Its results as things that can be held; none if it asks for more than it may.
     pub fn results_to_hold(&self) -> impl Iterator<Item = Thing> + use<> {
         let most = if self.returns > MAX_RETURNS { 0 } else { usize::MAX };

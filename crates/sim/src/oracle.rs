@@ -243,6 +243,18 @@ impl World {
     pub fn check_all_ended(&mut self) {
         self.check_copies();
         self.check_forgotten();
+        let controller = self.controller;
+        let odd = self.oracle.odd.clone();
+        let machine = &self.controller_shell(controller).machine;
+        let waiting = machine
+            .list_tasks(10_000, &Default::default())
+            .into_iter()
+            .filter(|task| task.finished.is_none());
+        let waiting: Vec<String> = waiting
+            .filter(|task| !odd.contains(&task.id))
+            .map(|task| format!("{task:?}"))
+            .collect();
+        assert!(waiting.is_empty(), "tasks never ended: {waiting:#?}");
         for id in self.living(|role| matches!(role, Role::Client(_))) {
             let trace = self.trace;
             if self.client_shell(id).odd {
@@ -258,18 +270,6 @@ impl World {
             let at_odds = shell.user.check_content(id, &odd);
             assert_eq!(shell.machine.outstanding(), at_odds, "{id:?} still waits");
         }
-        let controller = self.controller;
-        let odd = self.oracle.odd.clone();
-        let machine = &self.controller_shell(controller).machine;
-        let waiting = machine
-            .list_tasks(10_000, &Default::default())
-            .into_iter()
-            .filter(|task| task.finished.is_none());
-        let waiting: Vec<String> = waiting
-            .filter(|task| !odd.contains(&task.id))
-            .map(|task| format!("{task:?}"))
-            .collect();
-        assert!(waiting.is_empty(), "tasks never ended: {waiting:#?}");
         self.check_handles();
     }
 

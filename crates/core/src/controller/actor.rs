@@ -232,7 +232,7 @@ impl Controller {
             self.holds.hold(Holder::Session(session.id), Thing::Actor(id));
         }
         let missing_thing = spec.held().find(|thing| !self.exists(*thing));
-        let waits = self.wait_for(now, Work::Actor(id), &spec.needs, effects);
+        let waits = self.wait_for(now, Work::Actor(id), spec.data(), effects);
         self.hold_all(Holder::Actor(id), spec.held());
         let actor = Actor {
             life: Life::Waiting,
@@ -280,11 +280,17 @@ impl Controller {
         };
         // Another that was there may be lost since.
         let spec = actor.spec.clone();
-        match self.wait_for(now, Work::Actor(id), &spec.needs, effects) {
+        match self.wait_for(now, Work::Actor(id), spec.data(), effects) {
             Ok(0) => self.actor_is_ready_to_go(now, id, effects),
             Ok(_) => {}
             Err(error) => self.actor_need_failed(now, id, &error, effects),
         }
+    }
+
+    /// What its constructor needs was lost since it was found to be there.
+    pub(super) fn actor_waits_again(&mut self, now: Time, id: ActorId, effects: &mut Vec<Effect>) {
+        self.actors.get_mut(&id).expect("what is placed exists").life = Life::Waiting;
+        self.actor_need_met(now, id, effects);
     }
 
     /// Nothing is missing: it waits for a worker.

@@ -30,6 +30,7 @@ impl Controller {
             None => Place::Backlog { shape },
         };
         task.attempt = task.attempt.next();
+        task.given = 0;
         task.state = State::Placed { worker, place, running: false };
         task.worker = Some(worker);
         let (spec, attempt) = (task.spec.clone(), task.attempt);
@@ -386,11 +387,13 @@ impl Controller {
         if self.is_alive(session) || !self.tasks.contains_key(&attempt.task) {
             return false;
         }
-        let placed = matches!(self.tasks[&attempt.task].state, State::Placed { .. });
-        if placed {
-            let _ = self.unplace(attempt.task, None);
-            self.end_task(now, attempt.task, Ok(values.clone()), effects);
+        match self.tasks[&attempt.task].state {
+            State::Placed { .. } => drop(self.unplace(attempt.task, None)),
+            State::Queued(ticket) => drop(self.schedule.leave(ticket)),
+            State::Waiting { .. } | State::Delayed => {}
+            State::AwaitingActor { .. } => return false,
         }
-        placed
+        self.end_task(now, attempt.task, Ok(values.clone()), effects);
+        true
     }
 }

@@ -11,10 +11,11 @@
 //! tried again. What was saved waits for a worker that can read it.
 
 use super::query::WorkerState;
+use super::task::Task;
 use super::worker::Worker;
 use super::{Controller, Effect};
 use crate::error::Error;
-use crate::id::{ObjectId, Session, SessionId};
+use crate::id::{Attempt, ObjectId, Session, SessionId};
 use crate::message::ToWorker;
 use crate::time::Time;
 
@@ -199,10 +200,12 @@ impl Controller {
     /// A worker that is about to leave has nothing more to do.
     pub(super) fn emptied(&mut self, id: SessionId, effects: &mut Vec<Effect>) {
         self.workers.get_mut(&id).expect("it speaks").emptied = true;
-        if self.winding_up && self.workers.len() == 1 {
+        let able = |worker: &Worker| worker.info.durable && !worker.emptied;
+        if self.winding_up && !self.workers.values().any(able) {
             self.erase_all(effects); // The cluster ends with this one.
         }
-        self.move_on(id, effects);
+        // Who had the rest when it began to leave may be gone since, and others may have come.
+        self.move_data(id, effects);
     }
 
     fn erase_all(&mut self, effects: &mut Vec<Effect>) {
@@ -230,8 +233,8 @@ impl Controller {
             }
         }
         let worker = self.workers.get_mut(&id).expect("it was looked at");
-        if worker.emptied && worker.moving == 0 {
-            worker.emptied = false;
+        if worker.emptied && worker.moving == 0 && !worker.may_leave {
+            worker.may_leave = true;
             effects.push(Effect::ToWorker { to: worker.session, message: ToWorker::Leave });
         }
     }
@@ -247,11 +250,24 @@ impl Controller {
     /// A value that was saved is nothing to anybody any more.
     pub(super) fn erase(&mut self, object: ObjectId, effects: &mut Vec<Effect>) {
         let able = self.workers.values().filter(|worker| worker.info.durable);
-        let order = |worker: &&Worker| (worker.state != WorkerState::Healthy, worker.session);
+        let order = |worker: &&Worker| {
+            (worker.may_leave, worker.state != WorkerState::Healthy, worker.session)
+        };
         match able.min_by_key(order).map(|worker| worker.session) {
             Some(to) => effects.push(Effect::ToWorker { to, message: ToWorker::Erase { object } }),
             None if self.to_erase.len() < MAX_TO_ERASE => self.to_erase.push(object),
             None => {}
+        }
+    }
+
+    /// A task has failed that may have saved results in an earlier attempt, of whose end nobody has heard.
+    pub(super) fn erase_earlier(&mut self, task: &Task, effects: &mut Vec<Effect>) {
+        if task.spec.options.durable && task.attempt > Attempt(1) {
+            for object in task.made() {
+                if !self.objects.get(&object).is_some_and(|object| object.is_durable()) {
+                    self.erase(object, effects);
+                }
+            }
         }
     }
 

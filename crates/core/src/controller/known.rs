@@ -160,6 +160,11 @@ impl Object {
         self.pending.as_deref()
     }
 
+    /// Whether anybody waits for its data, or looks for it.
+    pub fn is_looked_for(&self) -> bool {
+        self.pending().is_some_and(|it| !it.waiting.is_empty() || !it.seekers.is_empty())
+    }
+
     /// Who waits for it, to be added to.
     pub fn add_pending(&mut self) -> &mut Pending {
         self.pending.get_or_insert_default()

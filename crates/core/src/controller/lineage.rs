@@ -8,12 +8,13 @@
 //! What is remembered is bounded: the oldest go first, and what they made is then lost with its last copy.
 
 use super::stored::lost;
-use super::task::Task;
+use super::task::{Cancelled, Past, State, Task};
 use super::{Controller, Effect, Owner};
 use crate::error::Error;
 use crate::hold::Holder;
-use crate::id::{Attempt, ObjectId, SessionId, TaskId, Thing};
+use crate::id::{ObjectId, SessionId, TaskId, Thing};
 use crate::map::Map;
+use crate::message::Manner;
 use crate::spec::{Target, TaskSpec};
 use crate::time::Time;
 use std::collections::VecDeque;
@@ -28,13 +29,15 @@ const OVERHEAD: usize = 300;
 #[derive(Debug)]
 pub(super) struct Origin {
     spec: Arc<TaskSpec>,
-    /// Its last attempt, and the retries that were paid for.
-    attempt: Attempt,
-    spent: u32,
+    past: Past,
     /// How many objects that are kept, and remembered tasks, need it.
     users: u32,
-    /// The tasks whose results it needs, if those can run again.
-    needs: Vec<TaskId>,
+    /// The tasks whose results it needs, if those can run again, and which memory of them counts it.
+    needs: Vec<(TaskId, u64)>,
+    /// Small values that it needs, which are kept for that.
+    small: Vec<ObjectId>,
+    /// Which memory this is: a task that was forgotten may be remembered again.
+    number: u64,
 }
 
 impl Origin {
@@ -49,7 +52,10 @@ pub(super) struct Lineage {
     origins: Map<TaskId, Origin>,
     /// In the order in which they ended.
     order: VecDeque<TaskId>,
+    /// Small values that are kept for them: how many need each, and what it takes.
+    small: Map<ObjectId, (u32, usize)>,
     bytes: usize,
+    next_number: u64,
 }
 
 impl Lineage {
@@ -57,20 +63,37 @@ impl Lineage {
     pub fn knows(&self, task: TaskId) -> bool {
         self.origins.contains_key(&task)
     }
+
+    /// One more needs a small value, which takes so many bytes. Those of one that many need count once.
+    fn keep_small(&mut self, id: ObjectId, bytes: usize) {
+        let (users, _) = self.small.entry(id).or_insert((0, bytes));
+        *users += 1;
+        if *users == 1 {
+            self.bytes += bytes;
+        }
+    }
+
+    fn leave_small(&mut self, id: ObjectId) {
+        let (users, bytes) = self.small.get_mut(&id).expect("somebody needed it");
+        *users -= 1;
+        if *users == 0 {
+            self.bytes -= *bytes;
+            self.small.remove(&id);
+        }
+    }
 }
 
 impl Controller {
     /// A task has ended well: if the data of a result is in a store, it is remembered.
     pub(super) fn remember(&mut self, task: &Task) {
-        // Items of a stream go to one consumer, once: it is not run again for others.
-        if !matches!(task.spec.target, Target::Function(_)) || task.spec.stream.is_some() {
+        if !matches!(task.spec.target, Target::Function(_)) {
             return;
         }
         let is_new = |controller: &Controller, id: &ObjectId| {
             let object = controller.objects.get(id);
             object.is_some_and(|object| object.is_stored() && !object.in_lineage)
         };
-        let kept: Vec<ObjectId> = task.spec.results().filter(|id| is_new(self, id)).collect();
+        let kept: Vec<ObjectId> = task.made().filter(|id| is_new(self, id)).collect();
         let id = task.spec.id;
         if kept.is_empty() && !self.lineage.knows(id) {
             return;
@@ -80,30 +103,34 @@ impl Controller {
         }
         if let Some(origin) = self.lineage.origins.get_mut(&id) {
             origin.users += kept.len() as u32;
-            (origin.attempt, origin.spent) = (task.attempt, task.spent);
+            origin.past = task.past();
             return;
         }
-        let mut needs = Vec::new();
+        let (mut needs, mut small) = (Vec::new(), Vec::new());
         for need in &task.spec.needs {
             let Some(object) = self.objects.get(need) else { continue };
             let names_nothing =
                 matches!(object.ended(), Some(Ok(()))) && object.contains().is_empty();
             if let Some(origin) = self.lineage.origins.get_mut(&need.origin) {
                 origin.users += 1;
-                needs.push(need.origin);
-            } else if !object.is_stored() && names_nothing {
+                needs.push((need.origin, origin.number));
+            } else if !object.is_stored() && names_nothing && !small.contains(need) {
+                self.lineage.keep_small(*need, object.bytes());
                 self.holds.hold(Holder::Lineage(id), Thing::Object(*need));
+                small.push(*need);
             }
         }
-        let (attempt, spent, users) = (task.attempt, task.spent, kept.len() as u32);
-        let origin = Origin { spec: task.spec.clone(), attempt, spent, users, needs };
+        let number = self.lineage.next_number;
+        self.lineage.next_number += 1;
+        let (spec, past, users) = (task.spec.clone(), task.past(), kept.len() as u32);
+        let origin = Origin { spec, past, users, needs, small, number };
         self.lineage.bytes += origin.bytes();
         self.lineage.origins.insert(id, origin);
         self.lineage.order.push_back(id);
         while self.lineage.bytes > self.config.max_lineage_bytes {
             let oldest = self.lineage.order.pop_front().expect("something takes the bytes");
             for need in self.forget_origin(oldest) {
-                self.unused(need);
+                self.unneeded(need);
             }
         }
     }
@@ -111,15 +138,24 @@ impl Controller {
     /// A task that is remembered ran again, and has failed.
     pub(super) fn note_attempts(&mut self, task: &Task) {
         if let Some(origin) = self.lineage.origins.get_mut(&task.spec.id) {
-            (origin.attempt, origin.spent) = (task.attempt, task.spent);
+            origin.past = task.past();
         }
     }
 
     /// An object of this task is not kept any more, or a task that needed one is not remembered.
     pub(super) fn unused(&mut self, task: TaskId) {
-        let mut unused = vec![task];
-        while let Some(task) = unused.pop() {
+        if let Some(origin) = self.lineage.origins.get(&task) {
+            self.unneeded((task, origin.number));
+        }
+    }
+
+    fn unneeded(&mut self, need: (TaskId, u64)) {
+        let mut unused = vec![need];
+        while let Some((task, number)) = unused.pop() {
             let Some(origin) = self.lineage.origins.get_mut(&task) else { continue };
+            if origin.number != number {
+                continue; // It was forgotten, and with it who needed it.
+            }
             origin.users -= 1;
             if origin.users == 0 {
                 unused.extend(self.forget_origin(task));
@@ -133,13 +169,16 @@ impl Controller {
     }
 
     /// Says which it needed.
-    fn forget_origin(&mut self, task: TaskId) -> Vec<TaskId> {
+    fn forget_origin(&mut self, task: TaskId) -> Vec<(TaskId, u64)> {
         let Some(origin) = self.lineage.origins.remove(&task) else { return Vec::new() };
         self.lineage.bytes -= origin.bytes();
-        for result in origin.spec.results() {
+        for result in origin.spec.results_and_items(origin.past.items) {
             if let Some(object) = self.objects.get_mut(&result) {
                 object.in_lineage = false;
             }
+        }
+        for small in &origin.small {
+            self.lineage.leave_small(*small);
         }
         let free = self.holds.release_all(Holder::Lineage(task));
         self.free(free);
@@ -176,32 +215,57 @@ impl Controller {
         self.plan(id, 0, &mut plan)?;
         for task in plan {
             let origin = self.lineage.origins.get_mut(&task).expect("it was planned");
-            origin.spent += 1;
-            let (spec, attempt, spent) = (origin.spec.clone(), origin.attempt, origin.spent);
+            origin.past.spent += 1;
+            let (spec, past) = (origin.spec.clone(), origin.past);
             self.history.forget(task);
-            self.admit(now, Owner::Restoring, spec, (attempt, spent), effects);
+            self.admit(now, Owner::Restoring, spec, past, effects);
+        }
+        // It is waited for: whatever is known of it, its stream looks at it when it ends.
+        if let Some(task) = self.tasks.get_mut(&id.origin).filter(|task| task.spec.stream.is_some())
+        {
+            task.items = task.items.max(id.index);
         }
         Ok(())
+    }
+
+    /// Nobody holds a result of this task any more, perhaps: if it runs only to make such anew, that is for nobody.
+    pub(super) fn stop_making_anew(&mut self, now: Time, id: TaskId, effects: &mut Vec<Effect>) {
+        let Some(task) = self.tasks.get(&id) else { return };
+        // What runs already is let run to its end: somebody may come to need it meanwhile, and it could not begin anew
+        // before this has stopped.
+        let has_begun = matches!(task.state, State::Placed { .. });
+        let is_asked_for = task.owner != Owner::Restoring || !task.also.is_empty() || task.awaited;
+        if has_begun || is_asked_for {
+            return;
+        }
+        let is_held = |result| self.holds.is_held(Thing::Object(result));
+        if !task.made().any(is_held) {
+            self.stop_task(now, id, Cancelled::Unwanted, Manner::Ask, effects);
+        }
     }
 
     /// Which tasks have to run again, those first that others need.
     fn plan(&self, id: ObjectId, depth: usize, plan: &mut Vec<TaskId>) -> Result<(), Error> {
         let task = id.origin;
-        // What a stream has given before it does not give again.
-        let runs = self.tasks.get(&task).is_some_and(|task| id.index < task.spec.returns);
-        if runs || plan.contains(&task) {
+        if plan.contains(&task) {
             return Ok(());
         }
         let why = |words: &str| self.lost(id, words);
+        if let Some(task) = self.tasks.get(&task) {
+            // What a stream has given it does not give again while it runs.
+            let given = if matches!(task.state, State::Placed { .. }) { task.given } else { 0 };
+            return match id.index < task.spec.returns || id.index > given {
+                true => Ok(()),
+                false => Err(why("its stream has given it and still runs")),
+            };
+        }
         let Some(origin) = self.lineage.origins.get(&task) else {
-            return Err(why(
-                "it was put, or made by an actor, or is an item of a stream, or what made it is not remembered",
-            ));
+            return Err(why("it was put, or made by an actor, or what made it is not remembered"));
         };
         if depth >= MAX_DEPTH {
             return Err(why("what made it needs what is lost, too, deeper than is made anew"));
         }
-        if !self.retry_budget(&origin.spec).allows(origin.spent) {
+        if !self.retry_budget(&origin.spec).allows(origin.past.spent) {
             return Err(why("its task may not run again (max_retries)"));
         }
         if origin.spec.holds.iter().any(|thing| !self.exists(*thing)) {
@@ -241,7 +305,7 @@ impl Controller {
             self.objects.iter().filter(|(id, object)| id.origin == task && object.in_lineage);
         let mut kept: Vec<ObjectId> = kept.map(|(id, _)| *id).collect();
         for (other, origin) in &self.lineage.origins {
-            if origin.needs.contains(&task) {
+            if origin.needs.iter().any(|(need, _)| *need == task) {
                 kept.extend(self.remembered_for(*other));
             }
         }
@@ -254,15 +318,21 @@ impl Controller {
         for (id, _) in self.objects.iter().filter(|(_, object)| object.in_lineage) {
             *users.entry(id.origin).or_default() += 1;
         }
-        for need in self.lineage.origins.values().flat_map(|origin| &origin.needs) {
-            *users.entry(*need).or_default() += 1;
+        for (need, number) in self.lineage.origins.values().flat_map(|origin| &origin.needs) {
+            if self.lineage.origins.get(need).is_some_and(|origin| origin.number == *number) {
+                *users.entry(*need).or_default() += 1;
+            }
         }
         for (task, origin) in &self.lineage.origins {
             assert_eq!(users.remove(task), Some(origin.users), "what {task} is remembered for");
         }
         assert!(users.is_empty(), "what is not remembered is needed: {users:?}");
-        let bytes: usize = self.lineage.origins.values().map(Origin::bytes).sum();
+        let small: usize = self.lineage.small.values().map(|(_, bytes)| bytes).sum();
+        let bytes = small + self.lineage.origins.values().map(Origin::bytes).sum::<usize>();
         assert_eq!(bytes, self.lineage.bytes, "bytes of what is remembered");
+        let needed: usize = self.lineage.origins.values().map(|origin| origin.small.len()).sum();
+        let counted: u32 = self.lineage.small.values().map(|(users, _)| users).sum();
+        assert_eq!(needed, counted as usize, "small values that are needed");
         assert!(bytes <= self.config.max_lineage_bytes, "more is remembered than may be");
         for task in self.lineage.origins.keys() {
             assert!(self.lineage.order.contains(task), "{task} is remembered for ever");

@@ -43,23 +43,27 @@ impl Controller {
         &mut self,
         now: Time,
         work: Work,
-        needs: &[ObjectId],
+        data: impl Iterator<Item = ObjectId>,
         effects: &mut Vec<Effect>,
     ) -> Result<u32, Error> {
         let mut missing = 0;
-        for object in needs {
-            match self.objects.get(object).and_then(|object| object.ended()) {
-                Some(Ok(_)) if self.objects[object].is_lost() => {
-                    self.restore(now, *object, None, effects)?;
-                    let object = self.objects.get_mut(object).expect("it is held");
-                    object.add_pending().waiting.insert(work);
+        for id in data {
+            match self.objects.get(&id).and_then(|object| object.ended()) {
+                Some(Ok(_)) if self.objects[&id].is_lost() => {
+                    // It waits before anything is done about it: that may fail at once, and it is to hear of it.
+                    self.objects
+                        .get_mut(&id)
+                        .expect("it is lost")
+                        .add_pending()
+                        .waiting
+                        .insert(work);
+                    self.restore(now, id, None, effects)?;
                     missing += 1;
                 }
                 Some(Ok(_)) => {}
                 Some(Err(error)) => return Err(error.clone()),
-                None if self.exists(Thing::Object(*object)) => {
-                    let object = self.objects.entry(*object).or_default();
-                    object.add_pending().waiting.insert(work);
+                None if self.exists(Thing::Object(id)) => {
+                    self.objects.entry(id).or_default().add_pending().waiting.insert(work);
                     missing += 1;
                 }
                 None => {}
@@ -68,10 +72,20 @@ impl Controller {
         Ok(missing)
     }
 
+    /// Whether data that `work` reads is lost: it is not placed before that is there again. What makes it anew may need
+    /// just what this would be given.
+    pub(super) fn lacks_data(&self, work: Work) -> bool {
+        let is_lost = |id: ObjectId| self.objects.get(&id).is_some_and(|object| object.is_lost());
+        match work {
+            Work::Task(id) => self.tasks[&id].spec.data().any(is_lost),
+            Work::Actor(id) => self.actors[&id].spec.data().any(is_lost),
+        }
+    }
+
     /// `work` does not wait for these any more.
-    pub(super) fn stop_waiting(&mut self, work: Work, needs: &[ObjectId]) {
-        for object in needs {
-            if let Some(object) = self.objects.get_mut(object) {
+    pub(super) fn stop_waiting(&mut self, work: Work, data: impl Iterator<Item = ObjectId>) {
+        for id in data {
+            if let Some(object) = self.objects.get_mut(&id) {
                 object.take(|pending| pending.waiting.remove(&work));
             }
         }
@@ -90,10 +104,12 @@ impl Controller {
     ) {
         let value = value.and_then(|value| self.check_stored(id, value, at));
         let before = self.objects.get(&id);
-        let known = before.is_some_and(|object| object.ended().is_some() && !object.is_lost());
+        let had_value = before.is_some_and(|object| object.ended().is_some());
+        let known = before.is_some_and(|object| had_value && !object.is_lost());
         if known || !self.holds.is_held(Thing::Object(id)) {
             self.discard(value.iter(), at, effects);
-            if !known && let Some(object) = self.objects.remove(&id) {
+            // What had a value is about to be freed, with all that is known of it.
+            if !had_value && let Some(object) = self.objects.remove(&id) {
                 self.tell_gone(id, &object, effects);
             }
             return; // A value never changes.
@@ -358,6 +374,7 @@ impl Controller {
                     self.free(contained);
                     self.promise_starved(effects);
                 }
+                self.stop_making_anew(now, id.origin, effects);
             }
             Thing::Actor(id) => self.last_handle_gone(now, id, effects),
         }

@@ -8,7 +8,7 @@
 use super::known::Copies;
 use super::object::not_here;
 use super::{Controller, Effect};
-use crate::error::Error;
+use crate::error::{Error, Ran};
 use crate::hold::Holder;
 use crate::id::{ObjectId, Session, SessionId, Thing};
 use crate::map::Set;
@@ -251,9 +251,17 @@ impl Controller {
 
     /// Where the data of an object is, or why it is nowhere.
     pub fn copies(&self, id: ObjectId) -> Result<Vec<CopyAt>, Error> {
-        let Some(object) = self.objects.get(&id).filter(|object| object.is_stored()) else {
+        let Some(object) = self.objects.get(&id) else {
             return Err(not_here(Thing::Object(id), ""));
         };
+        match object.ended() {
+            Some(Ok(())) if !object.is_stored() => {
+                let words = format!("value {id} was made anew and is in no store now: ask again");
+                return Err(Error::unavailable(Ran::Maybe, words));
+            }
+            Some(Ok(())) => {}
+            Some(Err(_)) | None => return Err(not_here(Thing::Object(id), "")),
+        }
         if object.copies.all().is_empty() {
             return Err(self.lost(id, "it is not made anew"));
         }

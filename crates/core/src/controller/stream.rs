@@ -4,17 +4,28 @@
 //! call. Nothing is remembered here of which items came: a task that runs again gives the same ones once more, and
 //! its consumer, who counts them, lets go of those that it had. What is remembered is how many were taken, so
 //! that whoever runs it next need not wait for what it will not be told again.
+//!
+//! A stream that has ended may run again to make items anew whose data was lost. Then nobody takes them: those that are
+//! lost and held become what they were, the others are dropped, and there is always room for the next.
 
-use super::task::State;
+use super::task::{State, Task};
 use super::{Controller, Effect, Owner};
 use crate::error::Error;
 use crate::hold::Holder;
 use crate::id::{ObjectId, Session, TaskId, Thing};
 use crate::message::{ToClient, ToWorker, Try};
-use crate::payload::Value;
-use crate::spec::{MAX_ITEMS, TaskSpec};
+use crate::payload::{Outcome, Value};
+use crate::spec::{MAX_ITEMS, TaskSpec, UNCONSUMED, took_step};
 use crate::time::Time;
 use std::collections::BTreeSet;
+
+/// Who gets an item.
+enum Consumer {
+    Session(Session),
+    /// Whoever lost it.
+    Restoring,
+    Nobody,
+}
 
 impl Controller {
     /// Says so if nobody could be told of the items of this.
@@ -43,14 +54,58 @@ impl Controller {
         effects: &mut Vec<Effect>,
     ) {
         let consumer = match to {
-            Some(caller) => Some(caller),
-            None => self.consumer(worker, attempt),
+            Some(caller) => Consumer::Session(caller),
+            None => self.consumer(worker, attempt, value.payload.stored.is_some()),
         };
-        match consumer.filter(|to| index < MAX_ITEMS && self.listens(*to)) {
-            Some(to) => self.deliver(now, worker, to, attempt.task, index, value, effects),
-            None => self.discard([&value], Some(worker), effects),
+        match consumer {
+            Consumer::Session(to) if index < MAX_ITEMS && self.listens(to) => {
+                self.deliver(now, worker, to, attempt.task, index, value, effects);
+            }
+            Consumer::Restoring if index < MAX_ITEMS => {
+                self.give_again(now, worker, attempt.task, index, value, effects);
+            }
+            Consumer::Session(_) | Consumer::Restoring | Consumer::Nobody => {
+                self.discard([&value], Some(worker), effects);
+            }
         }
         self.item_came(attempt, index);
+    }
+
+    /// An item of a stream that runs again because data was lost.
+    fn give_again(
+        &mut self,
+        now: Time,
+        worker: Session,
+        id: TaskId,
+        index: u32,
+        value: Value,
+        effects: &mut Vec<Effect>,
+    ) {
+        self.object_made(now, ObjectId::item(id, index), 0, Ok(value), Some(worker), effects);
+        let task = self.tasks.get_mut(&id).expect("it gives");
+        // An earlier attempt may have come further.
+        if task.given.saturating_sub(task.took) >= took_step(task.spec.stream.unwrap_or(UNCONSUMED))
+        {
+            task.took = task.given;
+            self.tell_took(id, effects);
+        }
+    }
+
+    /// A stream has ended: whoever waits for items that were lost, and that it has not given again, is told.
+    pub(super) fn items_not_given(
+        &mut self,
+        task: &Task,
+        outcome: &Outcome,
+        effects: &mut Vec<Effect>,
+    ) {
+        for item in (0..task.items).map(|item| ObjectId::item(task.spec.id, item)) {
+            let object = self.objects.get(&item);
+            if object.is_some_and(|object| object.is_lost() && object.is_looked_for()) {
+                let error = outcome.as_ref().err().cloned();
+                let error = error.unwrap_or_else(|| self.lost(item, "it was not given again"));
+                self.not_made_anew(item, &error, effects);
+            }
+        }
     }
 
     /// An item has come: what it names is held by whatever it became.
@@ -66,15 +121,23 @@ impl Controller {
         }
     }
 
-    /// Who gets what this attempt gives, if it is current.
-    fn consumer(&mut self, worker: Session, attempt: Try) -> Option<Session> {
+    /// Who gets the next that this attempt gives, if it is current.
+    fn consumer(&mut self, worker: Session, attempt: Try, is_stored: bool) -> Consumer {
         if !self.has(worker, attempt) {
-            return None;
+            return Consumer::Nobody;
         }
-        let task = &self.tasks[&attempt.task];
+        let task = self.tasks.get_mut(&attempt.task).expect("the worker has it");
+        if task.spec.stream.is_none() {
+            return Consumer::Nobody;
+        }
+        task.given = task.given.saturating_add(1).min(MAX_ITEMS);
+        if is_stored {
+            task.items = task.items.max(task.given);
+        }
         match task.owner {
-            Owner::Session(session) => task.spec.stream.map(|_| session),
-            Owner::Cluster | Owner::Restoring => None,
+            Owner::Session(session) => Consumer::Session(session),
+            Owner::Restoring => Consumer::Restoring,
+            Owner::Cluster => Consumer::Nobody,
         }
     }
 

@@ -44,6 +44,9 @@ pub(super) struct Task {
     pub spent: u32,
     /// How many of its items were taken, if it streams.
     pub took: u32,
+    /// How many its current attempt gave; up to which there were any whose data is in a store.
+    pub given: u32,
+    pub items: u32,
     /// Why it is to stop, if it is.
     pub cancelled: Option<Cancelled>,
     /// Whether the shell is to be told of its end.
@@ -55,12 +58,35 @@ pub(super) struct Task {
 }
 
 /// Why a task is to stop.
+/// What a task has behind it that runs again after its end.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Past {
+    /// Its last attempt, and the retries that were paid for.
+    pub attempt: Attempt,
+    pub spent: u32,
+    /// Up to which of its items there were any whose data is in a store.
+    pub items: u32,
+}
+
+impl Task {
+    pub fn past(&self) -> Past {
+        Past { attempt: self.attempt, spent: self.spent, items: self.items }
+    }
+
+    /// The objects that it makes: its results, and what it gave so far.
+    pub fn made(&self) -> impl Iterator<Item = ObjectId> + use<> {
+        self.spec.results_and_items(self.items)
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Cancelled {
     /// Somebody asked for it.
     Asked,
     /// The session that submitted it is over.
     ClientEnded,
+    /// It made results anew that nobody holds any more.
+    Unwanted,
 }
 
 #[derive(Debug)]
@@ -123,7 +149,7 @@ impl Controller {
         if owner == Owner::Cluster {
             self.check_room()?;
         }
-        self.admit(now, owner, spec, (Attempt(0), 0), effects);
+        self.admit(now, owner, spec, Past::default(), effects);
         self.dispatch(now, effects);
         Ok(())
     }
@@ -189,13 +215,13 @@ impl Controller {
         )))
     }
 
-    /// Takes a task on, which has had so many attempts and has paid for so many retries.
+    /// Takes a task on, of which this is known from before.
     pub(super) fn admit(
         &mut self,
         now: Time,
         owner: Owner,
         spec: Arc<TaskSpec>,
-        (attempt, spent): (Attempt, u32),
+        Past { attempt, spent, items }: Past,
         effects: &mut Vec<Effect>,
     ) {
         self.counters.submitted += 1;
@@ -214,7 +240,7 @@ impl Controller {
             }
         }
         let missing_thing = spec.held().find(|thing| !self.exists(*thing));
-        let waits = self.wait_for(now, Work::Task(id), &spec.needs, effects);
+        let waits = self.wait_for(now, Work::Task(id), spec.data(), effects);
         let task = Task {
             spec: spec.clone(),
             owner,
@@ -224,6 +250,8 @@ impl Controller {
             worker: None,
             spent,
             took: 0,
+            given: 0,
+            items,
             cancelled: None,
             awaited: false,
             audience: self.audience_of(owner),
@@ -251,7 +279,7 @@ impl Controller {
         }
         // Another that was there may be lost since.
         let spec = task.spec.clone();
-        let missing = match self.wait_for(now, Work::Task(id), &spec.needs, effects) {
+        let missing = match self.wait_for(now, Work::Task(id), spec.data(), effects) {
             Ok(missing) => missing,
             Err(error) => return self.need_failed(now, id, &error, effects),
         };
@@ -337,6 +365,11 @@ impl Controller {
         self.settle(now, effects);
         while let Some(step) = self.schedule.step() {
             match step {
+                Step::Place { work, shape, worker, grant } if self.lacks_data(work) => {
+                    self.schedule.take_off(worker, shape, grant.as_ref());
+                    self.wait_again(now, work, effects);
+                    self.settle(now, effects);
+                }
                 Step::Place { work: Work::Task(id), shape, worker, grant } => {
                     self.assign(id, shape, worker, grant, effects);
                 }
@@ -346,6 +379,19 @@ impl Controller {
                 }
                 Step::TakeBack { from, shape, idle } => self.take_back(from, shape, idle, effects),
             }
+        }
+    }
+
+    /// What `work` reads was lost since it was found to be there: it waits for it once more.
+    fn wait_again(&mut self, now: Time, work: Work, effects: &mut Vec<Effect>) {
+        match work {
+            Work::Task(id) => {
+                let task = self.tasks.get_mut(&id).expect("what is placed exists");
+                task.state = State::Waiting { missing: 0 };
+                self.lacking += 1;
+                self.need_met(now, id, effects);
+            }
+            Work::Actor(id) => self.actor_waits_again(now, id, effects),
         }
     }
 
@@ -412,7 +458,7 @@ impl Controller {
         let task = self.tasks.remove(&id).expect("a task ends once");
         if matches!(task.state, State::Waiting { .. }) {
             self.lacking -= 1;
-            self.stop_waiting(Work::Task(id), &task.spec.needs);
+            self.stop_waiting(Work::Task(id), task.spec.data());
         }
         let at = task.worker.and_then(|worker| self.workers.get(&worker)).map(|one| one.session);
         let stored = outcome.iter().flatten().filter(|value| value.payload.stored.is_some());
@@ -428,6 +474,7 @@ impl Controller {
         });
         if outcome.is_err() {
             self.discard(&stored, at, effects);
+            self.erase_earlier(&task, effects);
         }
         let (state, count) = match &outcome {
             Ok(_) => (TaskState::Finished, &mut self.counters.finished),
@@ -465,6 +512,7 @@ impl Controller {
             Ok(_) => self.remember(&task),
             Err(_) => self.note_attempts(&task),
         }
+        self.items_not_given(&task, &outcome, effects);
         if !crate::planted!(HoldNotReleased) {
             let free = self.holds.release_all(Holder::Task(id));
             self.free(free);
@@ -477,6 +525,7 @@ pub(super) fn cancelled(task: &Task) -> Error {
     let (id, name) = (task.spec.id, task.spec.target.label());
     let how = match task.cancelled {
         Some(Cancelled::ClientEnded) => "was stopped: its client ended",
+        Some(Cancelled::Unwanted) => "was stopped: nobody needs what it made anew",
         Some(Cancelled::Asked) | None => "was cancelled",
     };
     Error::cancelled(format!("task {id} ({name}) {how}")).ran(Ran::Maybe)

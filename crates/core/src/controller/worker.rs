@@ -36,7 +36,10 @@ pub(super) struct Worker {
     /// moment, and whether it has nothing more to do and waits for that.
     pub to_move: VecDeque<ObjectId>,
     pub moving: usize,
+    /// It has nothing more to do.
     pub emptied: bool,
+    /// It was told that it may leave.
+    pub may_leave: bool,
 }
 
 /// An instance of an actor at a worker.
@@ -85,6 +88,7 @@ impl Controller {
             to_move: VecDeque::new(),
             moving: 0,
             emptied: false,
+            may_leave: false,
         };
         self.workers.insert(session.id, worker);
     }

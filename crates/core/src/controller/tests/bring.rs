@@ -262,3 +262,53 @@ fn what_was_saved_and_is_made_anew_before_it_is_read_is_brought_no_more() {
     fails(&mut rig, other, object);
     rig.nothing_left();
 }
+
+#[test]
+fn what_a_leaving_worker_had_not_alone_is_looked_at_again_before_it_may_go() {
+    let mut rig = Rig::new();
+    let (client, leaving) = (rig.client(1), rig.worker(2, 1));
+    let object = made(&mut rig, client, leaving, 1);
+    let other = rig.worker(3, 1);
+    rig.worker_says(other, FromWorker::Copied { object });
+    drained(&mut rig, leaving);
+    rig.dies(other);
+    let third = rig.worker(4, 1);
+    rig.effects.clear();
+    rig.worker_says(leaving, FromWorker::Emptied);
+    brings(&mut rig, third, object, &[leaving]);
+    rig.nothing_left();
+    rig.worker_says(third, FromWorker::Copied { object });
+    assert_eq!(rig.orders(leaving), ToWorker::Leave);
+}
+
+#[test]
+fn what_was_saved_is_erased_when_the_last_worker_that_can_has_nothing_more_to_do() {
+    let mut rig = Rig::new();
+    let (client, one, two) = (rig.client(1), rig.worker(2, 1), rig.worker(3, 1));
+    let object = saved(&mut rig, client, one, 90);
+    rig.ask(|controller, now, effects| controller.wind_up(now, SECOND, effects));
+    rig.effects.clear();
+    for worker in [one, two] {
+        drained(&mut rig, worker);
+        rig.worker_says(worker, FromWorker::Emptied);
+    }
+    assert_eq!(rig.orders(one), ToWorker::Leave);
+    assert_eq!(rig.orders(two), ToWorker::Erase { object });
+    assert_eq!(rig.orders(two), ToWorker::Leave);
+}
+
+#[test]
+fn what_an_attempt_saved_that_nobody_heard_of_is_erased_when_its_task_fails() {
+    let mut rig = Rig::new();
+    let (client, worker) = (rig.client(1), rig.worker(2, 1));
+    let options = TaskOptions { durable: true, ..TaskOptions::default() };
+    rig.submit(client, TaskSpec { options: options.into(), ..task(1) });
+    let attempt = rig.assigns(worker, 1);
+    rig.end(worker, attempt, End::Lost(Error::internal("killed")), None);
+    rig.pass(RETRY_DELAY * 2);
+    let attempt = rig.assigns(worker, 1);
+    rig.end(worker, attempt, End::Failed(raised("ValueError")), None);
+    assert_eq!(rig.orders(worker), ToWorker::Erase { object: result(1) });
+    rig.ends(client, 1).unwrap_err();
+    rig.nothing_left();
+}

@@ -389,3 +389,116 @@ fn what_is_lost_is_said_with_its_name_its_node_and_what_made_it() {
         assert!(words.contains(part), "{part}: {words}");
     }
 }
+
+#[test]
+fn work_whose_data_is_lost_is_not_given_what_its_maker_needs() {
+    let mut rig = Rig::new();
+    let client = rig.client(1);
+    let with_gpu = |rig: &mut Rig, number| {
+        let resources = Resources::cpus(4).with_gpus(Amount::ONE);
+        rig.worker_offering(number, resources, false)
+    };
+    let worker = with_gpu(&mut rig, 2);
+    let resources = Resources::cpus(1).with_gpus(Amount::ONE);
+    let options = Arc::new(TaskOptions { resources, ..TaskOptions::default() });
+    rig.submit(client, TaskSpec { options: options.clone(), ..task(1) });
+    let attempt = rig.assigns(worker, 1);
+    rig.end(worker, attempt, End::Finished(vec![stored(result(1))]), None);
+    rig.ends(client, 1).unwrap();
+    rig.submit(client, TaskSpec { options, needs: vec![result(1)], ..task(2) });
+    rig.gives(worker, 2, true);
+    rig.dies(worker);
+    rig.effects.clear();
+    let worker = with_gpu(&mut rig, 3);
+    rig.pass(RETRY_DELAY * 2);
+    let attempt = rig.assigns(worker, 1);
+    rig.nothing_left();
+    rig.end(worker, attempt, End::Finished(vec![stored(result(1))]), None);
+    rig.gives(worker, 2, true);
+}
+
+#[test]
+fn what_is_made_anew_for_nobody_is_not() {
+    let mut rig = Rig::new();
+    let (client, worker, other) = (rig.client(1), rig.worker(2, 1), rig.worker(3, 0));
+    let object = made(&mut rig, client, worker, 1);
+    rig.submit(client, TaskSpec { needs: vec![object], ..task(2) });
+    let (attempt, _) = rig.gives(worker, 2, true);
+    rig.end(worker, attempt, End::Finished(vec![stored(result(2))]), None);
+    rig.ends(client, 2).unwrap();
+    released(&mut rig, client, object);
+    assert_eq!(rig.orders(worker), ToWorker::Forget { object });
+    rig.dies(worker);
+    rig.effects.clear();
+    looks(&mut rig, other, result(2));
+    assert_eq!(rig.controller.pending_tasks(), 2, "there is no CPU for them");
+    released(&mut rig, client, result(2));
+    assert_eq!(rig.controller.pending_tasks(), 0);
+    assert_eq!(rig.controller.holds().all_things().count(), 0);
+}
+
+#[test]
+fn small_values_that_are_kept_for_tasks_that_could_run_again_count() {
+    let mut rig = Rig::with(Config { max_lineage_bytes: 10_000, ..Config::default() });
+    let (client, worker) = (rig.client(1), rig.worker(2, 1));
+    for number in 1..=5 {
+        let (object, value) = (result(number + 80), Payload::raw(vec![0; 4_000]).into());
+        rig.client_says(client, FromClient::Put { object, value, at: None });
+        rig.submit(client, TaskSpec { needs: vec![object], ..task(number) });
+        let (attempt, _) = rig.gives(worker, number, true);
+        rig.end(worker, attempt, End::Finished(vec![stored(result(number))]), None);
+        rig.ends(client, number).unwrap();
+        released(&mut rig, client, object);
+    }
+    let kept = |number: u128| rig.controller.value(result(number + 80)).is_some();
+    assert_eq!([1, 2, 3, 4, 5].map(kept), [false, false, false, true, true]);
+}
+
+#[test]
+fn what_is_forgotten_of_a_chain_does_not_count_when_it_is_remembered_again() {
+    // There is room for two of them.
+    let mut rig = Rig::with(Config { max_lineage_bytes: 700, ..Config::default() });
+    let (client, worker) = (rig.client(1), rig.worker(2, 1));
+    made(&mut rig, client, worker, 1);
+    for number in 2..=4 {
+        rig.submit(client, TaskSpec { needs: vec![result(number - 1)], ..task(number) });
+        let (attempt, _) = rig.gives(worker, number, true);
+        rig.end(worker, attempt, End::Finished(vec![stored(result(number))]), None);
+        rig.ends(client, number).unwrap();
+    }
+    for number in (1..=4).rev() {
+        released(&mut rig, client, result(number));
+        assert_eq!(rig.orders(worker), ToWorker::Forget { object: result(number) });
+    }
+    assert_eq!(rig.controller.holds().all_things().count(), 0);
+}
+
+#[test]
+fn who_looks_for_what_is_small_when_it_is_made_anew_is_told_to_ask_again() {
+    let mut rig = Rig::new();
+    let (client, worker, other) = (rig.client(1), rig.worker(2, 1), rig.worker(3, 0));
+    let object = made(&mut rig, client, worker, 1);
+    loses(&mut rig, worker, object);
+    looks(&mut rig, other, object);
+    let attempt = rig.assigns(worker, 1);
+    rig.end(worker, attempt, End::Finished(vec![value("small")]), None);
+    assert_eq!(found(&mut rig, other).unwrap_err().kind(), ErrorKind::Unavailable);
+    assert_eq!(rig.controller.value(object), Some(value("small")));
+}
+
+#[test]
+fn what_is_made_anew_of_several_results_for_nobody_is_forgotten_with_all_of_them() {
+    let mut rig = Rig::new();
+    let (client, worker, other) = (rig.client(1), rig.worker(2, 1), rig.worker(3, 0));
+    rig.submit(client, TaskSpec { returns: 2, ..task(1) });
+    let attempt = rig.assigns(worker, 1);
+    let results = [0, 1].map(|index| ObjectId::of(task_id(1), index));
+    rig.end(worker, attempt, End::Finished(results.map(stored).to_vec()), None);
+    rig.ends(client, 1).unwrap();
+    rig.dies(worker);
+    rig.effects.clear();
+    looks(&mut rig, other, results[0]);
+    rig.happens(Event::SessionClosed { session: client });
+    assert_eq!(rig.controller.pending_tasks(), 0);
+    assert_eq!(rig.controller.holds().all_things().count(), 0);
+}

@@ -160,3 +160,82 @@ fn a_stream_needs_room_one_result_and_somebody_to_take_its_items() {
     let error = rig.submit_ownerless(stream(4)).unwrap_err();
     assert!(error.message().contains("a client that is connected"), "{error}");
 }
+
+fn gives_stored(rig: &mut Rig, worker: Session, attempt: Try, index: u32) -> ObjectId {
+    let object = ObjectId::item(attempt.task, index);
+    let value = Payload::raw("large").stored_as(object).into();
+    rig.worker_says(worker, FromWorker::Yielded { attempt, to: None, index, value });
+    rig.effects.retain(|effect| !matches!(effect, Effect::ToClient { .. }));
+    object
+}
+
+#[test]
+fn items_that_were_lost_are_waited_for_while_their_stream_is_tried_again() {
+    let mut rig = Rig::new();
+    let (client, worker, other) = (rig.client(1), rig.worker(2, 1), rig.worker(3, 0));
+    rig.submit(client, stream(1));
+    let attempt = rig.assigns(worker, 1);
+    let items = [0, 1].map(|index| gives_stored(&mut rig, worker, attempt, index));
+    rig.dies(worker);
+    let worker = rig.worker(4, 1);
+    rig.effects.clear();
+    stored::looks(&mut rig, other, items[1]);
+    rig.nothing_left();
+    rig.pass(RETRY_DELAY * 2);
+    let attempt = rig.assigns(worker, 1);
+    gives_stored(&mut rig, worker, attempt, 0);
+    rig.nothing_left();
+    gives_stored(&mut rig, worker, attempt, 1);
+    assert_eq!(stored::found(&mut rig, other).unwrap(), worker);
+    // Of what it gave, what is lost now has to wait for its end.
+    stored::loses(&mut rig, worker, items[0]);
+    stored::looks(&mut rig, other, items[0]);
+    let error = stored::found(&mut rig, other).unwrap_err();
+    assert!(error.message().contains("still runs"), "{error}");
+}
+
+#[test]
+fn items_that_were_lost_are_made_anew_by_a_stream_that_has_ended_and_nobody_takes_the_others() {
+    let mut rig = Rig::new();
+    let (client, worker, other) = (rig.client(1), rig.worker(2, 1), rig.worker(3, 0));
+    rig.submit(client, stream(1));
+    let attempt = rig.assigns(worker, 1);
+    let items = [0, 1, 2].map(|index| gives_stored(&mut rig, worker, attempt, index));
+    rig.finish(worker, attempt);
+    rig.ends(client, 1).unwrap();
+    stored::released(&mut rig, client, items[0]);
+    assert_eq!(rig.orders(worker), ToWorker::Forget { object: items[0] });
+    for item in &items[1..] {
+        stored::loses(&mut rig, worker, *item);
+    }
+    stored::looks(&mut rig, other, items[2]);
+    let attempt = rig.assigns(worker, 1);
+    assert_eq!(attempt.attempt, Attempt(2));
+    for (index, item) in items.iter().enumerate() {
+        assert_eq!(gives_stored(&mut rig, worker, attempt, index as u32), *item);
+        if index == 0 {
+            assert_eq!(rig.orders(worker), ToWorker::Forget { object: *item }, "nobody holds it");
+        }
+        let took = ToWorker::Took { attempt, count: index as u32 + 1 };
+        if index < 2 {
+            assert_eq!(rig.orders(worker), took, "there is room for the next");
+        }
+    }
+    assert_eq!(stored::found(&mut rig, other).unwrap(), worker);
+    rig.effects.clear();
+    rig.finish(worker, attempt);
+    assert_eq!(rig.controller.copies(items[1]).unwrap()[0].worker, worker);
+    // What is given up is given up for good when the stream gives less than it did.
+    stored::loses(&mut rig, worker, items[2]);
+    stored::looks(&mut rig, other, items[2]);
+    let attempt = rig.assigns(worker, 1);
+    rig.finish(worker, attempt);
+    let error = stored::found(&mut rig, other).unwrap_err();
+    assert!(error.message().contains("not given again"), "{error}");
+    for item in &items[1..] {
+        stored::released(&mut rig, client, *item);
+    }
+    rig.effects.clear();
+    stored::released(&mut rig, client, ObjectId::of(task_id(1), 0));
+    assert_eq!(rig.controller.holds().all_things().count(), 0);
+}

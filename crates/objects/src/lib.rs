@@ -29,7 +29,7 @@ pub fn checksum(bytes: &[u8]) -> u64 {
 }
 
 pub use arena::Arena;
-pub use saved::Saved;
+pub use saved::{FileId, Saved};
 pub use segment::Access;
 pub use space::Block;
 pub use spill::{Spill, SpillError, Spilled};

@@ -279,6 +279,7 @@ impl Store {
     pub fn works_under(&self, session: Option<Session>) {
         self.enter(|state, now| {
             if session.is_none() && state.worker.is_some() {
+                state.saving.leave_all();
                 state.forget_all(now);
             }
             state.worker = session;

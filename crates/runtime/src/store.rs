@@ -473,14 +473,12 @@ impl State {
             Effect::Refuse { request, error } => self.refuse(request, error),
             Effect::Spill { blob } => {
                 let (block, bytes) = self.place(blob);
-                let job = Job::Write { blob, block, bytes: bytes as usize };
-                self.disk.as_mut().expect("it spills").take(&self.me, job);
+                self.have_disk_do(now, Job::Write { blob, block, bytes: bytes as usize });
             }
             Effect::Load { blob, bytes } => match self.arena.allocate(bytes as usize) {
                 Ok(room) => {
                     let spilled = self.spilled[&blob].clone();
-                    let job = Job::Read { blob, spilled, room };
-                    self.disk.as_mut().expect("it spills").take(&self.me, job);
+                    self.have_disk_do(now, Job::Read { blob, spilled, room });
                 }
                 Err(error) => {
                     let result = Err(unmappable(&error));
@@ -488,7 +486,7 @@ impl State {
                 }
             },
             Effect::FreeMemory { blob } => self.body(blob).memory = None,
-            Effect::FreeDisk { blob } => drop(self.spilled.remove(&blob)),
+            Effect::FreeDisk { blob } => self.free_disk(blob),
             Effect::Drop { blob } => self.drop_body(blob),
             Effect::GiveBack => self.outside.push(Outside::GiveBack),
             Effect::Miss { request, error } => self.miss(now, request, &error),
@@ -514,7 +512,7 @@ impl State {
     fn drop_body(&mut self, blob: Blob) {
         self.makers.remove(&blob);
         self.filling.remove(&blob);
-        self.spilled.remove(&blob);
+        self.free_disk(blob);
         let name = self.blobs.remove(&blob).and_then(|body| body.name);
         if let Some(object) = name.filter(|object| self.names.get(object) == Some(&blob)) {
             self.names.remove(&object);
@@ -598,12 +596,6 @@ impl State {
     fn is_in_memory(&mut self, blob: Blob, room: Writable) {
         if let Some(body) = self.blobs.get_mut(&blob) {
             body.memory = Some(room.keep());
-        }
-    }
-
-    fn is_on_disk(&mut self, blob: Blob, spilled: Spilled) {
-        if self.blobs.contains_key(&blob) {
-            self.spilled.insert(blob, Arc::new(spilled));
         }
     }
 

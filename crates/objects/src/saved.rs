@@ -8,10 +8,13 @@
 //! alone ([`FileId`]), and only that is [erased](Saved::erase_own), as long as it is there.
 
 use crate::checksum;
+use std::collections::hash_map::RandomState;
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
+use std::hash::BuildHasher;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What a file begins with: what it is, how many bytes follow, and their checksum.
@@ -60,11 +63,18 @@ impl Saved {
         self.folder.join(name)
     }
 
+    /// Where something is that is to have this name, or had it: nobody else's.
+    fn unnamed(&self, name: &str) -> PathBuf {
+        static NUMBERS: AtomicU64 = AtomicU64::new(0);
+        /// Processes of two machines may have the same id.
+        static PROCESS: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(0));
+        let (process, number) = (*PROCESS, NUMBERS.fetch_add(1, Ordering::Relaxed));
+        self.path(&format!(".{name}.{}.{process:x}.{number}", std::process::id()))
+    }
+
     /// Writes data that is to have this name. It is on the disk when this returns.
     pub fn write(&self, name: &str, bytes: &[u8]) -> io::Result<Draft> {
-        static DRAFTS: AtomicU64 = AtomicU64::new(0);
-        let number = DRAFTS.fetch_add(1, Ordering::Relaxed);
-        let path = self.path(&format!(".{name}.{}.{number}", std::process::id()));
+        let path = self.unnamed(name);
         let file = self.draft(&path)?;
         let draft = Draft { path, file: file.metadata()?.into() };
         write(file, bytes)?;
@@ -147,9 +157,17 @@ impl Saved {
 
     /// The same, if that is still this file.
     pub fn erase_own(&self, name: &str, own: FileId) {
-        if fs::metadata(self.path(name)).is_ok_and(|there| FileId::from(there) == own) {
-            self.erase(name);
+        let is_own = |path: &Path| fs::metadata(path).is_ok_and(|there| FileId::from(there) == own);
+        let (path, aside) = (self.path(name), self.unnamed(name));
+        if !is_own(&path) || fs::rename(&path, &aside).is_err() {
+            return;
         }
+        // Another may have put its own there just then: that goes back, unless there is a newer one.
+        let is_back = is_own(&aside) || fs::hard_link(&aside, &path).is_ok() || path.exists();
+        if is_back || fs::rename(&aside, &path).is_err() {
+            let _ = fs::remove_file(&aside);
+        }
+        let _ = fs::remove_dir(&self.folder); // If that was the last.
     }
 
     /// Erases everything.

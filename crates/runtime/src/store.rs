@@ -15,6 +15,7 @@
 
 mod access;
 mod disk;
+mod erase;
 mod options;
 mod peer;
 mod pull;

@@ -8,6 +8,7 @@
 //! knows nothing of that. So a store erases of its own accord only a file that it made itself, where there was none. When
 //! its session is over, another may have been given the task: then it erases nothing, and saves nothing that it began to.
 
+use super::erase::{Erase, Erasing};
 use super::words::Answer;
 use super::{Durable, Outside, Shared, State, Store};
 use marline_core::error::{Error, Ran};
@@ -29,11 +30,12 @@ pub(super) struct Saving {
     saved: Option<Saved>,
     /// With the file that this store made of it, when it has.
     unkept: Map<ObjectId, Option<FileId>>,
+    erasing: Erasing,
 }
 
 impl Saving {
     pub fn new(durable: Durable) -> Saving {
-        Saving { durable, saved: None, unkept: Map::default() }
+        Saving { durable, saved: None, unkept: Map::default(), erasing: Erasing::default() }
     }
 
     /// The cluster knows of it: who erases it is told.
@@ -43,10 +45,8 @@ impl Saving {
 
     /// Its data is gone, and if nobody else knows of it, what was saved of it, too.
     pub fn dropped(&mut self, object: ObjectId) {
-        if let Some(Some(file)) = self.unkept.remove(&object)
-            && let Some(saved) = &self.saved
-        {
-            saved.erase_own(&name(object), file);
+        if let Some(Some(file)) = self.unkept.remove(&object) {
+            self.have_erased(object, Some(file));
         }
     }
 
@@ -74,9 +74,10 @@ impl Saving {
         }
     }
 
-    pub fn erase(&self, object: ObjectId) {
-        if let Some(saved) = &self.saved {
-            saved.erase(&name(object));
+    /// Soon: nobody waits for it. Only if it is still this file, if one is named.
+    fn have_erased(&self, object: ObjectId, own: Option<FileId>) {
+        if let Some(saved) = self.saved.clone() {
+            self.erasing.take(Erase { saved, name: name(object), own });
         }
     }
 }
@@ -140,9 +141,9 @@ impl Store {
         }
     }
 
-    /// Erases what was saved of an object.
+    /// Has erased what was saved of an object.
     pub fn erase(&self, object: ObjectId) {
-        self.enter(|state, _| state.saving.erase(object));
+        self.enter(|state, _| state.saving.have_erased(object, None));
     }
 
     /// Reads what was saved of an object into room that is made for it.
@@ -221,8 +222,8 @@ mod tests {
     use super::*;
     use crate::net::server::Secret;
     use marline_core::id::{Session, SessionEpoch, SessionId, TaskId};
-    use std::fs;
     use std::path::Path;
+    use std::time::{Duration, Instant};
 
     fn object(number: u128) -> ObjectId {
         ObjectId::of(TaskId::from_u128(number), 0)
@@ -249,6 +250,23 @@ mod tests {
         store.load_saved(object, |bytes| Ok(vec![0; bytes])).is_ok()
     }
 
+    /// Waits until what was saved is erased.
+    fn until_erased(store: &Store, object: ObjectId) {
+        let until = Instant::now() + Duration::from_secs(30);
+        while is_saved(store, object) {
+            assert!(Instant::now() < until, "it is not erased");
+            thread::yield_now();
+        }
+    }
+
+    /// Waits until this store has erased what it was to: that is done in order.
+    fn until_all_erased(store: &Store) {
+        let last = object(u128::MAX);
+        make(store, last, 1);
+        store.answered(last);
+        until_erased(store, last);
+    }
+
     #[test]
     fn what_nobody_keeps_is_erased_with_its_data() {
         let folder = tempfile::tempdir().unwrap();
@@ -256,14 +274,14 @@ mod tests {
         make(&store, object(1), 1);
         make(&store, object(1), 2);
         store.answered(object(1));
-        assert!(!is_saved(&store, object(1)));
+        until_erased(&store, object(1));
         make(&store, object(2), 2);
         store.keep(object(2));
         store.forget(object(2));
+        until_all_erased(&store);
         assert!(is_saved(&store, object(2)), "the controller says when");
         store.erase(object(2));
-        assert!(!is_saved(&store, object(2)));
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        until_erased(&store, object(2));
     }
 
     #[test]
@@ -276,6 +294,7 @@ mod tests {
             make(&second, object, byte);
             second.keep(object);
             first.answered(object);
+            until_all_erased(&first);
             assert!(is_saved(&second, object), "{number}");
         }
     }
@@ -290,8 +309,26 @@ mod tests {
             kept.keep(object);
             make(&late, object, byte);
             late.answered(object);
+            until_all_erased(&late);
             assert!(is_saved(&kept, object), "{number}");
         }
+    }
+
+    #[test]
+    fn nobody_waits_until_something_is_erased() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = store(folder.path());
+        let starts = |start| store.enter(|state, _| state.saving.erasing.start = start);
+        starts(|_, _| Err(io::ErrorKind::WouldBlock.into()));
+        for number in [1, 2] {
+            make(&store, object(number), 1);
+        }
+        store.answered(object(1));
+        store.erase(object(2));
+        assert!(is_saved(&store, object(1)) && is_saved(&store, object(2)), "nobody does it yet");
+        starts(super::super::disk::start_thread);
+        until_all_erased(&store);
+        assert!(!is_saved(&store, object(1)) && !is_saved(&store, object(2)));
     }
 
     #[test]
@@ -300,6 +337,7 @@ mod tests {
         let store = store(folder.path());
         make(&store, object(1), 1);
         store.works_under(None);
+        until_all_erased(&store);
         assert!(is_saved(&store, object(1)));
     }
 

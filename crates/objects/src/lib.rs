@@ -32,6 +32,6 @@ pub use arena::Arena;
 pub use saved::{FileId, Saved};
 pub use segment::Access;
 pub use space::Block;
-pub use spill::{Spill, SpillError, Spilled};
+pub use spill::{Spill, SpillError, Spilled, lacks_memory};
 pub use view::{Kept, View, Writable};
 pub use window::Windows;

@@ -356,7 +356,11 @@ impl Store {
                 Err(_) => return Err(given_up()),
             }
         };
-        layout.fill(&mut room, parts);
+        if let Err(error) = layout.fill(&mut room, parts) {
+            drop(room);
+            self.give_back(Some(blob));
+            return Err(unmappable(&error));
+        }
         Ok(self.enter(|state, now| {
             state.is_in_memory(blob, room);
             state.sealed(now, blob, object);

@@ -128,9 +128,7 @@ impl State {
     /// Has the disk do something. If nobody can, that is how it ended.
     pub(super) fn have_disk_do(&mut self, now: Time, job: Job) {
         let disk = self.disk.as_mut().expect("it spills");
-        let Err((job, error)) = disk.take(&self.me, job) else {
-            return;
-        };
+        let Err((job, error)) = disk.take(&self.me, job) else { return };
         let words = format!("no thread could be started for the disk: {error}");
         let result = Err(Error::exhausted(words));
         match job {
@@ -160,9 +158,7 @@ impl State {
 
 fn work(store: &Weak<Shared>, spill: &Spill, todo: &Todo) {
     while let Some(job) = todo.next() {
-        let Some(store) = store.upgrade().map(Store) else {
-            return;
-        };
+        let Some(store) = store.upgrade().map(Store) else { return };
         do_it(&store, spill, job);
     }
 }
@@ -179,7 +175,8 @@ fn do_it(store: &Store, spill: &Spill, job: Job) {
             });
         }
         Job::Read { blob, spilled, mut room } => {
-            let read = spilled.read(&mut room);
+            let read = room.prepare().map_err(SpillError::NoMemory);
+            let read = read.and_then(|()| spilled.read(&mut room));
             drop(spilled);
             store.enter(|state, now| {
                 if read.is_ok() {
@@ -196,13 +193,18 @@ fn do_it(store: &Store, spill: &Spill, job: Job) {
 fn in_words(error: &SpillError) -> Error {
     match error {
         SpillError::Full { .. } | SpillError::Disk(_) => Error::exhausted(error.to_string()),
-        SpillError::Corrupt => unreadable(error),
+        SpillError::Corrupt | SpillError::NoMemory(_) => unreadable(error),
     }
 }
 
-/// What a disk does not give back is lost, whatever it says.
+/// What a disk does not give back is lost, whatever it says. If there is only no memory for it, it is still there.
 fn unreadable(error: &SpillError) -> Error {
-    Error::internal(error.to_string())
+    match error {
+        SpillError::NoMemory(_) => Error::exhausted(error.to_string()),
+        SpillError::Full { .. } | SpillError::Disk(_) | SpillError::Corrupt => {
+            Error::internal(error.to_string())
+        }
+    }
 }
 
 #[cfg(test)]
@@ -296,6 +298,15 @@ mod tests {
         assert_eq!((store.figures().spilled, spill.used()), (0, used), "nobody waits for a disk");
         do_it(&store, &spill, todo.next().unwrap());
         assert_eq!(spill.used(), 0);
+    }
+
+    #[test]
+    fn only_what_the_disk_does_not_give_back_is_lost() {
+        let none_left = || io::Error::from(io::ErrorKind::OutOfMemory);
+        assert_eq!(unreadable(&SpillError::NoMemory(none_left())).kind(), ErrorKind::Exhausted);
+        for lost in [SpillError::Corrupt, SpillError::Disk(io::ErrorKind::Other.into())] {
+            assert_eq!(unreadable(&lost).kind(), ErrorKind::Internal, "{lost}");
+        }
     }
 
     #[test]

@@ -127,13 +127,11 @@ impl Remote {
         let blob = given.blob;
         let filled = self
             .map(given, Access::Write)
-            .and_then(|()| self.windows.writable(given.block, layout.bytes(), |_| {}));
-        match filled {
-            Ok(mut room) => layout.fill(&mut room, parts),
-            Err(error) => {
-                self.say(Ask::Abandon { blob })?;
-                return Err(super::unmappable(&error));
-            }
+            .and_then(|()| self.windows.writable(given.block, layout.bytes(), |_| {}))
+            .and_then(|mut room| layout.fill(&mut room, parts));
+        if let Err(error) = filled {
+            self.say(Ask::Abandon { blob })?;
+            return Err(super::unmappable(&error));
         }
         self.say(Ask::Seal { blob, object })?;
         Ok(given.worker)

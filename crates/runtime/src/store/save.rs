@@ -10,7 +10,7 @@
 
 use super::erase::{Erase, Erasing};
 use super::words::Answer;
-use super::{Durable, Outside, Shared, State, Store};
+use super::{Durable, Outside, Shared, State, Store, unmappable};
 use marline_core::error::{Error, Ran};
 use marline_core::id::{ClusterId, ObjectId};
 use marline_core::map::Map;
@@ -18,7 +18,7 @@ use marline_core::message::CopyAt;
 use marline_core::store::Process;
 use marline_core::time::Time;
 use marline_core::worker;
-use marline_objects::{FileId, Saved};
+use marline_objects::{FileId, Saved, lacks_memory};
 use std::io;
 use std::sync::Weak;
 use std::thread;
@@ -155,6 +155,7 @@ impl Store {
         let loaded = self.saved()?.load(&name(object), |bytes| room(bytes).map_err(Why::Room));
         loaded.map_err(|why| match why {
             Why::Room(error) => error,
+            Why::Disk(error) if lacks_memory(&error) => unmappable(&error),
             Why::Disk(error) => {
                 Error::internal(format!("what was saved of value {object}: {error}"))
             }

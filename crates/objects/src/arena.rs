@@ -1,9 +1,10 @@
 //! All shared memory of a node, in the process that owns it.
 //!
-//! Segments are made as they are needed and stay, unless they are larger than usual: whoever has one mapped keeps it mapped, and what was used
-//! before is *warm* for all of them: it has its memory. What nobody uses is given back to the system without
-//! that: [all of it](Arena::trim) when somebody says so, and as much as is too much when something is given out. Blocks
-//! of many sizes leave gaps that the next does not fit into; with those, more would be taken than there may be.
+//! Segments are made as they are needed and stay, unless they are larger than usual: whoever has one mapped keeps it
+//! mapped until it is said to be [gone](Gone), and what was used before is *warm* for all of them: it has its memory.
+//! What nobody uses is given back to the system without that: [all of it](Arena::trim) when somebody says so, and as
+//! much as is too much when something is given out. Blocks of many sizes leave gaps that the next does not fit into;
+//! with those, more would be taken than there may be.
 
 use crate::segment::{Access, Mapping, Segment};
 use crate::space::{Block, Space, rounded};
@@ -39,6 +40,25 @@ struct State {
     next_segment: u32,
     /// At most so much of what is free is warm.
     warm: u64,
+    /// Segments that were let go of, and nobody was told.
+    gone: Vec<Gone>,
+}
+
+/// A segment of which nothing will be given out any more. Whoever has it mapped may let go of it; its memory is to be
+/// [given back](Gone::give_back), which takes its time.
+#[derive(Debug)]
+pub struct Gone {
+    /// Which one.
+    pub number: u32,
+    own: Own,
+}
+
+impl Gone {
+    /// Its memory is the system's again, whoever has it mapped.
+    pub fn give_back(self) -> io::Result<()> {
+        let (segment, len) = (self.number, self.own.segment.bytes());
+        self.own.segment.forget(Block { segment, offset: 0, len })
+    }
 }
 
 /// A segment, and where this process sees it.
@@ -81,7 +101,7 @@ impl Arena {
         let block = match state.space.allocate(len as u64) {
             Some(block) => block,
             None => {
-                state.remove_large(self.0.segment_len)?;
+                state.remove_large(self.0.segment_len);
                 state.add(self.0.segment_len.max(rounded(len as u64)))?;
                 state.space.allocate(len as u64).expect("the new segment has room")
             }
@@ -100,6 +120,11 @@ impl Arena {
     /// A segment, to be passed on.
     pub fn segment(&self, number: u32) -> Option<Arc<Segment>> {
         self.state().segments.get(&number).map(|own| own.segment.clone())
+    }
+
+    /// Segments that were let go of since this was last asked.
+    pub fn gone(&self) -> Vec<Gone> {
+        std::mem::take(&mut self.state().gone)
     }
 
     /// How many bytes of memory are given out.
@@ -147,18 +172,16 @@ impl State {
     }
 
     /// Lets go of what was made for something larger than this, if nobody uses it: values that each are a little
-    /// larger than the last would have one each. Whoever has it mapped sees no memory there any more.
-    fn remove_large(&mut self, usual: u64) -> io::Result<()> {
+    /// larger than the last would have one each.
+    fn remove_large(&mut self, usual: u64) {
         let unused: Vec<u32> = self.space.unused().collect();
         for number in unused {
-            let len = self.segments[&number].segment.bytes();
-            if len > usual {
-                self.segments[&number].segment.forget(Block { segment: number, offset: 0, len })?;
+            if self.segments[&number].segment.bytes() > usual {
                 self.space.remove(number);
-                self.segments.remove(&number);
+                let own = self.segments.remove(&number).expect("it is there");
+                self.gone.push(Gone { number, own });
             }
         }
-        Ok(())
     }
 
     fn free(&mut self, block: Block) {
@@ -293,6 +316,16 @@ mod tests {
         let there = (0..100).filter(|number| arena.segment(*number).is_some()).count();
         assert_eq!(there, 3, "what is in use, and the last one");
         assert_eq!(arena.taken().unwrap(), 52 * GRAIN);
+        let gone = arena.gone();
+        let gone_numbers: Vec<u32> = gone.iter().map(|gone| gone.number).collect();
+        assert_eq!(gone_numbers, numbers[..numbers.len() - 1], "each is said to be gone, once");
+        assert!(arena.gone().is_empty());
+        for gone in gone {
+            let segment = gone.own.segment.clone();
+            assert!(segment.taken().unwrap() > 0);
+            gone.give_back().unwrap();
+            assert_eq!(segment.taken().unwrap(), 0);
+        }
         assert_eq!((small[0], first[0]), (1, 2));
         arena.check_invariants();
     }

@@ -28,7 +28,7 @@ pub fn checksum(bytes: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64(bytes)
 }
 
-pub use arena::Arena;
+pub use arena::{Arena, Gone};
 pub use saved::{FileId, Saved};
 pub use segment::Access;
 pub use space::Block;

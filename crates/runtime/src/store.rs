@@ -47,7 +47,7 @@ use marline_core::store::{
 use marline_core::time::Time;
 use marline_core::worker;
 use marline_objects::parts::Layout;
-use marline_objects::{Access, Arena, Block, Kept, Spill, Spilled, View, Windows, Writable};
+use marline_objects::{Access, Arena, Block, Gone, Kept, Spill, Spilled, View, Windows, Writable};
 use peer::Peer;
 use pull::Pulls;
 use save::Saving;
@@ -169,10 +169,16 @@ enum Outside {
     Due,
     /// Memory that nobody uses goes back to the system.
     GiveBack,
+    /// So does that of a segment which is gone.
+    Gone(Gone),
 }
 
 impl Store {
     pub fn new(options: &StoreOptions, secret: Secret) -> Store {
+        Store::with(options, secret, Arena::at_most(options.limit))
+    }
+
+    fn with(options: &StoreOptions, secret: Secret, arena: Arena) -> Store {
         let config = Config {
             limit: options.limit,
             spills: options.spill.is_some(),
@@ -180,7 +186,6 @@ impl Store {
         };
         let disk =
             options.spill.as_ref().map(|(folder, limit)| Disk::new(Spill::new(folder, *limit)));
-        let arena = Arena::at_most(options.limit);
         Store(Arc::new_cyclic(|me| Shared {
             process: std::process::id(),
             state: Mutex::new(State {
@@ -266,6 +271,13 @@ impl Store {
                 let arena = self.0.arena.clone();
                 // It takes its time. If the system does not take it, it is used again all the same.
                 io().spawn_blocking(move || drop(arena.trim()));
+            }
+            Outside::Gone(gone) => {
+                let store = self.clone();
+                io().spawn_blocking(move || {
+                    store.0.windows.remove(gone.number);
+                    drop(gone.give_back());
+                });
             }
         }
     }
@@ -480,7 +492,7 @@ impl State {
                 let (block, bytes) = self.place(blob);
                 self.have_disk_do(now, Job::Write { blob, block, bytes: bytes as usize });
             }
-            Effect::Load { blob, bytes } => match self.arena.allocate(bytes as usize) {
+            Effect::Load { blob, bytes } => match self.allocate(bytes) {
                 Ok(room) => {
                     let spilled = self.spilled[&blob].clone();
                     self.have_disk_do(now, Job::Read { blob, spilled, room });
@@ -514,6 +526,15 @@ impl State {
         (memory.block(), bytes)
     }
 
+    fn allocate(&mut self, bytes: u64) -> std::io::Result<Writable> {
+        let room = self.arena.allocate(bytes as usize);
+        for gone in self.arena.gone() {
+            self.segment_gone(gone.number);
+            self.outside.push(Outside::Gone(gone));
+        }
+        room
+    }
+
     fn drop_body(&mut self, blob: Blob) {
         self.makers.remove(&blob);
         self.filling.remove(&blob);
@@ -538,7 +559,7 @@ impl State {
             self.requests.remove(&request).expect("it was asked for");
         self.blobs.insert(blob, Body::default());
         self.makers.insert(blob, process);
-        let room = match self.arena.allocate(bytes as usize) {
+        let room = match self.allocate(bytes) {
             Ok(room) => room,
             Err(error) => {
                 self.refuse_to(process, answer, unmappable(&error));

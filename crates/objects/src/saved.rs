@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// What a file begins with: what it is, how many bytes follow, and their checksum.
 const MARK: [u8; 8] = *b"marline1";
 const HEAD_BYTES: usize = 24;
-/// So often a folder is made anew that somebody removes at the same time.
+/// So often a folder is made anew that somebody removes at the same time, or removed that somebody uses.
 const MAX_TRIES: u32 = 100;
 /// Which file it is, whatever its name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -172,7 +172,12 @@ impl Saved {
 
     /// Erases everything.
     pub fn erase_all(&self) {
-        let _ = fs::remove_dir_all(&self.folder);
+        // Somebody may save or erase something in it at the same time.
+        for _ in 0..MAX_TRIES {
+            if fs::remove_dir_all(&self.folder).is_ok() || !self.folder.exists() {
+                return;
+            }
+        }
     }
 }
 

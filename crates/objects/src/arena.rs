@@ -136,13 +136,10 @@ impl Arena {
     /// some waits for long.
     pub fn trim(&self) -> io::Result<()> {
         let free: Vec<Block> = self.state().space.all_free().collect();
-        for Block { segment, offset, len } in free {
-            for from in (0..len).step_by(TRIM_BYTES as usize) {
-                let len = TRIM_BYTES.min(len - from);
-                let state = self.state(); // Nothing of it is given out meanwhile.
-                for block in state.space.free_of(Block { segment, offset: offset + from, len }) {
-                    state.segments[&segment].segment.forget(block)?;
-                }
+        for piece in free.into_iter().flat_map(pieces) {
+            let state = self.state(); // Nothing of it is given out meanwhile.
+            for block in state.space.free_of(piece) {
+                state.segments[&block.segment].segment.forget(block)?;
             }
         }
         let mut state = self.state();
@@ -194,7 +191,7 @@ impl State {
     }
 
     /// Something new was given out: if more memory could be taken now than there may be, the smallest gaps
-    /// give theirs back, which are the least use.
+    /// give theirs back, which are the least use; no more than that takes, because everybody waits meanwhile.
     fn give_back(&mut self, most: u64, new: u64) -> io::Result<()> {
         if self.space.used().saturating_add(self.warm) <= most {
             return Ok(());
@@ -205,10 +202,10 @@ impl State {
             0 => Vec::new(),
             _ => self.space.all_free().collect(),
         };
-        for gap in gaps {
-            let segment = &self.segments[&gap.segment].segment;
+        for piece in gaps.into_iter().flat_map(pieces) {
+            let segment = &self.segments[&piece.segment].segment;
             let before = segment.taken()?;
-            segment.forget(gap)?;
+            segment.forget(piece)?;
             let given_back = before.saturating_sub(segment.taken()?);
             self.warm = self.warm.saturating_sub(given_back);
             excess = excess.saturating_sub(given_back);
@@ -218,6 +215,15 @@ impl State {
         }
         Ok(())
     }
+}
+
+/// A block in pieces that do not take long to be given back.
+fn pieces(Block { segment, offset, len }: Block) -> impl Iterator<Item = Block> {
+    (0..len).step_by(TRIM_BYTES as usize).map(move |from| Block {
+        segment,
+        offset: offset + from,
+        len: TRIM_BYTES.min(len - from),
+    })
 }
 
 #[cfg(test)]
@@ -273,6 +279,22 @@ mod tests {
         assert_eq!((arena.used(), arena.taken().unwrap()), (0, 100 * GRAIN), "what is warm stays");
         arena.trim().unwrap();
         assert_eq!(arena.taken().unwrap(), 0);
+        arena.check_invariants();
+    }
+
+    #[test]
+    fn a_large_gap_gives_back_no_more_than_is_needed() {
+        let arena = Arena::with(8 * TRIM_BYTES, 6 * TRIM_BYTES);
+        let [mut gap, mut stays] =
+            [3, 1].map(|pieces| arena.allocate(pieces * TRIM_BYTES as usize).unwrap());
+        gap.prepare().unwrap();
+        stays.prepare().unwrap();
+        drop(gap);
+        assert_eq!(arena.taken().unwrap(), 4 * TRIM_BYTES, "it is warm");
+        // It does not fit into the gap, and could take a little more than a piece too much.
+        let larger = arena.allocate(3 * TRIM_BYTES as usize + 1).unwrap();
+        assert_eq!(arena.taken().unwrap(), 2 * TRIM_BYTES, "one that stays, one that is warm");
+        drop((stays, larger));
         arena.check_invariants();
     }
 

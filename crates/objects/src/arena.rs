@@ -1,9 +1,10 @@
 //! All shared memory of a node, in the process that owns it.
 //!
-//! Segments are made as they are needed and stay, unless they are larger than usual: whoever has one mapped keeps it mapped, and what was used
-//! before is *warm* for all of them: it has its memory. What nobody uses is given back to the system without
-//! that: [all of it](Arena::trim) when somebody says so, and as much as is too much when something is given out. Blocks
-//! of many sizes leave gaps that the next does not fit into; with those, more would be taken than there may be.
+//! Segments are made as they are needed and stay, unless they are larger than usual: whoever has one mapped keeps it
+//! mapped until it is said to be [gone](Gone), and what was used before is *warm* for all of them: it has its memory.
+//! What nobody uses is given back to the system without that: [all of it](Arena::trim) when somebody says so, and as
+//! much as is too much when something is given out. Blocks of many sizes leave gaps that the next does not fit into;
+//! with those, more would be taken than there may be.
 
 use crate::segment::{Access, Mapping, Segment};
 use crate::space::{Block, Space, rounded};
@@ -39,6 +40,25 @@ struct State {
     next_segment: u32,
     /// At most so much of what is free is warm.
     warm: u64,
+    /// Segments that were let go of, and nobody was told.
+    gone: Vec<Gone>,
+}
+
+/// A segment of which nothing will be given out any more. Whoever has it mapped may let go of it; its memory is to be
+/// [given back](Gone::give_back), which takes its time.
+#[derive(Debug)]
+pub struct Gone {
+    /// Which one.
+    pub number: u32,
+    own: Own,
+}
+
+impl Gone {
+    /// Its memory is the system's again, whoever has it mapped.
+    pub fn give_back(self) -> io::Result<()> {
+        let (segment, len) = (self.number, self.own.segment.bytes());
+        self.own.segment.forget(Block { segment, offset: 0, len })
+    }
 }
 
 /// A segment, and where this process sees it.
@@ -81,7 +101,7 @@ impl Arena {
         let block = match state.space.allocate(len as u64) {
             Some(block) => block,
             None => {
-                state.remove_large(self.0.segment_len)?;
+                state.remove_large(self.0.segment_len);
                 state.add(self.0.segment_len.max(rounded(len as u64)))?;
                 state.space.allocate(len as u64).expect("the new segment has room")
             }
@@ -102,6 +122,11 @@ impl Arena {
         self.state().segments.get(&number).map(|own| own.segment.clone())
     }
 
+    /// Segments that were let go of since this was last asked.
+    pub fn gone(&self) -> Vec<Gone> {
+        std::mem::take(&mut self.state().gone)
+    }
+
     /// How many bytes of memory are given out.
     pub fn used(&self) -> u64 {
         self.state().space.used()
@@ -111,13 +136,10 @@ impl Arena {
     /// some waits for long.
     pub fn trim(&self) -> io::Result<()> {
         let free: Vec<Block> = self.state().space.all_free().collect();
-        for Block { segment, offset, len } in free {
-            for from in (0..len).step_by(TRIM_BYTES as usize) {
-                let len = TRIM_BYTES.min(len - from);
-                let state = self.state(); // Nothing of it is given out meanwhile.
-                for block in state.space.free_of(Block { segment, offset: offset + from, len }) {
-                    state.segments[&segment].segment.forget(block)?;
-                }
+        for piece in free.into_iter().flat_map(pieces) {
+            let state = self.state(); // Nothing of it is given out meanwhile.
+            for block in state.space.free_of(piece) {
+                state.segments[&block.segment].segment.forget(block)?;
             }
         }
         let mut state = self.state();
@@ -147,18 +169,16 @@ impl State {
     }
 
     /// Lets go of what was made for something larger than this, if nobody uses it: values that each are a little
-    /// larger than the last would have one each. Whoever has it mapped sees no memory there any more.
-    fn remove_large(&mut self, usual: u64) -> io::Result<()> {
+    /// larger than the last would have one each.
+    fn remove_large(&mut self, usual: u64) {
         let unused: Vec<u32> = self.space.unused().collect();
         for number in unused {
-            let len = self.segments[&number].segment.bytes();
-            if len > usual {
-                self.segments[&number].segment.forget(Block { segment: number, offset: 0, len })?;
+            if self.segments[&number].segment.bytes() > usual {
                 self.space.remove(number);
-                self.segments.remove(&number);
+                let own = self.segments.remove(&number).expect("it is there");
+                self.gone.push(Gone { number, own });
             }
         }
-        Ok(())
     }
 
     fn free(&mut self, block: Block) {
@@ -171,7 +191,7 @@ impl State {
     }
 
     /// Something new was given out: if more memory could be taken now than there may be, the smallest gaps
-    /// give theirs back, which are the least use.
+    /// give theirs back, which are the least use; no more than that takes, because everybody waits meanwhile.
     fn give_back(&mut self, most: u64, new: u64) -> io::Result<()> {
         if self.space.used().saturating_add(self.warm) <= most {
             return Ok(());
@@ -182,10 +202,10 @@ impl State {
             0 => Vec::new(),
             _ => self.space.all_free().collect(),
         };
-        for gap in gaps {
-            let segment = &self.segments[&gap.segment].segment;
+        for piece in gaps.into_iter().flat_map(pieces) {
+            let segment = &self.segments[&piece.segment].segment;
             let before = segment.taken()?;
-            segment.forget(gap)?;
+            segment.forget(piece)?;
             let given_back = before.saturating_sub(segment.taken()?);
             self.warm = self.warm.saturating_sub(given_back);
             excess = excess.saturating_sub(given_back);
@@ -195,6 +215,15 @@ impl State {
         }
         Ok(())
     }
+}
+
+/// A block in pieces that do not take long to be given back.
+fn pieces(Block { segment, offset, len }: Block) -> impl Iterator<Item = Block> {
+    (0..len).step_by(TRIM_BYTES as usize).map(move |from| Block {
+        segment,
+        offset: offset + from,
+        len: TRIM_BYTES.min(len - from),
+    })
 }
 
 #[cfg(test)]
@@ -254,6 +283,22 @@ mod tests {
     }
 
     #[test]
+    fn a_large_gap_gives_back_no_more_than_is_needed() {
+        let arena = Arena::with(8 * TRIM_BYTES, 6 * TRIM_BYTES);
+        let [mut gap, mut stays] =
+            [3, 1].map(|pieces| arena.allocate(pieces * TRIM_BYTES as usize).unwrap());
+        gap.prepare().unwrap();
+        stays.prepare().unwrap();
+        drop(gap);
+        assert_eq!(arena.taken().unwrap(), 4 * TRIM_BYTES, "it is warm");
+        // It does not fit into the gap, and could take a little more than a piece too much.
+        let larger = arena.allocate(3 * TRIM_BYTES as usize + 1).unwrap();
+        assert_eq!(arena.taken().unwrap(), 2 * TRIM_BYTES, "one that stays, one that is warm");
+        drop((stays, larger));
+        arena.check_invariants();
+    }
+
+    #[test]
     fn what_is_not_sealed_is_free_again_when_it_is_dropped() {
         let arena = Arena::new(GRAIN);
         drop(arena.allocate(100).unwrap());
@@ -293,6 +338,16 @@ mod tests {
         let there = (0..100).filter(|number| arena.segment(*number).is_some()).count();
         assert_eq!(there, 3, "what is in use, and the last one");
         assert_eq!(arena.taken().unwrap(), 52 * GRAIN);
+        let gone = arena.gone();
+        let gone_numbers: Vec<u32> = gone.iter().map(|gone| gone.number).collect();
+        assert_eq!(gone_numbers, numbers[..numbers.len() - 1], "each is said to be gone, once");
+        assert!(arena.gone().is_empty());
+        for gone in gone {
+            let segment = gone.own.segment.clone();
+            assert!(segment.taken().unwrap() > 0);
+            gone.give_back().unwrap();
+            assert_eq!(segment.taken().unwrap(), 0);
+        }
         assert_eq!((small[0], first[0]), (1, 2));
         arena.check_invariants();
     }

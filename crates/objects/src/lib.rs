@@ -28,10 +28,10 @@ pub fn checksum(bytes: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64(bytes)
 }
 
-pub use arena::Arena;
-pub use saved::Saved;
+pub use arena::{Arena, Gone};
+pub use saved::{FileId, Saved};
 pub use segment::Access;
 pub use space::Block;
-pub use spill::{Spill, SpillError, Spilled};
+pub use spill::{Spill, SpillError, Spilled, lacks_memory};
 pub use view::{Kept, View, Writable};
 pub use window::Windows;

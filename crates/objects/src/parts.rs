@@ -3,6 +3,7 @@
 //! A block says this of itself, so that it means the same in memory, in a file, and at another node.
 
 use crate::view::Writable;
+use std::io;
 use std::ops::Range;
 
 /// What the beginning of each part is a multiple of: a line of a cache, and the longest vectors.
@@ -47,13 +48,14 @@ impl Layout {
         Layout::of(lens).filter(|layout| layout.len <= block.len())
     }
 
-    /// Fills a block of this layout with these parts.
-    pub fn fill(&self, block: &mut Writable, parts: &[&[u8]]) {
-        block.copy(0, &head(parts));
+    /// Fills a block of this layout with these parts. Fails if there is no memory for them.
+    pub fn fill(&self, block: &mut Writable, parts: &[&[u8]]) -> io::Result<()> {
+        block.copy(0, &head(parts))?;
         for (range, part) in self.parts.iter().zip(parts) {
             assert_eq!(range.len(), part.len(), "a part is as long as was said");
-            block.copy(range.start, part);
+            block.copy(range.start, part)?;
         }
+        Ok(())
     }
 
     /// Fills a piece of such a block, which begins there. What lies between parts is 0.
@@ -110,7 +112,7 @@ mod tests {
         let parts: [&[u8]; 3] = [b"one", b"", &[7; 1_000]];
         let layout = Layout::of(parts.map(<[u8]>::len)).unwrap();
         let mut block = Arena::default().allocate(layout.bytes() + 10).unwrap();
-        layout.fill(&mut block, &parts);
+        layout.fill(&mut block, &parts).unwrap();
         let read = Layout::read(&block).unwrap();
         assert_eq!(read, layout);
         for (range, part) in read.parts().iter().zip(parts) {
@@ -123,7 +125,7 @@ mod tests {
         let parts: [&[u8]; 4] = [b"one", b"", &[7; 1_000], b"last"];
         let layout = Layout::of(parts.map(<[u8]>::len)).unwrap();
         let mut block = Arena::default().allocate(layout.bytes()).unwrap();
-        layout.fill(&mut block, &parts);
+        layout.fill(&mut block, &parts).unwrap();
         for len in [1, 7, 64, 100, layout.bytes() - 1, layout.bytes()] {
             let mut pieces = vec![9; layout.bytes()];
             for (index, piece) in pieces.chunks_mut(len).enumerate() {

@@ -10,6 +10,7 @@
 
 use crate::space::{Block, GRAIN};
 use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
+use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::fmt;
 use std::fs::File;
@@ -17,7 +18,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// So much of a segment is remembered together as written or not: less than any value has that is put here.
 const STRETCH: usize = 64 << 10;
@@ -86,23 +87,17 @@ impl Segment {
 /// The first use of memory costs many times what a copy does: the kernel finds a page, clears it and shows it, one
 /// fault for each. So what a process [copies](Mapping::copy) to where it has not been goes through the file, which
 /// clears and shows nothing (half of the time); the second time all of it is shown at once; from
-/// then on it is a copy and no more.
+/// then on it is a copy, and little more: it is asked that the memory is still there, which was perhaps given back
+/// meanwhile. Where there is none left, that is an error. To touch it would end the process.
 pub struct Mapping {
     start: NonNull<u8>,
     len: usize,
     access: Access,
     /// The same memory as a file, if it may be written.
     file: Option<File>,
-    /// What this process knows of each [`STRETCH`].
-    seen: Box<[AtomicU8]>,
+    /// To which [`STRETCH`] this process has copied something.
+    seen: Box<[AtomicBool]>,
 }
-
-/// A stretch to which this process has not copied anything.
-const UNSEEN: u8 = 0;
-/// It has, through the file.
-const FILED: u8 = 1;
-/// It has, and sees it.
-const SHOWN: u8 = 2;
 
 // SAFETY: it is memory of the whole process, which the mapping alone gives back. Who may touch which of it when
 // is up to those who call `bytes` and `bytes_mut`.
@@ -126,6 +121,10 @@ impl Mapping {
         }
         let len = usize::try_from(rustix::fs::fstat(descriptor)?.st_size)
             .map_err(|_| io::Error::other("a segment of a length below 0"))?;
+        Mapping::of(descriptor, len, access)
+    }
+
+    fn of(descriptor: BorrowedFd<'_>, len: usize, access: Access) -> io::Result<Mapping> {
         let prot = match access {
             Access::Read => ProtFlags::READ,
             Access::Write => ProtFlags::READ | ProtFlags::WRITE,
@@ -138,7 +137,7 @@ impl Mapping {
         let mut mapping = Mapping { start, len, access, file: None, seen: Box::default() };
         if access == Access::Write {
             mapping.file = Some(descriptor.try_clone_to_owned()?.into());
-            mapping.seen = (0..len.div_ceil(STRETCH)).map(|_| AtomicU8::new(UNSEEN)).collect();
+            mapping.seen = (0..len.div_ceil(STRETCH)).map(|_| AtomicBool::default()).collect();
         }
         Ok(mapping)
     }
@@ -179,64 +178,79 @@ impl Mapping {
         }
     }
 
-    /// Copies into a block, from this offset on.
+    /// Copies into a block, from this offset on. Fails if there is no memory for it: then only some of it is there.
     ///
     /// # Safety
     ///
     /// Nobody else reads or writes there, in any process, meanwhile.
-    pub unsafe fn copy(&self, block: Block, offset: usize, bytes: &[u8]) {
+    pub unsafe fn copy(&self, block: Block, offset: usize, bytes: &[u8]) -> io::Result<()> {
         // SAFETY: the caller's promise. It is what says that all of it is in the block, and may be written.
         unsafe { self.bytes_mut(block, offset + bytes.len()) };
         let mut at = block.offset as usize + offset;
         let mut left = bytes;
         while !left.is_empty() {
-            // What is short is not worth asking the kernel for.
+            // What is short takes as long to be shown as to be written.
             let (seen, len) = match left.len() < GRAIN as usize {
-                true => (SHOWN, left.len()),
+                true => (false, left.len()),
                 false => self.alike(at, left.len()),
             };
             let (now, later) = left.split_at(len);
-            if !(seen == UNSEEN && self.write(at, now)) {
-                if seen == FILED {
-                    self.show(at, len);
-                }
+            if seen || !self.write(at, now) {
+                self.show(at, len)?;
                 // SAFETY: it is inside of the mapping, and nobody else uses it.
                 unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr().add(at), len) }
                     .copy_from_slice(now);
             }
             (at, left) = (at + len, later);
         }
+        Ok(())
     }
 
-    /// What is known of the bytes from here on, and of how many of them the same; they are seen after this.
-    fn alike(&self, at: usize, most: usize) -> (u8, usize) {
+    /// Whether something was copied to where this begins, and of how many bytes the same goes; it was after this.
+    fn alike(&self, at: usize, most: usize) -> (bool, usize) {
         let stretches = &self.seen[at / STRETCH..(at + most).div_ceil(STRETCH)];
         // Relaxed: blocks that share a stretch may be filled by two threads. It is only about how.
         let seen = stretches[0].load(Ordering::Relaxed);
         let same = stretches.iter().take_while(|next| next.load(Ordering::Relaxed) == seen).count();
         for stretch in &stretches[..same] {
-            stretch.store((seen + 1).min(SHOWN), Ordering::Relaxed);
+            stretch.store(true, Ordering::Relaxed);
         }
         let end = (at / STRETCH + same) * STRETCH;
         (seen, most.min(end - at))
     }
 
-    /// Writes it through the file. Says whether that worked: else it is to be copied.
+    /// Writes it through the file. Says whether that worked: else it is to be copied, if there is memory for it.
     fn write(&self, at: usize, bytes: &[u8]) -> bool {
         self.file.as_ref().is_some_and(|file| file.write_all_at(bytes, at as u64).is_ok())
     }
 
-    /// Has the kernel show the pages of these bytes. If it does not, it does so when they are touched.
-    fn show(&self, at: usize, len: usize) {
+    /// Sees to it that a block has memory, and this process sees it: whoever touches it then is not ended.
+    pub fn prepare(&self, block: Block, len: usize) -> io::Result<()> {
+        assert!(self.covers(block, len), "{block:?} of {len} bytes is not in {self:?}");
+        self.show(block.offset as usize, len)
+    }
+
+    fn show(&self, at: usize, len: usize) -> io::Result<()> {
         let page = GRAIN as usize;
         let start = at / page * page;
         let end = (at + len).next_multiple_of(page).min(self.len);
         // SAFETY: it is inside of the mapping. What is there stays as it is.
-        let _ = unsafe {
+        let shown = rustix::io::retry_on_intr(|| unsafe {
             let address = self.start.as_ptr().add(start).cast();
             rustix::mm::madvise(address, end - start, Advice::LinuxPopulateWrite)
-        };
+        });
+        match shown {
+            // Before Linux 5.14 it cannot be asked: then it is shown when it is touched.
+            Ok(()) | Err(Errno::INVAL) => Ok(()),
+            // The latter is what would have ended the process.
+            Err(Errno::NOMEM | Errno::FAULT) => Err(no_memory()),
+            Err(error) => Err(error.into()),
+        }
     }
+}
+
+fn no_memory() -> io::Error {
+    io::Error::new(io::ErrorKind::OutOfMemory, "the system has none left")
 }
 
 impl Drop for Mapping {
@@ -245,6 +259,15 @@ impl Drop for Mapping {
         let unmapped = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
         debug_assert!(unmapped.is_ok(), "it was mapped");
     }
+}
+
+/// A mapping of so many pages of which only the first has memory, and no other will. It is what a system does that
+/// has none left, to whoever touches the others, or writes to where they are.
+#[cfg(test)]
+pub(crate) fn without_memory(pages: u64) -> Mapping {
+    let segment = Segment::new(GRAIN).unwrap();
+    let len = (pages * GRAIN) as usize;
+    Mapping::of(segment.descriptor(Access::Write), len, Access::Write).unwrap()
 }
 
 #[cfg(test)]
@@ -304,12 +327,31 @@ mod tests {
             let at = offset - block.offset as usize;
             let by = if random.below(2) == 0 { &first } else { &second };
             // SAFETY: nobody else has the segment.
-            unsafe { by.copy(block, at, &source[..len]) };
+            unsafe { by.copy(block, at, &source[..len]) }.unwrap();
             expected[offset..offset + len].copy_from_slice(&source[..len]);
             // SAFETY: nobody writes.
             assert!(unsafe { reads.bytes(all, expected.len()) } == expected, "round {round}");
         }
-        assert!(first.seen.iter().all(|seen| seen.load(Ordering::Relaxed) == SHOWN));
+        assert!(first.seen.iter().all(|seen| seen.load(Ordering::Relaxed)));
+    }
+
+    #[test]
+    fn where_there_is_no_memory_left_a_copy_fails_and_the_process_goes_on() {
+        let mapping = without_memory(100);
+        let all = Block { segment: 0, offset: 0, len: 100 * GRAIN };
+        let source = vec![7; all.len as usize];
+        // What is short or long, where it has been before or not.
+        for (offset, len) in [(GRAIN, 10), (GRAIN, 50 * GRAIN), (GRAIN, 50 * GRAIN), (0, all.len)] {
+            // SAFETY: nobody else has the segment.
+            let copied = unsafe { mapping.copy(all, offset as usize, &source[..len as usize]) };
+            assert_eq!(copied.unwrap_err().kind(), io::ErrorKind::OutOfMemory, "{offset}, {len}");
+        }
+        assert!(mapping.prepare(all, all.len as usize).is_err());
+        mapping.prepare(all, GRAIN as usize).unwrap();
+        // SAFETY: as above.
+        unsafe { mapping.copy(all, 0, &source[..GRAIN as usize]) }.unwrap();
+        // SAFETY: nobody writes.
+        assert_eq!(unsafe { mapping.bytes(all, GRAIN as usize) }, &source[..GRAIN as usize]);
     }
 
     #[test]

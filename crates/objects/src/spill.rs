@@ -50,6 +50,8 @@ pub enum SpillError {
     Disk(io::Error),
     /// What was read back is not what was written.
     Corrupt,
+    /// There is no memory to read it into.
+    NoMemory(io::Error),
 }
 
 impl fmt::Display for SpillError {
@@ -59,6 +61,9 @@ impl fmt::Display for SpillError {
             SpillError::Disk(error) => write!(f, "the disk: {error}"),
             SpillError::Corrupt => {
                 f.write_str("what was read back from the disk is not what was written")
+            }
+            SpillError::NoMemory(error) => {
+                write!(f, "there is no memory to read into what is on the disk: {error}")
             }
         }
     }
@@ -168,6 +173,7 @@ impl Spilled {
         assert_eq!(room.len(), self.len, "as much as was written");
         self.file.read_exact_at(room, self.block.offset).map_err(|error| match error.kind() {
             io::ErrorKind::UnexpectedEof => SpillError::Corrupt,
+            _ if lacks_memory(&error) => SpillError::NoMemory(error),
             _ => SpillError::Disk(error),
         })?;
         if checksum(room) != self.checksum {
@@ -175,6 +181,13 @@ impl Spilled {
         }
         Ok(())
     }
+}
+
+/// Whether what was read had nowhere to go: no disk says these.
+pub fn lacks_memory(error: &io::Error) -> bool {
+    let errno = rustix::io::Errno::from_io_error(error);
+    error.kind() == io::ErrorKind::OutOfMemory
+        || matches!(errno, Some(rustix::io::Errno::FAULT | rustix::io::Errno::NOMEM))
 }
 
 impl Drop for Spilled {
@@ -190,7 +203,9 @@ impl Drop for Spilled {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::segment::without_memory;
     use crate::space::GRAIN;
+    use crate::view::{LetGo, Writable};
 
     fn bytes(seed: u8, len: usize) -> Vec<u8> {
         (0..len).map(|index| seed.wrapping_add((index % 251) as u8)).collect()
@@ -227,6 +242,19 @@ mod tests {
         assert!(matches!(read(&spilled), Err(SpillError::Corrupt)));
         spilled.file.set_len(spilled.block.offset + 1000).unwrap();
         assert!(matches!(read(&spilled), Err(SpillError::Corrupt)));
+    }
+
+    #[test]
+    fn what_there_is_no_memory_to_read_into_is_not_taken_for_damaged() {
+        let folder = tempfile::tempdir().unwrap();
+        let spill = Spill::new(folder.path(), 1 << 30);
+        let spilled = spill.write(&bytes(7, 10 * GRAIN as usize)).unwrap();
+        let block = Block { segment: 0, offset: 0, len: 10 * GRAIN };
+        let nowhere = Arc::new(without_memory(10));
+        let let_go = LetGo::Tell(Box::new(|_| ()));
+        let mut room = Writable::new(nowhere, block, spilled.len(), let_go);
+        assert!(matches!(spilled.read(&mut room), Err(SpillError::NoMemory(_))));
+        assert_eq!(read(&spilled).unwrap(), bytes(7, 10 * GRAIN as usize), "it is still there");
     }
 
     #[test]

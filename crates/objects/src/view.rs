@@ -16,6 +16,7 @@ use crate::segment::Mapping;
 use crate::space::Block;
 use bytes::Bytes;
 use std::fmt;
+use std::io;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
 
@@ -63,8 +64,14 @@ impl Writable {
         self.held.block
     }
 
-    /// Copies bytes to this offset: quicker than writing to where nobody has written before.
-    pub fn copy(&mut self, offset: usize, bytes: &[u8]) {
+    /// Sees to it that there is memory for them. Where there is none, whoever writes to them is ended.
+    pub fn prepare(&mut self) -> io::Result<()> {
+        self.held.mapping.prepare(self.held.block, self.len)
+    }
+
+    /// Copies bytes to this offset: quicker than writing to where nobody has written before. Fails if there is no memory
+    /// for them.
+    pub fn copy(&mut self, offset: usize, bytes: &[u8]) -> io::Result<()> {
         let end = offset.checked_add(bytes.len());
         assert!(
             end.is_some_and(|end| end <= self.len),

@@ -1,5 +1,5 @@
-//! The segments of another process, as far as they were passed on to this one. Each is mapped once and stays:
-//! what was read or written before is quick to reach again.
+//! The segments of another process, as far as they were passed on to this one. Each is mapped once and stays, until
+//! it is gone: what was read or written before is quick to reach again.
 
 use crate::segment::{Access, Mapping};
 use crate::space::Block;
@@ -28,6 +28,16 @@ impl Windows {
         let mapping = Arc::new(Mapping::new(descriptor, access)?);
         self.mappings().insert((segment, access), mapping);
         Ok(())
+    }
+
+    /// A segment is gone: nothing of it will be read or written any more. What is still seen of it stays mapped until
+    /// it is not.
+    pub fn remove(&self, segment: u32) {
+        for access in [Access::Read, Access::Write] {
+            // Unmapped when others can go on.
+            let mapping = self.mappings().remove(&(segment, access));
+            drop(mapping);
+        }
     }
 
     fn mapping(&self, block: Block, len: usize, access: Access) -> io::Result<Arc<Mapping>> {
@@ -65,5 +75,34 @@ impl Windows {
     ) -> io::Result<Writable> {
         let mapping = self.mapping(block, len, Access::Write)?;
         Ok(Writable::new(mapping, block, len, LetGo::Tell(Box::new(let_go))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::segment::Segment;
+    use crate::space::GRAIN;
+    use std::sync::Weak;
+
+    #[test]
+    fn a_segment_that_is_gone_is_mapped_no_longer_than_it_is_seen() {
+        let (windows, segment) = (Windows::default(), Segment::new(GRAIN).unwrap());
+        let weak = |access| -> Weak<Mapping> { Arc::downgrade(&windows.mappings()[&(3, access)]) };
+        for access in [Access::Read, Access::Write] {
+            windows.add(3, access, segment.descriptor(access)).unwrap();
+        }
+        windows.add(4, Access::Read, segment.descriptor(Access::Read)).unwrap();
+        let (reads, writes) = (weak(Access::Read), weak(Access::Write));
+        let block = Block { segment: 3, offset: 0, len: GRAIN };
+        let view = windows.view(block, 10, |_| ()).unwrap();
+        windows.remove(3);
+        assert!(!windows.has(3, Access::Read) && !windows.has(3, Access::Write));
+        assert!(windows.has(4, Access::Read));
+        assert_eq!(writes.strong_count(), 0);
+        assert_eq!(&view[..], &[0; 10], "what is seen stays");
+        drop(view);
+        assert_eq!(reads.strong_count(), 0);
+        windows.remove(3);
     }
 }

@@ -15,6 +15,7 @@
 
 mod access;
 mod disk;
+mod erase;
 mod options;
 mod peer;
 mod pull;
@@ -46,7 +47,7 @@ use marline_core::store::{
 use marline_core::time::Time;
 use marline_core::worker;
 use marline_objects::parts::Layout;
-use marline_objects::{Access, Arena, Block, Kept, Spill, Spilled, View, Windows, Writable};
+use marline_objects::{Access, Arena, Block, Gone, Kept, Spill, Spilled, View, Windows, Writable};
 use peer::Peer;
 use pull::Pulls;
 use save::Saving;
@@ -168,10 +169,16 @@ enum Outside {
     Due,
     /// Memory that nobody uses goes back to the system.
     GiveBack,
+    /// So does that of a segment which is gone.
+    Gone(Gone),
 }
 
 impl Store {
     pub fn new(options: &StoreOptions, secret: Secret) -> Store {
+        Store::with(options, secret, Arena::at_most(options.limit))
+    }
+
+    fn with(options: &StoreOptions, secret: Secret, arena: Arena) -> Store {
         let config = Config {
             limit: options.limit,
             spills: options.spill.is_some(),
@@ -179,7 +186,6 @@ impl Store {
         };
         let disk =
             options.spill.as_ref().map(|(folder, limit)| Disk::new(Spill::new(folder, *limit)));
-        let arena = Arena::at_most(options.limit);
         Store(Arc::new_cyclic(|me| Shared {
             process: std::process::id(),
             state: Mutex::new(State {
@@ -266,6 +272,13 @@ impl Store {
                 // It takes its time. If the system does not take it, it is used again all the same.
                 io().spawn_blocking(move || drop(arena.trim()));
             }
+            Outside::Gone(gone) => {
+                let store = self.clone();
+                io().spawn_blocking(move || {
+                    store.0.windows.remove(gone.number);
+                    drop(gone.give_back());
+                });
+            }
         }
     }
 
@@ -279,6 +292,7 @@ impl Store {
     pub fn works_under(&self, session: Option<Session>) {
         self.enter(|state, now| {
             if session.is_none() && state.worker.is_some() {
+                state.saving.leave_all();
                 state.forget_all(now);
             }
             state.worker = session;
@@ -354,7 +368,11 @@ impl Store {
                 Err(_) => return Err(given_up()),
             }
         };
-        layout.fill(&mut room, parts);
+        if let Err(error) = layout.fill(&mut room, parts) {
+            drop(room);
+            self.give_back(Some(blob));
+            return Err(unmappable(&error));
+        }
         Ok(self.enter(|state, now| {
             state.is_in_memory(blob, room);
             state.sealed(now, blob, object);
@@ -472,14 +490,12 @@ impl State {
             Effect::Refuse { request, error } => self.refuse(request, error),
             Effect::Spill { blob } => {
                 let (block, bytes) = self.place(blob);
-                let job = Job::Write { blob, block, bytes: bytes as usize };
-                self.disk.as_mut().expect("it spills").take(&self.me, job);
+                self.have_disk_do(now, Job::Write { blob, block, bytes: bytes as usize });
             }
-            Effect::Load { blob, bytes } => match self.arena.allocate(bytes as usize) {
+            Effect::Load { blob, bytes } => match self.allocate(bytes) {
                 Ok(room) => {
                     let spilled = self.spilled[&blob].clone();
-                    let job = Job::Read { blob, spilled, room };
-                    self.disk.as_mut().expect("it spills").take(&self.me, job);
+                    self.have_disk_do(now, Job::Read { blob, spilled, room });
                 }
                 Err(error) => {
                     let result = Err(unmappable(&error));
@@ -487,7 +503,7 @@ impl State {
                 }
             },
             Effect::FreeMemory { blob } => self.body(blob).memory = None,
-            Effect::FreeDisk { blob } => drop(self.spilled.remove(&blob)),
+            Effect::FreeDisk { blob } => self.free_disk(blob),
             Effect::Drop { blob } => self.drop_body(blob),
             Effect::GiveBack => self.outside.push(Outside::GiveBack),
             Effect::Miss { request, error } => self.miss(now, request, &error),
@@ -510,10 +526,19 @@ impl State {
         (memory.block(), bytes)
     }
 
+    fn allocate(&mut self, bytes: u64) -> std::io::Result<Writable> {
+        let room = self.arena.allocate(bytes as usize);
+        for gone in self.arena.gone() {
+            self.segment_gone(gone.number);
+            self.outside.push(Outside::Gone(gone));
+        }
+        room
+    }
+
     fn drop_body(&mut self, blob: Blob) {
         self.makers.remove(&blob);
         self.filling.remove(&blob);
-        self.spilled.remove(&blob);
+        self.free_disk(blob);
         let name = self.blobs.remove(&blob).and_then(|body| body.name);
         if let Some(object) = name.filter(|object| self.names.get(object) == Some(&blob)) {
             self.names.remove(&object);
@@ -534,7 +559,7 @@ impl State {
             self.requests.remove(&request).expect("it was asked for");
         self.blobs.insert(blob, Body::default());
         self.makers.insert(blob, process);
-        let room = match self.arena.allocate(bytes as usize) {
+        let room = match self.allocate(bytes) {
             Ok(room) => room,
             Err(error) => {
                 self.refuse_to(process, answer, unmappable(&error));
@@ -597,12 +622,6 @@ impl State {
     fn is_in_memory(&mut self, blob: Blob, room: Writable) {
         if let Some(body) = self.blobs.get_mut(&blob) {
             body.memory = Some(room.keep());
-        }
-    }
-
-    fn is_on_disk(&mut self, blob: Blob, spilled: Spilled) {
-        if self.blobs.contains_key(&blob) {
-            self.spilled.insert(blob, Arc::new(spilled));
         }
     }
 

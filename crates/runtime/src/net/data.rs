@@ -164,10 +164,7 @@ fn introduced(store: &Store, mut stream: Stream, token: &Token) -> io::Result<()
         return upload::receive(store, &mut stream);
     }
     let Stream::Unix(mut socket) = stream else { return Err(io::ErrorKind::InvalidInput.into()) };
-    // Memory is this user's alone.
-    if sockopt::socket_peercred(&socket)?.uid != rustix::process::getuid() {
-        return Err(io::ErrorKind::PermissionDenied.into());
-    }
+    is_this_users(&socket)?;
     socket.write_all(WELCOME)?;
     store.add_stranger(socket)
 }
@@ -218,6 +215,14 @@ pub(super) fn refusal(stream: &mut Stream) -> io::Result<Error> {
     Ok(error.unwrap_or_else(|| Error::internal("an error that makes no sense")))
 }
 
+/// Memory is one user's alone.
+fn is_this_users(socket: &UnixStream) -> io::Result<()> {
+    match sockopt::socket_peercred(socket)?.uid == rustix::process::getuid() {
+        true => Ok(()),
+        false => Err(io::ErrorKind::PermissionDenied.into()),
+    }
+}
+
 /// What a process is told that may use the store.
 const WELCOME: &[u8; 1] = b"+";
 
@@ -225,6 +230,8 @@ const WELCOME: &[u8; 1] = b"+";
 pub(crate) fn reach_store(path: &str, token: &Token) -> io::Result<UnixStream> {
     let (_folder, short) = short_path(Path::new(path))?;
     let mut socket = UnixStream::connect(short)?;
+    // What a worker of another machine calls its own, anybody may have made here: he is not told the token.
+    is_this_users(&socket)?;
     socket.set_read_timeout(Some(PATIENCE))?;
     introduce(&mut socket, STORE, token)?;
     let mut answer = [0];
@@ -502,5 +509,36 @@ mod tests {
             panic!("it is not there")
         };
         assert_eq!(error.kind(), ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn where_another_user_listens_nobody_says_the_token() {
+        use rustix::process::{Uid, getuid};
+        if !getuid().is_root() {
+            return; // Nobody else can become another.
+        }
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(
+            folder.path(),
+            std::os::unix::fs::PermissionsExt::from_mode(0o777),
+        )
+        .unwrap();
+        let path = folder.path().join("store");
+        let (is_there, listens) = std::sync::mpsc::channel();
+        let there = path.clone();
+        let other = thread::spawn(move || {
+            // This thread alone; who is asked about is who was there when it began to listen.
+            let nobody = Uid::from_raw(65534);
+            rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
+            let listener = std::os::unix::net::UnixListener::bind(there).unwrap();
+            is_there.send(()).unwrap();
+            let mut heard = Vec::new();
+            listener.accept().unwrap().0.read_to_end(&mut heard).unwrap();
+            heard
+        });
+        listens.recv().unwrap();
+        let error = reach_store(path.to_str().unwrap(), &token(TOKEN)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+        assert!(other.join().unwrap().is_empty());
     }
 }

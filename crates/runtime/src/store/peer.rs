@@ -24,6 +24,8 @@ pub(super) struct Peer {
     received: BytesMut,
     /// Segments that were passed on to it.
     knows: Set<(u32, Access)>,
+    /// Of those, which are gone, and it does not know that.
+    gone: Vec<u32>,
     /// Nothing more will come from it, or from any fork of it.
     ended: bool,
     /// Its worker has seen to all that it said.
@@ -54,6 +56,7 @@ impl Store {
                 socket: socket.clone(),
                 received: BytesMut::new(),
                 knows: Set::default(),
+                gone: Vec::new(),
                 ended: false,
                 left: false,
             };
@@ -210,13 +213,27 @@ impl State {
         self.answer(process, &answer, segment_follows.then_some((segment, access)));
     }
 
+    /// A segment is gone: those who were passed it are told with their next answer. Who asks for nothing hears nothing.
+    pub(super) fn segment_gone(&mut self, segment: u32) {
+        for peer in self.peers.values_mut() {
+            let [read, written] =
+                [Access::Read, Access::Write].map(|access| peer.knows.remove(&(segment, access)));
+            if read || written {
+                peer.gone.push(segment);
+            }
+        }
+    }
+
     pub(super) fn answer(
         &mut self,
         process: Process,
         answer: &Answer,
         passed: Option<(u32, Access)>,
     ) {
-        let Some(peer) = self.peers.get(&process).filter(|peer| !peer.ended) else { return };
+        let Some(peer) = self.peers.get_mut(&process).filter(|peer| !peer.ended) else { return };
+        let gone = peer.gone.drain(..).map(|segment| Answer::SegmentGone { segment });
+        let mut bytes: BytesMut = gone.flat_map(|gone| gone.encode()).collect();
+        bytes.extend_from_slice(&answer.encode());
         let segment =
             passed.map(|(number, _)| self.arena.segment(number).expect("its block is given out"));
         let descriptors: Vec<BorrowedFd<'_>> = segment
@@ -225,7 +242,6 @@ impl State {
             .map(|(segment, (_, access))| segment.descriptor(access))
             .into_iter()
             .collect();
-        let bytes = answer.encode();
         // Nobody asks so much that a socket has no room for the answers: it is broken, or gone.
         let sent = pass::send(&*peer.socket, &bytes, &descriptors);
         if !sent.is_ok_and(|count| count == bytes.len()) {

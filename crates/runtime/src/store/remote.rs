@@ -127,13 +127,11 @@ impl Remote {
         let blob = given.blob;
         let filled = self
             .map(given, Access::Write)
-            .and_then(|()| self.windows.writable(given.block, layout.bytes(), |_| {}));
-        match filled {
-            Ok(mut room) => layout.fill(&mut room, parts),
-            Err(error) => {
-                self.say(Ask::Abandon { blob })?;
-                return Err(super::unmappable(&error));
-            }
+            .and_then(|()| self.windows.writable(given.block, layout.bytes(), |_| {}))
+            .and_then(|mut room| layout.fill(&mut room, parts));
+        if let Err(error) = filled {
+            self.say(Ask::Abandon { blob })?;
+            return Err(super::unmappable(&error));
         }
         self.say(Ask::Seal { blob, object })?;
         Ok(given.worker)
@@ -320,6 +318,10 @@ impl Remote {
                 Ok(Some(Answer::Refused { number, error })) => {
                     self.answered(state, number, Err(error));
                 }
+                Ok(Some(Answer::SegmentGone { segment })) => {
+                    state.segments.retain(|(number, _), _| *number != segment);
+                    self.windows.remove(segment);
+                }
                 Err(_) => return state.over = true,
             }
         }
@@ -350,4 +352,48 @@ impl Remote {
 
 fn gone() -> Error {
     Error::unavailable(Ran::Maybe, "the worker that has this node's store is gone")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Objects, Store, StoreOptions};
+    use super::*;
+    use crate::net::server::Secret;
+    use marline_core::id::TaskId;
+    use marline_core::payload::Payload;
+    use marline_objects::Arena;
+
+    /// How many segments are mapped.
+    fn mapped(windows: &Windows, access: Access) -> usize {
+        (0..100).filter(|number| windows.has(*number, access)).count()
+    }
+
+    #[test]
+    fn values_that_grow_do_not_leave_their_segments_behind_in_those_who_read_them() {
+        let options = StoreOptions { limit: 1 << 30, spill: None, ..StoreOptions::default() };
+        let store = Store::with(&options, Secret::new(None), Arena::new(4096));
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        store.add_peer(theirs).unwrap();
+        let remote = Remote::new(ours);
+        let (here, elsewhere) = (Objects::here(store.clone()), Objects::elsewhere(remote.clone()));
+        for number in 1..20_u32 {
+            let object = ObjectId::of(TaskId::from_u128(7), number);
+            let value = vec![number as u8; 200_000 * number as usize];
+            elsewhere.write(object, &[&value], || true).unwrap();
+            let stored = Payload::default().stored_as(object);
+            for objects in [&elsewhere, &here] {
+                assert!(objects.open(&stored).unwrap().inline == value);
+            }
+            elsewhere.discard(object);
+        }
+        for access in [Access::Read, Access::Write] {
+            assert_eq!(mapped(&remote.windows, access), 1, "the last one");
+        }
+        // The store lets go of its own after it has answered.
+        let until = Instant::now() + Duration::from_secs(30);
+        while mapped(&store.0.windows, Access::Read) > 1 {
+            assert!(Instant::now() < until, "what is gone is still mapped");
+            std::thread::yield_now();
+        }
+    }
 }

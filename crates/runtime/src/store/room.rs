@@ -76,8 +76,10 @@ impl Store {
             let bytes = bytes as u64;
             state.handle(now, Event::CreateAsked { request, process: THIS, bytes });
         });
-        let filled = Some(given.recv().wait().map_err(|_| super::closed())??);
-        Ok(Room { store: self.clone(), filled })
+        let (blob, mut room) = given.recv().wait().map_err(|_| super::closed())??;
+        let prepared = room.prepare();
+        let room = Room { store: self.clone(), filled: Some((blob, room)) };
+        prepared.map(|()| room).map_err(|error| super::unmappable(&error))
     }
 
     /// What was filled is the data of an object that a client elsewhere is about to put.

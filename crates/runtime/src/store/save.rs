@@ -3,17 +3,22 @@
 //!
 //! Each cluster has a folder of its own in it, by its id, which goes with the cluster. What was saved is erased
 //! when the controller says so; until the cluster keeps what was saved with it, it is erased with its maker's pin.
+//!
+//! A task that runs again saves under the same name, at another node, while the one that ran it first may still be at it and
+//! knows nothing of that. So a store erases of its own accord only a file that it made itself, where there was none. When
+//! its session is over, another may have been given the task: then it erases nothing, and saves nothing that it began to.
 
+use super::erase::{Erase, Erasing};
 use super::words::Answer;
-use super::{Durable, Outside, Shared, State, Store};
+use super::{Durable, Outside, Shared, State, Store, unmappable};
 use marline_core::error::{Error, Ran};
 use marline_core::id::{ClusterId, ObjectId};
-use marline_core::map::Set;
+use marline_core::map::Map;
 use marline_core::message::CopyAt;
 use marline_core::store::Process;
 use marline_core::time::Time;
 use marline_core::worker;
-use marline_objects::Saved;
+use marline_objects::{FileId, Saved, lacks_memory};
 use std::io;
 use std::sync::Weak;
 use std::thread;
@@ -23,12 +28,14 @@ pub(super) struct Saving {
     durable: Durable,
     /// In the folder of the cluster that this store works for.
     saved: Option<Saved>,
-    unkept: Set<ObjectId>,
+    /// With the file that this store made of it, when it has.
+    unkept: Map<ObjectId, Option<FileId>>,
+    erasing: Erasing,
 }
 
 impl Saving {
     pub fn new(durable: Durable) -> Saving {
-        Saving { durable, saved: None, unkept: Set::default() }
+        Saving { durable, saved: None, unkept: Map::default(), erasing: Erasing::default() }
     }
 
     /// The cluster knows of it: who erases it is told.
@@ -38,14 +45,39 @@ impl Saving {
 
     /// Its data is gone, and if nobody else knows of it, what was saved of it, too.
     pub fn dropped(&mut self, object: ObjectId) {
-        if self.unkept.remove(&object) {
-            self.erase(object);
+        if let Some(Some(file)) = self.unkept.remove(&object) {
+            self.have_erased(object, Some(file));
         }
     }
 
-    pub fn erase(&self, object: ObjectId) {
-        if let Some(saved) = &self.saved {
-            saved.erase(&name(object));
+    /// The session is over in which it was made. Who is given the work now may have saved it, or count on what is there:
+    /// it goes with the cluster.
+    pub fn leave_all(&mut self) {
+        self.unkept.clear();
+    }
+
+    /// It is about to be saved. Says what of it this store has made already.
+    fn begins(&mut self, object: ObjectId) -> Option<FileId> {
+        *self.unkept.entry(object).or_default()
+    }
+
+    /// Whether it is still this store's to save.
+    fn goes_on(&self, object: ObjectId) -> bool {
+        self.unkept.contains_key(&object)
+    }
+
+    /// It was saved, to this file if that is this store's own.
+    fn made(&mut self, object: ObjectId, file: Option<FileId>) {
+        // If the cluster keeps it by now, or another does its work, it is not this store's to erase.
+        if let Some(own) = self.unkept.get_mut(&object) {
+            *own = file;
+        }
+    }
+
+    /// Soon: nobody waits for it. Only if it is still this file, if one is named.
+    fn have_erased(&self, object: ObjectId, own: Option<FileId>) {
+        if let Some(saved) = self.saved.clone() {
+            self.erasing.take(Erase { saved, name: name(object), own });
         }
     }
 }
@@ -90,17 +122,28 @@ impl Store {
         }
         let saved = self.saved()?;
         let view = self.read_here(object)?;
-        self.enter(|state, _| state.saving.unkept.insert(object));
-        let result = saved.save(&name(object), &view);
-        result.map(|()| true).map_err(|error| {
-            self.enter(|state, _| state.saving.dropped(object));
-            Error::exhausted(format!("value {object} could not be saved: {error}"))
-        })
+        let own = self.enter(|state, _| state.saving.begins(object));
+        let file = saved.write(&name(object), &view).and_then(|draft| {
+            if !self.enter(|state, _| state.saving.goes_on(object)) {
+                return Err(io::Error::other("the session in which it was made is over"));
+            }
+            saved.publish(&name(object), draft, own)
+        });
+        match file {
+            Ok(file) => {
+                self.enter(|state, _| state.saving.made(object, file));
+                Ok(true)
+            }
+            Err(error) => {
+                self.enter(|state, _| state.saving.dropped(object));
+                Err(Error::exhausted(format!("value {object} could not be saved: {error}")))
+            }
+        }
     }
 
-    /// Erases what was saved of an object.
+    /// Has erased what was saved of an object.
     pub fn erase(&self, object: ObjectId) {
-        self.enter(|state, _| state.saving.erase(object));
+        self.enter(|state, _| state.saving.have_erased(object, None));
     }
 
     /// Reads what was saved of an object into room that is made for it.
@@ -112,6 +155,7 @@ impl Store {
         let loaded = self.saved()?.load(&name(object), |bytes| room(bytes).map_err(Why::Room));
         loaded.map_err(|why| match why {
             Why::Room(error) => error,
+            Why::Disk(error) if lacks_memory(&error) => unmappable(&error),
             Why::Disk(error) => {
                 Error::internal(format!("what was saved of value {object}: {error}"))
             }
@@ -171,4 +215,139 @@ fn save(store: &Weak<Shared>, process: Process, number: u64, object: ObjectId) {
 
 fn name(object: ObjectId) -> String {
     format!("{:032x}-{}", object.origin.as_u128(), object.index)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Objects, StoreOptions};
+    use super::*;
+    use crate::net::server::Secret;
+    use marline_core::id::{Session, SessionEpoch, SessionId, TaskId};
+    use std::path::Path;
+    use std::time::{Duration, Instant};
+
+    fn object(number: u128) -> ObjectId {
+        ObjectId::of(TaskId::from_u128(number), 0)
+    }
+
+    /// A store of a worker of one cluster, which saves here.
+    fn store(folder: &Path) -> Store {
+        let durable = Durable::In(folder.into());
+        let options =
+            StoreOptions { spill: None, limit: 1 << 30, durable, ..StoreOptions::default() };
+        let store = Store::new(&options, Secret::new(None));
+        store.of_cluster(ClusterId::from_u128(1));
+        store.works_under(Some(Session { id: SessionId::from_u128(1), epoch: SessionEpoch(1) }));
+        store
+    }
+
+    /// Makes it, as a task does that runs at this store.
+    fn make(store: &Store, object: ObjectId, byte: u8) {
+        Objects::here(store.clone()).write(object, &[&[byte; 200_000]], || true).unwrap();
+        assert!(store.save(object).unwrap());
+    }
+
+    fn is_saved(store: &Store, object: ObjectId) -> bool {
+        store.load_saved(object, |bytes| Ok(vec![0; bytes])).is_ok()
+    }
+
+    /// Waits until what was saved is erased.
+    fn until_erased(store: &Store, object: ObjectId) {
+        let until = Instant::now() + Duration::from_secs(30);
+        while is_saved(store, object) {
+            assert!(Instant::now() < until, "it is not erased");
+            thread::yield_now();
+        }
+    }
+
+    /// Waits until this store has erased what it was to: that is done in order.
+    fn until_all_erased(store: &Store) {
+        let last = object(u128::MAX);
+        make(store, last, 1);
+        store.answered(last);
+        until_erased(store, last);
+    }
+
+    #[test]
+    fn what_nobody_keeps_is_erased_with_its_data() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = store(folder.path());
+        make(&store, object(1), 1);
+        make(&store, object(1), 2);
+        store.answered(object(1));
+        until_erased(&store, object(1));
+        make(&store, object(2), 2);
+        store.keep(object(2));
+        store.forget(object(2));
+        until_all_erased(&store);
+        assert!(is_saved(&store, object(2)), "the controller says when");
+        store.erase(object(2));
+        until_erased(&store, object(2));
+    }
+
+    #[test]
+    fn what_another_node_saved_meanwhile_is_not_erased_by_who_made_it_first() {
+        let folder = tempfile::tempdir().unwrap();
+        let (first, second) = (store(folder.path()), store(folder.path()));
+        for (number, byte) in [(1, 1), (2, 2)] {
+            let object = object(number);
+            make(&first, object, 1);
+            make(&second, object, byte);
+            second.keep(object);
+            first.answered(object);
+            until_all_erased(&first);
+            assert!(is_saved(&second, object), "{number}");
+        }
+    }
+
+    #[test]
+    fn what_is_saved_late_does_not_make_the_late_one_its_maker() {
+        let folder = tempfile::tempdir().unwrap();
+        let (late, kept) = (store(folder.path()), store(folder.path()));
+        for (number, byte) in [(1, 1), (2, 2)] {
+            let object = object(number);
+            make(&kept, object, 1);
+            kept.keep(object);
+            make(&late, object, byte);
+            late.answered(object);
+            until_all_erased(&late);
+            assert!(is_saved(&kept, object), "{number}");
+        }
+    }
+
+    #[test]
+    fn nobody_waits_until_something_is_erased() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = store(folder.path());
+        let starts = |start| store.enter(|state, _| state.saving.erasing.start = start);
+        starts(|_, _| Err(io::ErrorKind::WouldBlock.into()));
+        for number in [1, 2] {
+            make(&store, object(number), 1);
+        }
+        store.answered(object(1));
+        store.erase(object(2));
+        assert!(is_saved(&store, object(1)) && is_saved(&store, object(2)), "nobody does it yet");
+        starts(super::super::disk::start_thread);
+        until_all_erased(&store);
+        assert!(!is_saved(&store, object(1)) && !is_saved(&store, object(2)));
+    }
+
+    #[test]
+    fn what_is_left_of_a_session_that_is_over_is_left_for_who_does_its_work() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = store(folder.path());
+        make(&store, object(1), 1);
+        store.works_under(None);
+        until_all_erased(&store);
+        assert!(is_saved(&store, object(1)));
+    }
+
+    #[test]
+    fn what_was_begun_in_a_session_that_is_over_is_not_saved_any_more() {
+        let mut saving = Saving::new(Durable::Nowhere);
+        assert_eq!(saving.begins(object(1)), None);
+        assert!(saving.goes_on(object(1)));
+        saving.leave_all();
+        assert!(!saving.goes_on(object(1)));
+    }
 }

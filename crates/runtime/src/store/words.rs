@@ -44,6 +44,8 @@ pub(super) enum Answer {
     Saved { number: u64, durable: bool },
     /// It is not to be.
     Refused { number: u64, error: Error },
+    /// Nothing of a segment that it was given will be read or filled any more: it may let go of it.
+    SegmentGone { segment: u32 },
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -143,6 +145,10 @@ impl Answer {
                 let error = v1::Error::from(error.clone().bounded());
                 to.put_slice(&error.encode_to_vec());
             }
+            Answer::SegmentGone { segment } => {
+                to.put_u8(4);
+                to.put_u32(*segment);
+            }
         }
         end(to)
     }
@@ -173,6 +179,7 @@ impl Answer {
                 Answer::Refused { number, error: error.try_into().map_err(|_| Nonsense)? }
             }
             3 => Answer::Saved { number: words.try_get_u64()?, durable: words.try_get_u8()? == 1 },
+            4 => Answer::SegmentGone { segment: words.try_get_u32()? },
             _ => return Err(Nonsense),
         };
         Ok(Some(answer))
@@ -257,6 +264,7 @@ mod tests {
             },
             Answer::Refused { number: 2, error: Error::exhausted("no room") },
             Answer::Saved { number: 3, durable: true },
+            Answer::SegmentGone { segment: 7 },
         ];
         let mut stream: BytesMut = answers.iter().flat_map(Answer::encode).collect();
         let heard: Vec<Answer> =

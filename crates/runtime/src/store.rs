@@ -16,11 +16,14 @@
 mod access;
 mod disk;
 mod options;
+mod outgoing;
 mod peer;
 mod pull;
 mod remote;
 mod room;
 mod save;
+#[cfg(test)]
+mod tests;
 mod words;
 
 pub use access::{Objects, Reading};

@@ -1,6 +1,7 @@
 //! Processes that use the store over a socket: what they ask is heard as soon as it comes, and before it is acted
 //! on what they said elsewhere after it.
 
+use super::outgoing::{Outgoing, Writer};
 use super::words::{Answer, Ask, Given};
 use super::{Shared, State, Store, To};
 use crate::net::io;
@@ -10,7 +11,6 @@ use marline_core::store::{Event, Process};
 use marline_core::time::Time;
 use marline_objects::{Access, pass};
 use std::io::ErrorKind;
-use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Weak};
 use tokio::io::Interest;
@@ -22,6 +22,7 @@ const READ_BYTES: usize = 16 << 10;
 pub(super) struct Peer {
     socket: Arc<tokio::net::UnixStream>,
     received: BytesMut,
+    outgoing: Outgoing,
     /// Segments that were passed on to it.
     knows: Set<(u32, Access)>,
     /// Nothing more will come from it, or from any fork of it.
@@ -53,6 +54,7 @@ impl Store {
             let peer = Peer {
                 socket: socket.clone(),
                 received: BytesMut::new(),
+                outgoing: Outgoing::new(socket.clone()),
                 knows: Set::default(),
                 ended: false,
                 left: false,
@@ -88,6 +90,19 @@ async fn listen(store: Weak<Shared>, process: Process, socket: Arc<tokio::net::U
         }
         let Some(store) = store.upgrade().map(Store) else { return };
         if !store.enter(|state, now| state.hear(now, process, Who::Listener)) {
+            return;
+        }
+    }
+}
+
+/// Says what there was no room for, when there is.
+async fn flush(store: Weak<Shared>, process: Process, socket: Arc<tokio::net::UnixStream>) {
+    loop {
+        if socket.writable().await.is_err() {
+            return;
+        }
+        let Some(store) = store.upgrade().map(Store) else { return };
+        if !store.enter(|state, _| state.flush(process)) {
             return;
         }
     }
@@ -216,27 +231,35 @@ impl State {
         answer: &Answer,
         passed: Option<(u32, Access)>,
     ) {
-        let Some(peer) = self.peers.get(&process).filter(|peer| !peer.ended) else { return };
-        let segment =
-            passed.map(|(number, _)| self.arena.segment(number).expect("its block is given out"));
-        let descriptors: Vec<BorrowedFd<'_>> = segment
-            .as_ref()
-            .zip(passed)
-            .map(|(segment, (_, access))| segment.descriptor(access))
-            .into_iter()
-            .collect();
-        let bytes = answer.encode();
-        // Nobody asks so much that a socket has no room for the answers: it is broken, or gone.
-        let sent = pass::send(&*peer.socket, &bytes, &descriptors);
-        if !sent.is_ok_and(|count| count == bytes.len()) {
-            self.end_peer(process);
+        let Some(peer) = self.peers.get_mut(&process).filter(|peer| !peer.ended) else { return };
+        let passed = passed.map(|(number, access)| {
+            (self.arena.segment(number).expect("its block is given out"), access)
+        });
+        match peer.outgoing.say(answer.encode(), passed) {
+            Ok(false) => {}
+            Ok(true) => {
+                io().spawn(flush(self.me.clone(), process, peer.socket.clone()));
+            }
+            // It asks and does not listen, or is gone.
+            Err(_) => self.end_peer(process),
         }
+    }
+
+    /// There is room in the socket of a process: says what there was none for. Says whether something is left.
+    fn flush(&mut self, process: Process) -> bool {
+        let Some(peer) = self.peers.get_mut(&process).filter(|peer| !peer.ended) else {
+            return false;
+        };
+        peer.outgoing.write(Writer::Flusher).unwrap_or_else(|_| {
+            self.end_peer(process);
+            false
+        })
     }
 
     /// A process that makes no sense is not spoken to any more. What it has stays until it is gone.
     fn end_peer(&mut self, process: Process) {
-        if let Some(peer) = self.peers.get(&process) {
-            let _ = rustix::net::shutdown(&*peer.socket, rustix::net::Shutdown::Write);
+        if let Some(peer) = self.peers.get_mut(&process) {
+            peer.outgoing.end();
         }
     }
 }

@@ -198,6 +198,9 @@ impl Remote {
     fn ask(&self, access: Access, ask: impl FnOnce(u64) -> Ask) -> Result<u64, Error> {
         let number = {
             let mut state = self.state();
+            if state.over {
+                return Err(gone()); // What is said is heard, perhaps, and not answered.
+            }
             state.next += 1;
             let number = state.next;
             state.asked.insert(number, Asked { access, given_up: false, answer: None });

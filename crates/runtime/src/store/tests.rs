@@ -1,0 +1,67 @@
+//! A store and the processes that use it, over sockets and without, in one process.
+
+use super::*;
+use crate::net::server::Secret;
+use marline_core::id::TaskId;
+use marline_core::payload::Payload;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+/// What a value here takes, nearly.
+const BYTES: usize = 200_000;
+/// Far longer than anything here takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn store(limit: u64) -> Store {
+    let options = StoreOptions { limit, spill: None, ..StoreOptions::default() };
+    Store::new(&options, Secret::new(None))
+}
+
+/// Another process that uses it, as far as the store can tell.
+fn other(store: &Store) -> Arc<Remote> {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    store.add_stranger(theirs).unwrap();
+    Remote::new(ours)
+}
+
+fn object(number: u128) -> ObjectId {
+    ObjectId::of(TaskId::from_u128(number), 0)
+}
+
+/// Puts something there, and keeps it.
+fn fill(store: &Store, object: ObjectId, bytes: usize) {
+    store.write(object, &[&vec![7; bytes]], &mut || true).unwrap();
+    store.keep(object);
+}
+
+fn stored(object: ObjectId) -> Payload {
+    Payload::default().stored_as(object)
+}
+
+/// How many processes read it.
+fn readers(store: &Store, object: ObjectId) -> u32 {
+    store.list(usize::MAX).iter().find(|held| held.object == object).unwrap().readers
+}
+
+fn until(what: &str, is_so: impl Fn() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < end, "waited a minute: {what}");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn who_asks_for_very_many_values_before_it_reads_any_answer_gets_all_of_them() {
+    let store = store(10 << 20);
+    fill(&store, object(1), BYTES);
+    let objects = Objects::elsewhere(other(&store));
+    let asked: Vec<_> =
+        (0..5_000).map(|_| objects.read(&stored(object(1))).unwrap().unwrap()).collect();
+    for mut reading in asked {
+        let came = reading.wait(Some(PATIENCE)).expect("it comes").unwrap();
+        assert_eq!(came.inline.len(), BYTES);
+    }
+    assert!(!objects.is_over());
+    until("nobody reads it", || readers(&store, object(1)) == 0);
+}

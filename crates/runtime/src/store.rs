@@ -15,6 +15,7 @@
 
 mod access;
 mod disk;
+mod forks;
 mod options;
 mod outgoing;
 mod peer;
@@ -27,6 +28,7 @@ mod tests;
 mod words;
 
 pub use access::{Objects, Reading};
+pub use forks::about_to_fork;
 pub use options::{
     DURABLE_VARIABLE, Durable, MIN_STORE_BYTES, PATIENCE_VARIABLE, SPILL_VARIABLE, STORE_VARIABLE,
     Said, StoreOptions,
@@ -183,7 +185,7 @@ impl Store {
         let disk =
             options.spill.as_ref().map(|(folder, limit)| Disk::new(Spill::new(folder, *limit)));
         let arena = Arena::at_most(options.limit);
-        Store(Arc::new_cyclic(|me| Shared {
+        let shared = Arc::new_cyclic(|me| Shared {
             process: std::process::id(),
             state: Mutex::new(State {
                 machine: machine::Store::new(config),
@@ -214,7 +216,9 @@ impl Store {
             owner: OnceLock::new(),
             due: Arc::default(),
             timer: OnceLock::new(),
-        }))
+        });
+        forks::add_here(&shared);
+        Store(shared)
     }
 
     /// Whose store it is.

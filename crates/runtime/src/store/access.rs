@@ -111,7 +111,7 @@ impl Objects {
     }
 
     /// This process is about to fork: what it reads now, the fork may go on reading.
-    pub fn about_to_fork(&self) {
+    pub(super) fn about_to_fork(&self) {
         match &self.0 {
             Kind::Here(store) => store.about_to_fork(),
             Kind::Elsewhere(remote) => remote.about_to_fork(),

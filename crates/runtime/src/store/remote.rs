@@ -67,7 +67,7 @@ enum Done {
 
 impl Remote {
     pub fn new(socket: UnixStream) -> Arc<Remote> {
-        Arc::new(Remote {
+        let remote = Arc::new(Remote {
             socket,
             process: std::process::id(),
             windows: Windows::default(),
@@ -75,7 +75,9 @@ impl Remote {
             heard: Condvar::new(),
             spin: Mutex::default(),
             is_gone: AtomicBool::new(false),
-        })
+        });
+        super::forks::add_elsewhere(&remote);
+        remote
     }
 
     /// Whether nobody answers any more.

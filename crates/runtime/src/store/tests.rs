@@ -65,3 +65,24 @@ fn who_asks_for_very_many_values_before_it_reads_any_answer_gets_all_of_them() {
     assert!(!objects.is_over());
     until("nobody reads it", || readers(&store, object(1)) == 0);
 }
+
+#[test]
+fn a_fork_may_go_on_reading_whatever_store_its_process_reads() {
+    let stores = [store(1 << 20), store(1 << 20)];
+    let remote = other(&stores[1]);
+    let known = forks::Known::default();
+    known.add(forks::One::Here(Arc::downgrade(&stores[0].0)));
+    known.add(forks::One::Elsewhere(Arc::downgrade(&remote)));
+    let all = [Objects::here(stores[0].clone()), Objects::elsewhere(remote)];
+    for (store, objects) in stores.iter().zip(&all) {
+        fill(store, object(1), BYTES);
+        fill(store, object(2), BYTES);
+        let view = objects.open(&stored(object(1))).unwrap();
+        known.tell_all();
+        drop(view);
+        // What it begins to read later is its own; and who is answered was heard before.
+        drop(objects.open(&stored(object(2))).unwrap());
+        until("nobody reads it", || readers(store, object(2)) == 0);
+        assert_eq!(readers(store, object(1)), 1, "its fork may");
+    }
+}

@@ -19,6 +19,7 @@ mod forks;
 mod options;
 mod outgoing;
 mod peer;
+mod pinned;
 mod pull;
 mod remote;
 mod room;
@@ -53,7 +54,9 @@ use marline_core::worker;
 use marline_objects::parts::Layout;
 use marline_objects::{Access, Arena, Block, Kept, Spill, Spilled, View, Windows, Writable};
 use peer::Peer;
+use pinned::Pinned;
 use pull::Pulls;
+use room::Room;
 use save::Saving;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use tokio::sync::Notify;
@@ -155,17 +158,17 @@ struct Asker {
 
 enum To {
     /// Somebody in this process, who is to fill it.
-    Fill(oneshot::Sender<Result<(Blob, Writable), Error>>),
+    Fill(oneshot::Sender<Result<Room, Error>>),
     /// ... or to read it.
-    Read(oneshot::Sender<Result<Given, Error>>),
+    Read(oneshot::Sender<Result<Pinned, Error>>),
     /// Another process, by the number it gave.
     Peer { number: u64 },
 }
 
 /// What is done when the lock is released.
 enum Outside {
-    Fill(oneshot::Sender<Result<(Blob, Writable), Error>>, Result<(Blob, Writable), Error>),
-    Read(oneshot::Sender<Result<Given, Error>>, Result<Given, Error>),
+    Fill(oneshot::Sender<Result<Room, Error>>, Result<(Blob, Writable), Error>),
+    Read(oneshot::Sender<Result<Pinned, Error>>, Result<Given, Error>),
     Tell(worker::Event),
     /// What was sent here is kept.
     Kept(oneshot::Sender<()>),
@@ -244,17 +247,13 @@ impl Store {
 
     fn carry_out(&self, outside: Outside) {
         match outside {
+            // If nobody waits for it any more, or stops before it has looked, it is given back as it is dropped.
             Outside::Fill(to, given) => {
-                let blob = given.as_ref().ok().map(|(blob, _)| *blob);
-                if to.send(given).is_err() {
-                    self.give_back(blob); // Nobody waits for it any more.
-                }
+                let given = given.map(|(blob, room)| Room::new(self.clone(), blob, room));
+                drop(to.send(given));
             }
             Outside::Read(to, given) => {
-                let blob = given.as_ref().ok().map(|given| given.blob);
-                if to.send(given).is_err() {
-                    self.give_back(blob);
-                }
+                drop(to.send(given.map(|given| Pinned::new(self.clone(), given))));
             }
             Outside::Tell(event) => {
                 if let Some((node, worker)) = self.0.owner.get()
@@ -276,10 +275,9 @@ impl Store {
         }
     }
 
-    fn give_back(&self, blob: Option<Blob>) {
-        if let Some(blob) = blob {
-            self.enter(|state, now| state.abandon(now, THIS, blob));
-        }
+    /// Whether this process has it, and is not a fork of that one.
+    fn is_ours(&self) -> bool {
+        self.0.process == std::process::id()
     }
 
     /// The worker works under this session, or under none: then nothing is kept for the cluster.
@@ -353,7 +351,7 @@ impl Store {
         });
         let (blob, mut room) = loop {
             match given.recv().timeout(LOOK_EVERY).wait() {
-                Ok(given) => break given?,
+                Ok(given) => break given?.taken(),
                 Err(error) if error.kind() != marline_channel::ErrorKind::Timeout => {
                     return Err(closed());
                 }
@@ -370,7 +368,7 @@ impl Store {
     }
 
     /// Asks for the data of an object.
-    fn read(&self, object: ObjectId) -> oneshot::Receiver<Result<Given, Error>> {
+    fn read(&self, object: ObjectId) -> oneshot::Receiver<Result<Pinned, Error>> {
         let (answer, given) = oneshot();
         self.enter(|state, now| {
             let request = state.ask(THIS, To::Read(answer));
@@ -392,29 +390,17 @@ impl Store {
                 state.outside.push(Outside::Read(answer, Err(Error::not_found(words))));
             }
         });
-        let given = given.recv().wait().map_err(|_| closed())??;
-        self.show(object, given).map(|(view, _)| view)
+        let pinned = given.recv().wait().map_err(|_| closed())??;
+        self.show(object, pinned).map(|(view, _)| view)
     }
 
     /// It has come: shows it where it cannot be written.
-    fn show(&self, object: ObjectId, given: Given) -> Result<(View, Layout), Error> {
-        let Given { blob, block, bytes, .. } = given;
-        let unpin = {
-            let store = self.clone();
-            move |_| {
-                if store.0.process == std::process::id() {
-                    store.enter(|state, now| {
-                        state.handle(now, Event::Unpinned { process: THIS, blob });
-                    });
-                }
-            }
-        };
-        if let Err(error) = self.map(block.segment) {
-            unpin(block);
-            return Err(unmappable(&error));
-        }
-        let view = self.0.windows.view(block, bytes as usize, unpin);
-        laid_out(object, view.map_err(|error| unmappable(&error))?)
+    fn show(&self, object: ObjectId, pinned: Pinned) -> Result<(View, Layout), Error> {
+        let Given { block, bytes, .. } = pinned.given;
+        let shown = self
+            .map(block.segment)
+            .and_then(|()| self.0.windows.view(block, bytes as usize, |_| drop(pinned)));
+        laid_out(object, shown.map_err(|error| unmappable(&error))?)
     }
 
     /// Sees to it that this process can read a segment.

@@ -1,5 +1,6 @@
 //! What a process reads large values through, and makes them.
 
+use super::pinned::Pinned;
 use super::words::Given;
 use super::{Remote, Store, closed};
 use bytes::Bytes;
@@ -128,7 +129,7 @@ pub struct Reading {
 }
 
 enum Comes {
-    Here(Store, oneshot::Receiver<Result<Given, Error>>),
+    Here(Store, oneshot::Receiver<Result<Pinned, Error>>),
     /// Under this number, until it has come.
     Elsewhere(Arc<Remote>, Option<u64>),
 }
@@ -143,7 +144,7 @@ impl Reading {
                     Some(at_most) => given.recv().timeout(at_most).wait(),
                 };
                 match came {
-                    Ok(Ok(given)) => store.show(self.object, given),
+                    Ok(Ok(pinned)) => store.show(self.object, pinned),
                     Ok(Err(error)) => Err(error),
                     Err(error) if error.kind() == marline_channel::ErrorKind::Timeout => {
                         return None;

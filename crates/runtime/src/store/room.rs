@@ -16,6 +16,10 @@ pub(crate) struct Room {
 }
 
 impl Room {
+    pub(super) fn new(store: Store, blob: Blob, room: Writable) -> Room {
+        Room { store, filled: Some((blob, room)) }
+    }
+
     /// It is filled, and somebody else sees to it.
     pub(super) fn taken(mut self) -> (Blob, Writable) {
         self.filled.take().expect("it is taken once")
@@ -76,8 +80,7 @@ impl Store {
             let bytes = bytes as u64;
             state.handle(now, Event::CreateAsked { request, process: THIS, bytes });
         });
-        let filled = Some(given.recv().wait().map_err(|_| super::closed())??);
-        Ok(Room { store: self.clone(), filled })
+        given.recv().wait().map_err(|_| super::closed())?
     }
 
     /// What was filled is the data of an object that a client elsewhere is about to put.

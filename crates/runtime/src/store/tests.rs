@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::net::server::Secret;
+use marline_core::error::ErrorKind;
 use marline_core::id::TaskId;
 use marline_core::payload::Payload;
 use std::os::unix::net::UnixStream;
@@ -85,4 +86,21 @@ fn a_fork_may_go_on_reading_whatever_store_its_process_reads() {
         until("nobody reads it", || readers(store, object(2)) == 0);
         assert_eq!(readers(store, object(1)), 1, "its fork may");
     }
+}
+
+#[test]
+fn what_is_given_to_who_no_longer_looks_is_free_again() {
+    let store = store(1 << 20);
+    fill(&store, object(1), BYTES);
+    // It has come, and nobody looks.
+    drop(Objects::here(store.clone()).read(&stored(object(1))).unwrap().unwrap());
+    assert_eq!(readers(&store, object(1)), 0);
+    // Room that is given while whoever waited for it decides to wait no longer.
+    let large = vec![7; 900_000];
+    let stopped = store.write(object(2), &[&large], &mut || {
+        store.forget(object(1));
+        false
+    });
+    assert_eq!(stopped.unwrap_err().kind(), ErrorKind::Cancelled);
+    assert_eq!(store.figures().used, 0);
 }

@@ -60,7 +60,7 @@ use room::Room;
 use save::Saving;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use tokio::sync::Notify;
-use words::{Answer, Given};
+use words::Given;
 
 /// The process that has the store.
 const THIS: Process = Process(0);
@@ -163,6 +163,8 @@ enum To {
     Read(oneshot::Sender<Result<Pinned, Error>>),
     /// Another process, by the number it gave.
     Peer { number: u64 },
+    /// Whoever asked has let go of it.
+    Nobody,
 }
 
 /// What is done when the lock is released.
@@ -461,7 +463,7 @@ impl State {
     fn effect(&mut self, now: Time, effect: Effect) {
         match effect {
             Effect::Grant { request, blob, bytes } => self.grant(now, request, blob, bytes),
-            Effect::Give { request, blob } => self.give(request, blob),
+            Effect::Give { request, blob } => self.give(now, request, blob),
             Effect::Refuse { request, error } => self.refuse(request, error),
             Effect::Spill { blob } => {
                 let (block, bytes) = self.place(blob);
@@ -527,6 +529,9 @@ impl State {
             self.requests.remove(&request).expect("it was asked for");
         self.blobs.insert(blob, Body::default());
         self.makers.insert(blob, process);
+        if matches!(answer, To::Nobody) {
+            return self.abandon(now, process, blob);
+        }
         let room = match self.arena.allocate(bytes as usize) {
             Ok(room) => room,
             Err(error) => {
@@ -541,11 +546,11 @@ impl State {
                 self.filling.insert(blob, room);
                 self.give_peer(process, number, given, Access::Write);
             }
-            To::Read(_) => panic!("what is read is not filled"),
+            To::Read(_) | To::Nobody => panic!("what is read is not filled"),
         }
     }
 
-    fn give(&mut self, request: Request, blob: Blob) {
+    fn give(&mut self, now: Time, request: Request, blob: Blob) {
         let Asker { process, answer, .. } =
             self.requests.remove(&request).expect("it was asked for");
         let (block, bytes) = self.place(blob);
@@ -553,6 +558,7 @@ impl State {
         match answer {
             To::Read(to) => self.outside.push(Outside::Read(to, Ok(given))),
             To::Peer { number } => self.give_peer(process, number, given, Access::Read),
+            To::Nobody => self.handle(now, Event::Unpinned { process, blob }),
             To::Fill(_) => panic!("what is filled is not read"),
         }
     }
@@ -576,7 +582,8 @@ impl State {
         match answer {
             To::Fill(to) => self.outside.push(Outside::Fill(to, Err(error))),
             To::Read(to) => self.outside.push(Outside::Read(to, Err(error))),
-            To::Peer { number } => self.answer(process, &Answer::Refused { number, error }, None),
+            To::Peer { number } => self.refuse_peer(process, number, error),
+            To::Nobody => {}
         }
     }
 
@@ -678,6 +685,10 @@ impl State {
     /// Somebody wants to read the data of an object.
     fn read(&mut self, now: Time, request: Request, object: ObjectId) {
         let Some(asker) = self.requests.get_mut(&request) else { return };
+        if matches!(asker.answer, To::Nobody) {
+            self.requests.remove(&request);
+            return;
+        }
         asker.seeks = Some(object);
         let process = asker.process;
         if let Some(blob) = self.find(now, object) {

@@ -154,9 +154,10 @@ impl Reading {
             }
             Comes::Elsewhere(remote, number) => {
                 let until = at_most.map(|at_most| Instant::now() + at_most);
-                let came: Result<Given, Error> = remote.wait((*number)?, until)?;
+                let asked = (*number)?;
+                let came: Result<Given, Error> = remote.wait(asked, until)?;
                 *number = None;
-                came.and_then(|given| remote.show(self.object, given))
+                came.and_then(|given| remote.show(self.object, asked, given))
             }
         };
         Some(shown.and_then(|(view, layout)| self.payload(&view, &layout)))

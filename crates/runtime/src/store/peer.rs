@@ -6,8 +6,9 @@ use super::words::{Answer, Ask, Given};
 use super::{Shared, State, Store, To};
 use crate::net::io;
 use bytes::BytesMut;
-use marline_core::map::Set;
-use marline_core::store::{Event, Process};
+use marline_core::error::Error;
+use marline_core::map::{Map, Set};
+use marline_core::store::{Blob, Event, Process, Request};
 use marline_core::time::Time;
 use marline_objects::{Access, pass};
 use std::io::ErrorKind;
@@ -25,10 +26,22 @@ pub(super) struct Peer {
     outgoing: Outgoing,
     /// Segments that were passed on to it.
     knows: Set<(u32, Access)>,
+    /// What it has asked for, by the numbers that it gave.
+    held: Map<u64, Held>,
     /// Nothing more will come from it, or from any fork of it.
     ended: bool,
     /// Its worker has seen to all that it said.
     left: bool,
+}
+
+/// What a process has asked for, until it is refused, or the process lets go of it.
+enum Held {
+    /// It is not answered yet.
+    Waits(Request),
+    /// It was given, to be filled.
+    Fills(Blob),
+    /// It was given, to be read.
+    Reads(Blob),
 }
 
 impl Store {
@@ -56,6 +69,7 @@ impl Store {
                 received: BytesMut::new(),
                 outgoing: Outgoing::new(socket.clone()),
                 knows: Set::default(),
+                held: Map::default(),
                 ended: false,
                 left: false,
             };
@@ -168,17 +182,12 @@ impl State {
     fn asked(&mut self, now: Time, process: Process, ask: Ask) {
         match ask {
             Ask::Create { number, bytes } => {
-                let request = self.ask(process, To::Peer { number });
+                let request = self.asked_under(process, number);
                 self.handle(now, Event::CreateAsked { request, process, bytes });
             }
-            Ask::Seal { blob, object } => {
-                if self.makers.get(&blob) == Some(&process) {
+            Ask::Seal { number, object } => {
+                if let Some(Held::Fills(blob)) = self.take_held(process, number) {
                     self.sealed(now, blob, object);
-                }
-            }
-            Ask::Abandon { blob } => {
-                if self.makers.get(&blob) == Some(&process) {
-                    self.abandon(now, process, blob);
                 }
             }
             Ask::Discard { object } => {
@@ -188,12 +197,47 @@ impl State {
                 }
             }
             Ask::Read { number, object } => {
-                let request = self.ask(process, To::Peer { number });
+                let request = self.asked_under(process, number);
                 self.read(now, request, object);
             }
-            Ask::Unpin { blob } => self.handle(now, Event::Unpinned { process, blob }),
+            Ask::LetGo { number } => self.let_go(now, process, number),
             Ask::Fork => self.handle(now, Event::Forked { process }),
             Ask::Save { number, object } => self.save_for(process, number, object),
+        }
+    }
+
+    fn asked_under(&mut self, process: Process, number: u64) -> Request {
+        let request = self.ask(process, To::Peer { number });
+        self.hold(process, number, Held::Waits(request));
+        request
+    }
+
+    fn hold(&mut self, process: Process, number: u64, held: Held) {
+        if let Some(peer) = self.peers.get_mut(&process) {
+            peer.held.insert(number, held);
+        }
+    }
+
+    fn take_held(&mut self, process: Process, number: u64) -> Option<Held> {
+        self.peers.get_mut(&process)?.held.remove(&number)
+    }
+
+    /// A process does not need what it asked for under this number any more.
+    ///
+    /// It says so once for each number, unless what it was given is sealed, and it does not matter what it knows by
+    /// then. Here it is known, as it is heard after the question: what waits is answered to nobody, what was given is
+    /// taken back, of what was refused there is nothing. So nothing is lost, also when the answer is on its way; and
+    /// nothing is taken back twice, as the process passes over answers to numbers that it has let go of.
+    fn let_go(&mut self, now: Time, process: Process, number: u64) {
+        match self.take_held(process, number) {
+            Some(Held::Waits(request)) => {
+                if let Some(asker) = self.requests.get_mut(&request) {
+                    asker.answer = To::Nobody;
+                }
+            }
+            Some(Held::Fills(blob)) => self.abandon(now, process, blob),
+            Some(Held::Reads(blob)) => self.handle(now, Event::Unpinned { process, blob }),
+            None => {}
         }
     }
 
@@ -218,11 +262,25 @@ impl State {
         given: Given,
         access: Access,
     ) {
-        let segment = given.block.segment;
+        let (segment, blob) = (given.block.segment, given.blob);
+        self.hold(
+            process,
+            number,
+            match access {
+                Access::Read => Held::Reads(blob),
+                Access::Write => Held::Fills(blob),
+            },
+        );
         let peer = self.peers.get_mut(&process);
-        let segment_follows = peer.is_some_and(|peer| peer.knows.insert((segment, access)));
-        let answer = Answer::Given { number, given, segment_follows };
-        self.answer(process, &answer, segment_follows.then_some((segment, access)));
+        let is_new = peer.is_some_and(|peer| peer.knows.insert((segment, access)));
+        let passed = is_new.then_some(access);
+        let answer = Answer::Given { number, given, passed };
+        self.answer(process, &answer, passed.map(|access| (segment, access)));
+    }
+
+    pub(super) fn refuse_peer(&mut self, process: Process, number: u64, error: Error) {
+        self.take_held(process, number);
+        self.answer(process, &Answer::Refused { number, error }, None);
     }
 
     pub(super) fn answer(

@@ -104,3 +104,62 @@ fn what_is_given_to_who_no_longer_looks_is_free_again() {
     assert_eq!(stopped.unwrap_err().kind(), ErrorKind::Cancelled);
     assert_eq!(store.figures().used, 0);
 }
+
+#[test]
+fn room_that_another_process_waits_for_no_longer_is_given_to_others() {
+    let store = store(1 << 20);
+    fill(&store, object(1), BYTES);
+    let (remote, large) = (other(&store), vec![7; 900_000]);
+    // It never looks at its socket again.
+    let stopped = remote.write(object(2), &[&large], &mut || false);
+    assert_eq!(stopped.unwrap_err().kind(), ErrorKind::Cancelled);
+    store.forget(object(1));
+    until("all is free", || store.figures().used == 0);
+    fill(&store, object(3), large.len());
+}
+
+#[test]
+fn what_came_to_another_process_and_was_not_looked_at_is_not_read() {
+    let store = store(1 << 20);
+    fill(&store, object(1), BYTES);
+    let objects = Objects::elsewhere(other(&store));
+    let reading = objects.read(&stored(object(1))).unwrap().unwrap();
+    until("it is given", || readers(&store, object(1)) == 1);
+    drop(reading);
+    until("nobody reads it", || readers(&store, object(1)) == 0);
+    // The segment came with what nobody looked at.
+    assert_eq!(objects.open(&stored(object(1))).unwrap().inline[..], vec![7; BYTES]);
+}
+
+#[test]
+fn however_requests_and_their_ends_meet_nothing_is_lost_or_taken_back_twice() {
+    let store = store(2 << 20);
+    fill(&store, object(1), BYTES);
+    let objects = Objects::elsewhere(other(&store));
+    let view = objects.open(&stored(object(1))).unwrap();
+    for round in 0..2_000 {
+        let mut reading = objects.read(&stored(object(1))).unwrap().unwrap();
+        match round % 4 {
+            0 => {}
+            1 => drop(reading.wait(Some(Duration::ZERO))),
+            2 => drop(reading.wait(Some(Duration::from_micros(round)))),
+            _ => drop(reading.wait(None).unwrap().unwrap()),
+        }
+        // There is room, or it is given up before that is known.
+        let mut looks = 0;
+        let written = objects.write(object(2), &[&[1; BYTES]], || {
+            looks += 1;
+            looks < 2
+        });
+        if written.is_ok() {
+            objects.discard(object(2));
+        }
+    }
+    store.forget(object(1));
+    let read = Layout::of([BYTES]).unwrap().bytes() as u64;
+    until("only what is read is there", || store.figures().used == read);
+    assert_eq!(view.inline[..], vec![7; BYTES]);
+    drop(view);
+    until("all is free", || store.figures().used == 0);
+    assert!(!objects.is_over());
+}

@@ -114,6 +114,8 @@ struct State {
     next_process: u64,
     /// Everybody is being heard.
     is_hearing: bool,
+    /// Processes of which nothing may be left. They are seen off when what is being done is done: it may be about them.
+    ended: Vec<Process>,
     /// Done when the lock is released.
     outside: Vec<Outside>,
 }
@@ -213,6 +215,7 @@ impl Store {
                 next_request: 0,
                 next_process: THIS.0,
                 is_hearing: false,
+                ended: Vec::new(),
                 outside: Vec::new(),
             }),
             arena,
@@ -238,7 +241,11 @@ impl Store {
     /// Does something with the state, releases the lock, and does what follows.
     fn enter<R>(&self, what: impl FnOnce(&mut State, Time) -> R) -> R {
         let mut state = self.lock();
-        let result = what(&mut state, self.0.clock.now());
+        let now = self.0.clock.now();
+        let result = what(&mut state, now);
+        while let Some(process) = state.ended.pop() {
+            state.see_off(now, process);
+        }
         let outside = std::mem::take(&mut state.outside);
         drop(state);
         for outside in outside {

@@ -91,7 +91,7 @@ impl Store {
             state.hear(now, process, Who::Anybody);
             if let Some(peer) = state.peers.get_mut(&process) {
                 peer.left = true;
-                state.see_off(now, process);
+                state.ended.push(process);
             }
         });
     }
@@ -150,7 +150,7 @@ impl State {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return true,
                 Ok(_) | Err(_) => {
                     peer.ended = true;
-                    self.see_off(now, process);
+                    self.ended.push(process);
                     return false;
                 }
             }
@@ -242,7 +242,7 @@ impl State {
     }
 
     /// If nothing of a process is left, what it had is free.
-    fn see_off(&mut self, now: Time, process: Process) {
+    pub(super) fn see_off(&mut self, now: Time, process: Process) {
         if !self.peers.get(&process).is_some_and(|peer| peer.ended && peer.left) {
             return;
         }
@@ -319,5 +319,61 @@ impl State {
         if let Some(peer) = self.peers.get_mut(&process) {
             peer.outgoing.end();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::net::server::Secret;
+    use crate::store::StoreOptions;
+    use marline_core::id::{ObjectId, TaskId};
+    use std::io::{Read, Write};
+
+    fn store() -> Store {
+        let options = StoreOptions { limit: 1 << 20, spill: None, ..StoreOptions::default() };
+        Store::new(&options, Secret::new(None))
+    }
+
+    fn peer(store: &Store) -> (UnixStream, Process) {
+        let (mine, theirs) = UnixStream::pair().unwrap();
+        let process = store.add_peer(theirs).unwrap();
+        (mine, process)
+    }
+
+    #[test]
+    fn who_ends_while_what_it_asked_for_is_looked_for_is_seen_off_afterwards() {
+        let store = store();
+        let ((mut maker, _), (mut reader, process)) = (peer(&store), peer(&store));
+        let object = ObjectId::of(TaskId::from_u128(7), 0);
+        let bytes = 1_000;
+        maker.write_all(&Ask::Create { number: 1, bytes }.encode()).unwrap();
+        maker.read_exact(&mut [0]).unwrap();
+        store.left(process); // Its worker knows that it is dead, and its socket has not ended.
+        store.enter(|state, now| {
+            // Nobody hears them before the reader is: it asks and is gone, and finds what was made meanwhile.
+            maker.write_all(&Ask::Seal { number: 1, object }.encode()).unwrap();
+            reader.write_all(&Ask::Read { number: 1, object }.encode()).unwrap();
+            drop(reader);
+            state.hear(now, process, Who::Anybody);
+        });
+        let held = store.list(1);
+        assert_eq!((held[0].object, held[0].readers), (object, 1), "its maker has it");
+        assert_eq!(store.lock().peers.len(), 1, "the reader is gone");
+    }
+
+    #[test]
+    fn room_that_was_given_and_let_go_of_is_free_however_often_that_is_said() {
+        let store = store();
+        let (mut mine, process) = peer(&store);
+        for number in 1..=3 {
+            mine.write_all(&Ask::Create { number, bytes: 1_000 }.encode()).unwrap();
+            mine.read_exact(&mut [0]).unwrap(); // It is given.
+        }
+        for number in [1, 2, 1, 7] {
+            mine.write_all(&Ask::LetGo { number }.encode()).unwrap();
+        }
+        store.hear(process);
+        assert_eq!(store.figures().used, 1_000);
     }
 }

@@ -332,7 +332,12 @@ def _forked() -> None:
         _leave_surroundings()
 
 
-os.register_at_fork(before=_native.about_to_fork, after_in_child=_forked)
+os.register_at_fork(
+    before=_native.about_to_fork,
+    # Other threads may have begun to read something after it was said.
+    after_in_parent=_native.about_to_fork,
+    after_in_child=_forked,
+)
 
 
 def status() -> _native.Status:

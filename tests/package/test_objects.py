@@ -62,6 +62,18 @@ def wrapped(size: int) -> list[Any]:
     return [marline.put(pattern(size, 7)), "beside it"]
 
 
+def as_it_is(*parts: Any) -> tuple[Any, ...]:
+    return parts
+
+
+class Putting:
+    """Puts a large value, and has another beside it, when it is pickled."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        self.put = marline.put(pattern(MB, 3))
+        return as_it_is, (pattern(MB, 2), self.put)
+
+
 @marline.remote
 class Keeper:
     def __init__(self, value: Any = None) -> None:
@@ -111,6 +123,13 @@ class TestEverywhere:
         marline.get(keeper.keep.remote(pattern(size, 5)))
         assert marline.get(keeper.is_pattern.remote(5))
         assert marline.get(Keeper.remote(pattern(size, 6)).is_pattern.remote(6))
+
+    def test_what_puts_a_value_while_it_is_pickled_changes_nothing_about_what_it_is_part_of(self) -> None:
+        putting = Putting()
+        put = marline.put([pattern(MB, 1), putting, pattern(MB, 4)])
+        one, (two, inner), four = marline.get(put)
+        for value, seed in ((one, 1), (two, 2), (marline.get(inner), 3), (four, 4)):
+            assert (value == pattern(MB, seed)).all(), seed
 
     def test_several_large_results_and_references_inside_values(self) -> None:
         one, two = marline.get(list(make_two.options(num_returns=2).remote(MB)))

@@ -32,9 +32,9 @@ pub fn met_buffer(buffer: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(false)
 }
 
-/// The buffers that were met since the last time.
-pub fn take_met() -> Buffers {
-    Buffers(MET.take())
+/// The buffers that were met since the last time. From now on these were.
+pub fn replace_met(buffers: Buffers) -> Buffers {
+    Buffers(MET.replace(buffers.0))
 }
 
 /// Buffers of Python objects, which cannot go or move before these do.

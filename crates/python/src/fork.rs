@@ -1,7 +1,6 @@
 //! Forks of this process: what it had is not theirs. Its threads are not there, and what they had locked
 //! stays locked, so a fork leaves all of it alone. It can join with a session of its own.
 
-use crate::session::joined;
 use pyo3::prelude::*;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,13 +12,11 @@ pub fn generation() -> u64 {
     GENERATION.load(Ordering::Relaxed)
 }
 
-/// This process is about to be forked: what it reads of shared memory, the fork may go on reading. Called by Python.
+/// This process is about to be forked, or just was: what it reads of shared memory, the fork may go on reading. Called by
+/// Python.
 #[pyfunction]
 pub fn about_to_fork(py: Python<'_>) {
-    let objects = joined(py).ok().flatten().and_then(|session| session.objects());
-    if let Some(objects) = objects.or_else(marline_runtime::objects) {
-        py.detach(|| objects.about_to_fork());
-    }
+    py.detach(marline_runtime::about_to_fork);
 }
 
 /// This process is a fork. Called by Python in the child, before anything else runs there.

@@ -139,9 +139,10 @@ pub fn encode(
         // As it is: there is no more to be said about it.
         return place(py, name, room, Payload::raw(Bytes::new()), bytes, &Buffers::default());
     }
-    let outer = MET.replace(Some(Vec::new()));
+    // User code that is asked how to pickle something may put something else meanwhile.
+    let outer = (MET.replace(Some(Vec::new())), buffer::replace_met(Buffers::default()));
     let pickled = pickle(value, name);
-    let (met, buffers) = (MET.replace(outer), buffer::take_met());
+    let (met, buffers) = (MET.replace(outer.0), buffer::replace_met(outer.1));
     let (pickled, code_version) = pickled?;
     let payload = Payload { encoding: Encoding::Pickle5, code_version, ..Payload::default() };
     let (mut value, at) = place(py, name, room, payload, &pickled, &buffers)?;
@@ -201,7 +202,6 @@ fn pickle<'py>(value: &Bound<'py, PyAny>, name: &str) -> PyResult<(Bound<'py, Py
         Ok::<_, PyErr>(options.unbind())
     })?;
     let dumps = function(py, &DUMPS, "pickle", "dumps")?;
-    drop(buffer::take_met()); // Of what could not be pickled.
     if let Ok(pickled) = dumps.call((value, PROTOCOL), Some(options.bind(py))) {
         let pickled = pickled.cast_into::<PyBytes>()?;
         // What is pickled by its name in `__main__` has another `__main__` where it is read.
@@ -210,7 +210,7 @@ fn pickle<'py>(value: &Bound<'py, PyAny>, name: &str) -> PyResult<(Bound<'py, Py
         }
     }
     MET.with_borrow_mut(|met| met.iter_mut().for_each(Vec::clear));
-    drop(buffer::take_met());
+    drop(buffer::replace_met(Buffers::default()));
     let fallback = function(py, &FALLBACK, "marline._pickle", "dumps_value")?;
     fallback.call1((value, name))?.extract()
 }

@@ -158,27 +158,34 @@ pub fn look_near(py: Python<'_>, awaited: &[Awaited<'_>], count: usize) {
     if come(awaited) >= count.min(awaited.len()) {
         return;
     }
-    let far: Vec<_> = awaited.iter().filter_map(Awaited::far).collect();
-    if far.is_empty() {
-        return;
-    }
+    let mut far = awaited.iter().filter_map(Awaited::far);
     py.detach(|| {
         let until = Instant::now() + BRIEFLY;
         let ask = |session: &Inner, payload| session.objects()?.read(payload)?.ok();
-        let asked: Vec<_> = far
-            .into_iter()
-            .filter_map(|(answer, index, session)| {
-                Some((answer, index, ask(session, answer.large(index)?)?))
-            })
-            .collect();
-        for (answer, index, mut reading) in asked {
-            let left = until.saturating_duration_since(Instant::now());
-            if reading.wait(Some(left)).is_some() {
-                answer.set_here(index);
+        while Instant::now() < until {
+            let asked: Vec<_> = far
+                .by_ref()
+                .take(LOOKS_AT_A_TIME)
+                .filter_map(|(answer, index, session)| {
+                    Some((answer, index, ask(session, answer.large(index)?)?))
+                })
+                .collect();
+            if asked.is_empty() {
+                return;
+            }
+            for (answer, index, mut reading) in asked {
+                let left = until.saturating_duration_since(Instant::now());
+                if let Some(Ok(_)) = reading.wait(Some(left)) {
+                    answer.set_here(index);
+                }
             }
         }
     });
 }
+
+/// Of so many values it is asked at a time whether they are at this node: far fewer than those whose answers a store
+/// keeps for who does not read them.
+const LOOKS_AT_A_TIME: usize = 4096;
 
 /// A payload with its data, wherever that is; in time. Signals are handled as they come, and a task gives up its CPU
 /// for what takes its time.
@@ -188,17 +195,11 @@ pub fn open(
     payload: &Payload,
     deadline: Option<Instant>,
 ) -> PyResult<Payload> {
-    loop {
-        let Some(objects) = session.objects() else {
-            let opened = py.detach(|| session.client().and_then(|client| client.open(payload)));
-            return opened.map_err(|error| to_python(py, &error));
-        };
-        let opened = open_from(py, &objects, payload, deadline);
-        // The worker whose store it was may have gone, and another may be there.
-        if opened.is_ok() || !objects.is_over() {
-            return opened;
-        }
-    }
+    let client = session.client().map_err(|error| to_python(py, &error))?;
+    client.with_objects(|objects| match objects {
+        Some(objects) => open_from(py, objects, payload, deadline),
+        None => py.detach(|| client.open(payload)).map_err(|error| to_python(py, &error)),
+    })
 }
 
 fn open_from(

@@ -44,7 +44,7 @@ pub use stream::{Next, Stream};
 
 pub use store::{
     DURABLE_VARIABLE, Durable, MIN_STORE_BYTES, Objects, PATIENCE_VARIABLE, Reading,
-    SPILL_VARIABLE, STORE_VARIABLE, Said, StoreOptions,
+    SPILL_VARIABLE, STORE_VARIABLE, Said, StoreOptions, about_to_fork,
 };
 
 use marline_core::id::{ActorId, ClusterId, ObjectId, SessionId, TaskId};

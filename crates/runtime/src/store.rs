@@ -16,15 +16,21 @@
 mod access;
 mod disk;
 mod erase;
+mod forks;
 mod options;
+mod outgoing;
 mod peer;
+mod pinned;
 mod pull;
 mod remote;
 mod room;
 mod save;
+#[cfg(test)]
+mod tests;
 mod words;
 
 pub use access::{Objects, Reading};
+pub use forks::about_to_fork;
 pub use options::{
     DURABLE_VARIABLE, Durable, MIN_STORE_BYTES, PATIENCE_VARIABLE, SPILL_VARIABLE, STORE_VARIABLE,
     Said, StoreOptions,
@@ -49,11 +55,13 @@ use marline_core::worker;
 use marline_objects::parts::Layout;
 use marline_objects::{Access, Arena, Block, Gone, Kept, Spill, Spilled, View, Windows, Writable};
 use peer::Peer;
+use pinned::Pinned;
 use pull::Pulls;
+use room::Room;
 use save::Saving;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use tokio::sync::Notify;
-use words::{Answer, Given};
+use words::Given;
 
 /// The process that has the store.
 const THIS: Process = Process(0);
@@ -107,6 +115,8 @@ struct State {
     next_process: u64,
     /// Everybody is being heard.
     is_hearing: bool,
+    /// Processes of which nothing may be left. They are seen off when what is being done is done: it may be about them.
+    ended: Vec<Process>,
     /// Done when the lock is released.
     outside: Vec<Outside>,
 }
@@ -151,17 +161,19 @@ struct Asker {
 
 enum To {
     /// Somebody in this process, who is to fill it.
-    Fill(oneshot::Sender<Result<(Blob, Writable), Error>>),
+    Fill(oneshot::Sender<Result<Room, Error>>),
     /// ... or to read it.
-    Read(oneshot::Sender<Result<Given, Error>>),
+    Read(oneshot::Sender<Result<Pinned, Error>>),
     /// Another process, by the number it gave.
     Peer { number: u64 },
+    /// Whoever asked has let go of it.
+    Nobody,
 }
 
 /// What is done when the lock is released.
 enum Outside {
-    Fill(oneshot::Sender<Result<(Blob, Writable), Error>>, Result<(Blob, Writable), Error>),
-    Read(oneshot::Sender<Result<Given, Error>>, Result<Given, Error>),
+    Fill(oneshot::Sender<Result<Room, Error>>, Result<(Blob, Writable), Error>),
+    Read(oneshot::Sender<Result<Pinned, Error>>, Result<Given, Error>),
     Tell(worker::Event),
     /// What was sent here is kept.
     Kept(oneshot::Sender<()>),
@@ -186,7 +198,7 @@ impl Store {
         };
         let disk =
             options.spill.as_ref().map(|(folder, limit)| Disk::new(Spill::new(folder, *limit)));
-        Store(Arc::new_cyclic(|me| Shared {
+        let shared = Arc::new_cyclic(|me| Shared {
             process: std::process::id(),
             state: Mutex::new(State {
                 machine: machine::Store::new(config),
@@ -209,6 +221,7 @@ impl Store {
                 next_request: 0,
                 next_process: THIS.0,
                 is_hearing: false,
+                ended: Vec::new(),
                 outside: Vec::new(),
             }),
             arena,
@@ -217,7 +230,9 @@ impl Store {
             owner: OnceLock::new(),
             due: Arc::default(),
             timer: OnceLock::new(),
-        }))
+        });
+        forks::add_here(&shared);
+        Store(shared)
     }
 
     /// Whose store it is.
@@ -232,7 +247,11 @@ impl Store {
     /// Does something with the state, releases the lock, and does what follows.
     fn enter<R>(&self, what: impl FnOnce(&mut State, Time) -> R) -> R {
         let mut state = self.lock();
-        let result = what(&mut state, self.0.clock.now());
+        let now = self.0.clock.now();
+        let result = what(&mut state, now);
+        while let Some(process) = state.ended.pop() {
+            state.see_off(now, process);
+        }
         let outside = std::mem::take(&mut state.outside);
         drop(state);
         for outside in outside {
@@ -243,17 +262,13 @@ impl Store {
 
     fn carry_out(&self, outside: Outside) {
         match outside {
+            // If nobody waits for it any more, or stops before it has looked, it is given back as it is dropped.
             Outside::Fill(to, given) => {
-                let blob = given.as_ref().ok().map(|(blob, _)| *blob);
-                if to.send(given).is_err() {
-                    self.give_back(blob); // Nobody waits for it any more.
-                }
+                let given = given.map(|(blob, room)| Room::new(self.clone(), blob, room));
+                drop(to.send(given));
             }
             Outside::Read(to, given) => {
-                let blob = given.as_ref().ok().map(|given| given.blob);
-                if to.send(given).is_err() {
-                    self.give_back(blob);
-                }
+                drop(to.send(given.map(|given| Pinned::new(self.clone(), given))));
             }
             Outside::Tell(event) => {
                 if let Some((node, worker)) = self.0.owner.get()
@@ -282,10 +297,9 @@ impl Store {
         }
     }
 
-    fn give_back(&self, blob: Option<Blob>) {
-        if let Some(blob) = blob {
-            self.enter(|state, now| state.abandon(now, THIS, blob));
-        }
+    /// Whether this process has it, and is not a fork of that one.
+    fn is_ours(&self) -> bool {
+        self.0.process == std::process::id()
     }
 
     /// The worker works under this session, or under none: then nothing is kept for the cluster.
@@ -358,7 +372,7 @@ impl Store {
             let bytes = layout.bytes() as u64;
             state.handle(now, Event::CreateAsked { request, process: THIS, bytes });
         });
-        let (blob, mut room) = loop {
+        let mut room = loop {
             match given.recv().timeout(LOOK_EVERY).wait() {
                 Ok(given) => break given?,
                 Err(error) if error.kind() != marline_channel::ErrorKind::Timeout => {
@@ -368,11 +382,8 @@ impl Store {
                 Err(_) => return Err(given_up()),
             }
         };
-        if let Err(error) = layout.fill(&mut room, parts) {
-            drop(room);
-            self.give_back(Some(blob));
-            return Err(unmappable(&error));
-        }
+        layout.fill(room.writable(), parts).map_err(|error| unmappable(&error))?;
+        let (blob, room) = room.taken();
         Ok(self.enter(|state, now| {
             state.is_in_memory(blob, room);
             state.sealed(now, blob, object);
@@ -381,7 +392,7 @@ impl Store {
     }
 
     /// Asks for the data of an object.
-    fn read(&self, object: ObjectId) -> oneshot::Receiver<Result<Given, Error>> {
+    fn read(&self, object: ObjectId) -> oneshot::Receiver<Result<Pinned, Error>> {
         let (answer, given) = oneshot();
         self.enter(|state, now| {
             let request = state.ask(THIS, To::Read(answer));
@@ -403,29 +414,17 @@ impl Store {
                 state.outside.push(Outside::Read(answer, Err(Error::not_found(words))));
             }
         });
-        let given = given.recv().wait().map_err(|_| closed())??;
-        self.show(object, given).map(|(view, _)| view)
+        let pinned = given.recv().wait().map_err(|_| closed())??;
+        self.show(object, pinned).map(|(view, _)| view)
     }
 
     /// It has come: shows it where it cannot be written.
-    fn show(&self, object: ObjectId, given: Given) -> Result<(View, Layout), Error> {
-        let Given { blob, block, bytes, .. } = given;
-        let unpin = {
-            let store = self.clone();
-            move |_| {
-                if store.0.process == std::process::id() {
-                    store.enter(|state, now| {
-                        state.handle(now, Event::Unpinned { process: THIS, blob });
-                    });
-                }
-            }
-        };
-        if let Err(error) = self.map(block.segment) {
-            unpin(block);
-            return Err(unmappable(&error));
-        }
-        let view = self.0.windows.view(block, bytes as usize, unpin);
-        laid_out(object, view.map_err(|error| unmappable(&error))?)
+    fn show(&self, object: ObjectId, pinned: Pinned) -> Result<(View, Layout), Error> {
+        let Given { block, bytes, .. } = pinned.given;
+        let shown = self
+            .map(block.segment)
+            .and_then(|()| self.0.windows.view(block, bytes as usize, |_| drop(pinned)));
+        laid_out(object, shown.map_err(|error| unmappable(&error))?)
     }
 
     /// Sees to it that this process can read a segment.
@@ -486,7 +485,7 @@ impl State {
     fn effect(&mut self, now: Time, effect: Effect) {
         match effect {
             Effect::Grant { request, blob, bytes } => self.grant(now, request, blob, bytes),
-            Effect::Give { request, blob } => self.give(request, blob),
+            Effect::Give { request, blob } => self.give(now, request, blob),
             Effect::Refuse { request, error } => self.refuse(request, error),
             Effect::Spill { blob } => {
                 let (block, bytes) = self.place(blob);
@@ -559,6 +558,9 @@ impl State {
             self.requests.remove(&request).expect("it was asked for");
         self.blobs.insert(blob, Body::default());
         self.makers.insert(blob, process);
+        if matches!(answer, To::Nobody) {
+            return self.abandon(now, process, blob);
+        }
         let room = match self.allocate(bytes) {
             Ok(room) => room,
             Err(error) => {
@@ -573,11 +575,11 @@ impl State {
                 self.filling.insert(blob, room);
                 self.give_peer(process, number, given, Access::Write);
             }
-            To::Read(_) => panic!("what is read is not filled"),
+            To::Read(_) | To::Nobody => panic!("what is read is not filled"),
         }
     }
 
-    fn give(&mut self, request: Request, blob: Blob) {
+    fn give(&mut self, now: Time, request: Request, blob: Blob) {
         let Asker { process, answer, .. } =
             self.requests.remove(&request).expect("it was asked for");
         let (block, bytes) = self.place(blob);
@@ -585,6 +587,7 @@ impl State {
         match answer {
             To::Read(to) => self.outside.push(Outside::Read(to, Ok(given))),
             To::Peer { number } => self.give_peer(process, number, given, Access::Read),
+            To::Nobody => self.handle(now, Event::Unpinned { process, blob }),
             To::Fill(_) => panic!("what is filled is not read"),
         }
     }
@@ -608,7 +611,8 @@ impl State {
         match answer {
             To::Fill(to) => self.outside.push(Outside::Fill(to, Err(error))),
             To::Read(to) => self.outside.push(Outside::Read(to, Err(error))),
-            To::Peer { number } => self.answer(process, &Answer::Refused { number, error }, None),
+            To::Peer { number } => self.refuse_peer(process, number, error),
+            To::Nobody => {}
         }
     }
 
@@ -704,6 +708,10 @@ impl State {
     /// Somebody wants to read the data of an object.
     fn read(&mut self, now: Time, request: Request, object: ObjectId) {
         let Some(asker) = self.requests.get_mut(&request) else { return };
+        if matches!(asker.answer, To::Nobody) {
+            self.requests.remove(&request);
+            return;
+        }
         asker.seeks = Some(object);
         let process = asker.process;
         if let Some(blob) = self.find(now, object) {

@@ -1,6 +1,7 @@
 //! Large values that are brought to this node while nobody blocks for them: threads block instead, one for each value and
 //! a few at a time. Those who want the same value are told together.
 
+use super::objects::MAX_LOOKS;
 use super::{Client, Shared, Tell, gone};
 use crate::store::Objects;
 use marline_core::error::{Error, Ran};
@@ -156,6 +157,7 @@ fn came(
     object: ObjectId,
     payload: &Payload,
 ) -> Result<Option<Payload>, Error> {
+    let mut tries = 1;
     loop {
         let client_now = present(client)?;
         let Some(objects) = client_now.objects() else {
@@ -165,7 +167,7 @@ fn came(
         drop(client_now); // Its session ends with the last one.
         match came_to(client, &objects, payload) {
             // The worker whose store it was may have gone, and another may be there.
-            Err(_) if objects.is_over() => {}
+            Err(_) if objects.is_over() && tries < MAX_LOOKS => tries += 1,
             came => return came.map(Some),
         }
     }

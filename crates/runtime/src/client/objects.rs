@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// So often it is asked who has the data of a value that does not come, or whose store is to be used.
-const MAX_LOOKS: u32 = 5;
+pub(super) const MAX_LOOKS: u32 = 5;
 /// Of so many workers it is looked at whether they are on this machine.
 pub(super) const MAX_NEAR: u32 = 1_000;
 
@@ -125,20 +125,11 @@ impl Client {
 
     /// Does something with the store of this node, or without one. The worker whose store it was may have gone, and
     /// another may be there.
-    pub(super) fn with_objects<R>(
+    pub fn with_objects<R, E>(
         &self,
-        what: impl Fn(Option<&Objects>) -> Result<R, Error>,
-    ) -> Result<R, Error> {
-        let mut tries = 1;
-        loop {
-            let objects = self.objects();
-            let done = what(objects.as_ref());
-            let is_over = objects.is_some_and(|objects| objects.is_over());
-            if done.is_ok() || !is_over || tries == MAX_LOOKS {
-                return done;
-            }
-            tries += 1;
-        }
+        what: impl Fn(Option<&Objects>) -> Result<R, E>,
+    ) -> Result<R, E> {
+        with_any(|| self.objects(), what)
     }
 
     /// The same under a [new id](crate::new_object_id). If its data is in a store, that is the one of the worker
@@ -239,8 +230,51 @@ impl Client {
     }
 }
 
+/// Does something with a store, or without one; again with what is there then, if that store is over.
+fn with_any<R, E>(
+    objects: impl Fn() -> Option<Objects>,
+    what: impl Fn(Option<&Objects>) -> Result<R, E>,
+) -> Result<R, E> {
+    let mut tries = 1;
+    loop {
+        let objects = objects();
+        let done = what(objects.as_ref());
+        let is_over = objects.is_some_and(|objects| objects.is_over());
+        if done.is_ok() || !is_over || tries == MAX_LOOKS {
+            return done;
+        }
+        tries += 1;
+    }
+}
+
 fn not_durable() -> Error {
     Error::unsupported(
         "what is sent to a worker on another machine is not durable: put it in a task, or run a worker here",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use marline_core::error::ErrorKind;
+    use std::cell::Cell;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn a_store_that_is_over_and_stays_the_only_one_is_not_tried_for_ever() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let dead = Objects::elsewhere(Remote::new(ours));
+        drop(theirs);
+        let stored = Payload::default().stored_as(crate::new_object_id());
+        let tries = Cell::new(0);
+        let opened = with_any(
+            || Some(dead.clone()),
+            |objects| {
+                tries.set(tries.get() + 1);
+                objects.expect("it is there").open(&stored)
+            },
+        );
+        assert_eq!(opened.unwrap_err().kind(), ErrorKind::Unavailable);
+        assert_eq!(tries.get(), MAX_LOOKS);
+    }
 }

@@ -158,20 +158,10 @@ impl Items {
         if index == MAX_ITEMS {
             return Err(Error::exhausted(format!("{MAX_ITEMS} items were given (MAX_ITEMS)")));
         }
-        let mut value = value;
-        if let Some(objects) = objects {
-            let object = ObjectId::item(attempt.task, index);
-            value.payload = objects.keep(object, value.payload)?.0;
-            if *durable {
-                objects.make_durable(&mut value.payload)?;
-            }
-        }
-        let stored = value.payload.stored_object();
-        let value = bounded_value(value).inspect_err(|_| {
-            if let Some((objects, object)) = objects.as_ref().zip(stored) {
-                objects.discard(object);
-            }
-        })?;
+        let value = match objects {
+            None => bounded_value(value)?,
+            Some(objects) => kept(objects, ObjectId::item(attempt.task, index), *durable, value)?,
+        };
         given.store(index + 1, Ordering::Relaxed);
         tell(Said::Yielded { attempt: *attempt, index, value });
         Ok(())
@@ -185,11 +175,25 @@ impl Items {
     }
 }
 
+/// An item as it is passed on: in the node's store if it is large. Of one that cannot be passed on, nothing stays there.
+fn kept(objects: &Objects, object: ObjectId, durable: bool, value: Value) -> Result<Value, Error> {
+    let Value { payload, contains } = value;
+    let (mut payload, _) = objects.keep(object, payload)?;
+    let stored = payload.stored_object();
+    let saved = if durable { objects.make_durable(&mut payload) } else { Ok(()) };
+    saved.and_then(|()| bounded_value(Value { payload, contains })).inspect_err(|_| {
+        stored.inspect(|object| objects.discard(*object));
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::net::server::Secret;
+    use crate::store::{Store, StoreOptions};
     use marline_core::error::ErrorKind;
     use marline_core::id::{Attempt, TaskId};
+    use marline_core::payload::STORED_BYTES;
     use std::sync::atomic::AtomicUsize;
     use std::thread;
 
@@ -226,6 +230,17 @@ mod tests {
         producer.join().unwrap();
         assert_eq!(items.given(), 5);
         assert_eq!(&items.count().payload.inline[..], [0xcf, 0, 0, 0, 0, 0, 0, 0, 5]);
+    }
+
+    #[test]
+    fn of_an_item_that_cannot_be_saved_nothing_stays_in_the_store() {
+        let store = Store::new(&StoreOptions::default(), Secret::new(None));
+        let objects = Some(Objects::here(store.clone()));
+        let attempt = Try { task: TaskId::from_u128(1), attempt: Attempt(1) };
+        let items = Items::new(attempt, 1, Arc::default(), objects, true, Arc::new(|_| ()));
+        let large = Payload::raw(vec![0; 2 * STORED_BYTES]);
+        assert_eq!(items.give(large.into()).unwrap_err().kind(), ErrorKind::Unsupported);
+        assert_eq!((items.given(), store.figures().used), (0, 0));
     }
 
     #[test]

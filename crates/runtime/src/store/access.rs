@@ -1,5 +1,6 @@
 //! What a process reads large values through, and makes them.
 
+use super::pinned::Pinned;
 use super::words::Given;
 use super::{Remote, Store, closed};
 use bytes::Bytes;
@@ -111,7 +112,7 @@ impl Objects {
     }
 
     /// This process is about to fork: what it reads now, the fork may go on reading.
-    pub fn about_to_fork(&self) {
+    pub(super) fn about_to_fork(&self) {
         match &self.0 {
             Kind::Here(store) => store.about_to_fork(),
             Kind::Elsewhere(remote) => remote.about_to_fork(),
@@ -128,7 +129,7 @@ pub struct Reading {
 }
 
 enum Comes {
-    Here(Store, oneshot::Receiver<Result<Given, Error>>),
+    Here(Store, oneshot::Receiver<Result<Pinned, Error>>),
     /// Under this number, until it has come.
     Elsewhere(Arc<Remote>, Option<u64>),
 }
@@ -143,7 +144,7 @@ impl Reading {
                     Some(at_most) => given.recv().timeout(at_most).wait(),
                 };
                 match came {
-                    Ok(Ok(given)) => store.show(self.object, given),
+                    Ok(Ok(pinned)) => store.show(self.object, pinned),
                     Ok(Err(error)) => Err(error),
                     Err(error) if error.kind() == marline_channel::ErrorKind::Timeout => {
                         return None;
@@ -153,9 +154,10 @@ impl Reading {
             }
             Comes::Elsewhere(remote, number) => {
                 let until = at_most.map(|at_most| Instant::now() + at_most);
-                let came: Result<Given, Error> = remote.wait((*number)?, until)?;
+                let asked = (*number)?;
+                let came: Result<Given, Error> = remote.wait(asked, until)?;
                 *number = None;
-                came.and_then(|given| remote.show(self.object, given))
+                came.and_then(|given| remote.show(self.object, asked, given))
             }
         };
         Some(shown.and_then(|(view, layout)| self.payload(&view, &layout)))

@@ -1,16 +1,17 @@
 //! Processes that use the store over a socket: what they ask is heard as soon as it comes, and before it is acted
 //! on what they said elsewhere after it.
 
+use super::outgoing::{Outgoing, Writer};
 use super::words::{Answer, Ask, Given};
 use super::{Shared, State, Store, To};
 use crate::net::io;
 use bytes::BytesMut;
-use marline_core::map::Set;
-use marline_core::store::{Event, Process};
+use marline_core::error::Error;
+use marline_core::map::{Map, Set};
+use marline_core::store::{Blob, Event, Process, Request};
 use marline_core::time::Time;
 use marline_objects::{Access, pass};
 use std::io::ErrorKind;
-use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Weak};
 use tokio::io::Interest;
@@ -22,14 +23,27 @@ const READ_BYTES: usize = 16 << 10;
 pub(super) struct Peer {
     socket: Arc<tokio::net::UnixStream>,
     received: BytesMut,
+    outgoing: Outgoing,
     /// Segments that were passed on to it.
     knows: Set<(u32, Access)>,
     /// Of those, which are gone, and it does not know that.
     gone: Vec<u32>,
+    /// What it has asked for, by the numbers that it gave.
+    held: Map<u64, Held>,
     /// Nothing more will come from it, or from any fork of it.
     ended: bool,
     /// Its worker has seen to all that it said.
     left: bool,
+}
+
+/// What a process has asked for, until it is refused, or the process lets go of it.
+enum Held {
+    /// It is not answered yet.
+    Waits(Request),
+    /// It was given, to be filled.
+    Fills(Blob),
+    /// It was given, to be read.
+    Reads(Blob),
 }
 
 impl Store {
@@ -55,8 +69,10 @@ impl Store {
             let peer = Peer {
                 socket: socket.clone(),
                 received: BytesMut::new(),
+                outgoing: Outgoing::new(socket.clone()),
                 knows: Set::default(),
                 gone: Vec::new(),
+                held: Map::default(),
                 ended: false,
                 left: false,
             };
@@ -78,7 +94,7 @@ impl Store {
             state.hear(now, process, Who::Anybody);
             if let Some(peer) = state.peers.get_mut(&process) {
                 peer.left = true;
-                state.see_off(now, process);
+                state.ended.push(process);
             }
         });
     }
@@ -91,6 +107,19 @@ async fn listen(store: Weak<Shared>, process: Process, socket: Arc<tokio::net::U
         }
         let Some(store) = store.upgrade().map(Store) else { return };
         if !store.enter(|state, now| state.hear(now, process, Who::Listener)) {
+            return;
+        }
+    }
+}
+
+/// Says what there was no room for, when there is.
+async fn flush(store: Weak<Shared>, process: Process, socket: Arc<tokio::net::UnixStream>) {
+    loop {
+        if socket.writable().await.is_err() {
+            return;
+        }
+        let Some(store) = store.upgrade().map(Store) else { return };
+        if !store.enter(|state, _| state.flush(process)) {
             return;
         }
     }
@@ -124,7 +153,7 @@ impl State {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return true,
                 Ok(_) | Err(_) => {
                     peer.ended = true;
-                    self.see_off(now, process);
+                    self.ended.push(process);
                     return false;
                 }
             }
@@ -156,17 +185,12 @@ impl State {
     fn asked(&mut self, now: Time, process: Process, ask: Ask) {
         match ask {
             Ask::Create { number, bytes } => {
-                let request = self.ask(process, To::Peer { number });
+                let request = self.asked_under(process, number);
                 self.handle(now, Event::CreateAsked { request, process, bytes });
             }
-            Ask::Seal { blob, object } => {
-                if self.makers.get(&blob) == Some(&process) {
+            Ask::Seal { number, object } => {
+                if let Some(Held::Fills(blob)) = self.take_held(process, number) {
                     self.sealed(now, blob, object);
-                }
-            }
-            Ask::Abandon { blob } => {
-                if self.makers.get(&blob) == Some(&process) {
-                    self.abandon(now, process, blob);
                 }
             }
             Ask::Discard { object } => {
@@ -176,17 +200,52 @@ impl State {
                 }
             }
             Ask::Read { number, object } => {
-                let request = self.ask(process, To::Peer { number });
+                let request = self.asked_under(process, number);
                 self.read(now, request, object);
             }
-            Ask::Unpin { blob } => self.handle(now, Event::Unpinned { process, blob }),
+            Ask::LetGo { number } => self.let_go(now, process, number),
             Ask::Fork => self.handle(now, Event::Forked { process }),
             Ask::Save { number, object } => self.save_for(process, number, object),
         }
     }
 
+    fn asked_under(&mut self, process: Process, number: u64) -> Request {
+        let request = self.ask(process, To::Peer { number });
+        self.hold(process, number, Held::Waits(request));
+        request
+    }
+
+    fn hold(&mut self, process: Process, number: u64, held: Held) {
+        if let Some(peer) = self.peers.get_mut(&process) {
+            peer.held.insert(number, held);
+        }
+    }
+
+    fn take_held(&mut self, process: Process, number: u64) -> Option<Held> {
+        self.peers.get_mut(&process)?.held.remove(&number)
+    }
+
+    /// A process does not need what it asked for under this number any more.
+    ///
+    /// It says so once for each number, unless what it was given is sealed, and it does not matter what it knows by
+    /// then. Here it is known, as it is heard after the question: what waits is answered to nobody, what was given is
+    /// taken back, of what was refused there is nothing. So nothing is lost, also when the answer is on its way; and
+    /// nothing is taken back twice, as the process passes over answers to numbers that it has let go of.
+    fn let_go(&mut self, now: Time, process: Process, number: u64) {
+        match self.take_held(process, number) {
+            Some(Held::Waits(request)) => {
+                if let Some(asker) = self.requests.get_mut(&request) {
+                    asker.answer = To::Nobody;
+                }
+            }
+            Some(Held::Fills(blob)) => self.abandon(now, process, blob),
+            Some(Held::Reads(blob)) => self.handle(now, Event::Unpinned { process, blob }),
+            None => {}
+        }
+    }
+
     /// If nothing of a process is left, what it had is free.
-    fn see_off(&mut self, now: Time, process: Process) {
+    pub(super) fn see_off(&mut self, now: Time, process: Process) {
         if !self.peers.get(&process).is_some_and(|peer| peer.ended && peer.left) {
             return;
         }
@@ -206,11 +265,25 @@ impl State {
         given: Given,
         access: Access,
     ) {
-        let segment = given.block.segment;
+        let (segment, blob) = (given.block.segment, given.blob);
+        self.hold(
+            process,
+            number,
+            match access {
+                Access::Read => Held::Reads(blob),
+                Access::Write => Held::Fills(blob),
+            },
+        );
         let peer = self.peers.get_mut(&process);
-        let segment_follows = peer.is_some_and(|peer| peer.knows.insert((segment, access)));
-        let answer = Answer::Given { number, given, segment_follows };
-        self.answer(process, &answer, segment_follows.then_some((segment, access)));
+        let is_new = peer.is_some_and(|peer| peer.knows.insert((segment, access)));
+        let passed = is_new.then_some(access);
+        let answer = Answer::Given { number, given, passed };
+        self.answer(process, &answer, passed.map(|access| (segment, access)));
+    }
+
+    pub(super) fn refuse_peer(&mut self, process: Process, number: u64, error: Error) {
+        self.take_held(process, number);
+        self.answer(process, &Answer::Refused { number, error }, None);
     }
 
     /// A segment is gone: those who were passed it are told with their next answer. Who asks for nothing hears nothing.
@@ -234,25 +307,90 @@ impl State {
         let gone = peer.gone.drain(..).map(|segment| Answer::SegmentGone { segment });
         let mut bytes: BytesMut = gone.flat_map(|gone| gone.encode()).collect();
         bytes.extend_from_slice(&answer.encode());
-        let segment =
-            passed.map(|(number, _)| self.arena.segment(number).expect("its block is given out"));
-        let descriptors: Vec<BorrowedFd<'_>> = segment
-            .as_ref()
-            .zip(passed)
-            .map(|(segment, (_, access))| segment.descriptor(access))
-            .into_iter()
-            .collect();
-        // Nobody asks so much that a socket has no room for the answers: it is broken, or gone.
-        let sent = pass::send(&*peer.socket, &bytes, &descriptors);
-        if !sent.is_ok_and(|count| count == bytes.len()) {
-            self.end_peer(process);
+        let passed = passed.map(|(number, access)| {
+            (self.arena.segment(number).expect("its block is given out"), access)
+        });
+        match peer.outgoing.say(bytes, passed) {
+            Ok(false) => {}
+            Ok(true) => {
+                io().spawn(flush(self.me.clone(), process, peer.socket.clone()));
+            }
+            // It asks and does not listen, or is gone.
+            Err(_) => self.end_peer(process),
         }
+    }
+
+    /// There is room in the socket of a process: says what there was none for. Says whether something is left.
+    fn flush(&mut self, process: Process) -> bool {
+        let Some(peer) = self.peers.get_mut(&process).filter(|peer| !peer.ended) else {
+            return false;
+        };
+        peer.outgoing.write(Writer::Flusher).unwrap_or_else(|_| {
+            self.end_peer(process);
+            false
+        })
     }
 
     /// A process that makes no sense is not spoken to any more. What it has stays until it is gone.
     fn end_peer(&mut self, process: Process) {
-        if let Some(peer) = self.peers.get(&process) {
-            let _ = rustix::net::shutdown(&*peer.socket, rustix::net::Shutdown::Write);
+        if let Some(peer) = self.peers.get_mut(&process) {
+            peer.outgoing.end();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::net::server::Secret;
+    use crate::store::StoreOptions;
+    use marline_core::id::{ObjectId, TaskId};
+    use std::io::{Read, Write};
+
+    fn store() -> Store {
+        let options = StoreOptions { limit: 1 << 20, spill: None, ..StoreOptions::default() };
+        Store::new(&options, Secret::new(None))
+    }
+
+    fn peer(store: &Store) -> (UnixStream, Process) {
+        let (mine, theirs) = UnixStream::pair().unwrap();
+        let process = store.add_peer(theirs).unwrap();
+        (mine, process)
+    }
+
+    #[test]
+    fn who_ends_while_what_it_asked_for_is_looked_for_is_seen_off_afterwards() {
+        let store = store();
+        let ((mut maker, _), (mut reader, process)) = (peer(&store), peer(&store));
+        let object = ObjectId::of(TaskId::from_u128(7), 0);
+        let bytes = 1_000;
+        maker.write_all(&Ask::Create { number: 1, bytes }.encode()).unwrap();
+        maker.read_exact(&mut [0]).unwrap();
+        store.left(process); // Its worker knows that it is dead, and its socket has not ended.
+        store.enter(|state, now| {
+            // Nobody hears them before the reader is: it asks and is gone, and finds what was made meanwhile.
+            maker.write_all(&Ask::Seal { number: 1, object }.encode()).unwrap();
+            reader.write_all(&Ask::Read { number: 1, object }.encode()).unwrap();
+            drop(reader);
+            state.hear(now, process, Who::Anybody);
+        });
+        let held = store.list(1);
+        assert_eq!((held[0].object, held[0].readers), (object, 1), "its maker has it");
+        assert_eq!(store.lock().peers.len(), 1, "the reader is gone");
+    }
+
+    #[test]
+    fn room_that_was_given_and_let_go_of_is_free_however_often_that_is_said() {
+        let store = store();
+        let (mut mine, process) = peer(&store);
+        for number in 1..=3 {
+            mine.write_all(&Ask::Create { number, bytes: 1_000 }.encode()).unwrap();
+            mine.read_exact(&mut [0]).unwrap(); // It is given.
+        }
+        for number in [1, 2, 1, 7] {
+            mine.write_all(&Ask::LetGo { number }.encode()).unwrap();
+        }
+        store.hear(process);
+        assert_eq!(store.figures().used, 1_000);
     }
 }

@@ -7,7 +7,6 @@ use bytes::BytesMut;
 use marline_core::error::{Error, Ran};
 use marline_core::id::{ObjectId, Session};
 use marline_core::map::Map;
-use marline_core::store::Blob;
 use marline_objects::parts::Layout;
 use marline_objects::{Access, View, Windows, pass};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -40,7 +39,8 @@ pub(crate) struct Remote {
 #[derive(Default)]
 struct State {
     next: u64,
-    asked: Map<u64, Asked>,
+    /// What was asked for and is waited for, and what became of it.
+    asked: Map<u64, Option<Result<Done, Error>>>,
     /// One of those who wait reads.
     is_read: bool,
     received: BytesMut,
@@ -48,14 +48,6 @@ struct State {
     /// Segments that were passed on and are not mapped yet.
     segments: Map<(u32, Access), OwnedFd>,
     over: bool,
-}
-
-/// What was asked for, and is not settled.
-struct Asked {
-    access: Access,
-    /// Nobody waits for it any more.
-    given_up: bool,
-    answer: Option<Result<Done, Error>>,
 }
 
 /// What became of it.
@@ -67,7 +59,7 @@ enum Done {
 
 impl Remote {
     pub fn new(socket: UnixStream) -> Arc<Remote> {
-        Arc::new(Remote {
+        let remote = Arc::new(Remote {
             socket,
             process: std::process::id(),
             windows: Windows::default(),
@@ -75,7 +67,9 @@ impl Remote {
             heard: Condvar::new(),
             spin: Mutex::default(),
             is_gone: AtomicBool::new(false),
-        })
+        });
+        super::forks::add_elsewhere(&remote);
+        remote
     }
 
     /// Whether nobody answers any more.
@@ -114,7 +108,7 @@ impl Remote {
     ) -> Result<Option<Session>, Error> {
         let layout = super::layout_of(parts)?;
         let bytes = layout.bytes() as u64;
-        let number = self.ask(Access::Write, |number| Ask::Create { number, bytes })?;
+        let number = self.ask(|number| Ask::Create { number, bytes })?;
         let given = loop {
             if let Some(given) = self.wait(number, Some(Instant::now() + super::LOOK_EVERY)) {
                 break given?;
@@ -124,23 +118,22 @@ impl Remote {
                 return Err(super::given_up());
             }
         };
-        let blob = given.blob;
         let filled = self
             .map(given, Access::Write)
             .and_then(|()| self.windows.writable(given.block, layout.bytes(), |_| {}))
             .and_then(|mut room| layout.fill(&mut room, parts));
         if let Err(error) = filled {
-            self.say(Ask::Abandon { blob })?;
+            self.let_go(number);
             return Err(super::unmappable(&error));
         }
-        self.say(Ask::Seal { blob, object })?;
+        self.say(Ask::Seal { number, object })?;
         Ok(given.worker)
     }
 
     /// Has the data of an object saved, which this process made. It is on the disk when this returns; says whether
     /// it is.
     pub fn save(&self, object: ObjectId) -> Result<bool, Error> {
-        let number = self.ask(Access::Read, |number| Ask::Save { number, object })?;
+        let number = self.ask(|number| Ask::Save { number, object })?;
         match self.wait_done(number, None).expect("it waits until it is done")? {
             Done::Saved { durable } => Ok(durable),
             Done::Given(_) => Err(Error::internal("what was to be saved was given")),
@@ -149,7 +142,7 @@ impl Remote {
 
     /// Asks for the data of an object; says under which number it is answered.
     pub fn read(&self, object: ObjectId) -> Result<u64, Error> {
-        self.ask(Access::Read, |number| Ask::Read { number, object })
+        self.ask(|number| Ask::Read { number, object })
     }
 
     /// What was made for this object is not wanted any more.
@@ -157,19 +150,18 @@ impl Remote {
         let _ = self.say(Ask::Discard { object }); // If nobody hears it, the store is gone.
     }
 
-    /// It has come: shows it.
+    /// What was asked for under this number has come: shows it.
     pub fn show(
         self: &Arc<Remote>,
         object: ObjectId,
+        number: u64,
         given: Given,
     ) -> Result<(View, Layout), Error> {
-        let (blob, this) = (given.blob, self.clone());
-        if let Err(error) = self.map(given, Access::Read) {
-            self.unpin(blob);
-            return Err(super::unmappable(&error));
-        }
-        let view = self.windows.view(given.block, given.bytes as usize, move |_| this.unpin(blob));
-        super::laid_out(object, view.map_err(|error| super::unmappable(&error))?)
+        let read = Read { remote: self.clone(), number };
+        let shown = self
+            .map(given, Access::Read)
+            .and_then(|()| self.windows.view(given.block, given.bytes as usize, |_| drop(read)));
+        super::laid_out(object, shown.map_err(|error| super::unmappable(&error))?)
     }
 
     /// Maps a segment that was passed on, if it is not yet.
@@ -182,9 +174,10 @@ impl Remote {
         Ok(())
     }
 
-    fn unpin(&self, blob: Blob) {
+    /// What was asked for under this number is not needed any more. To be said once: the store knows what that means.
+    fn let_go(&self, number: u64) {
         if self.is_ours() {
-            let _ = self.say(Ask::Unpin { blob }); // If nobody hears it, the store is gone.
+            let _ = self.say(Ask::LetGo { number }); // If nobody hears it, the store is gone.
         }
     }
 
@@ -193,12 +186,15 @@ impl Remote {
         let _ = self.say(Ask::Fork);
     }
 
-    fn ask(&self, access: Access, ask: impl FnOnce(u64) -> Ask) -> Result<u64, Error> {
+    fn ask(&self, ask: impl FnOnce(u64) -> Ask) -> Result<u64, Error> {
         let number = {
             let mut state = self.state();
+            if state.over {
+                return Err(gone()); // What is said is heard, perhaps, and not answered.
+            }
             state.next += 1;
             let number = state.next;
-            state.asked.insert(number, Asked { access, given_up: false, answer: None });
+            state.asked.insert(number, None);
             number
         };
         self.say(ask(number)).inspect_err(|_| drop(self.state().asked.remove(&number)))?;
@@ -217,12 +213,13 @@ impl Remote {
     fn wait_done(&self, number: u64, until: Option<Instant>) -> Option<Result<Done, Error>> {
         let mut state = self.state();
         loop {
-            let came = state.asked.get_mut(&number).and_then(|asked| asked.answer.take());
+            let came = state.asked.get_mut(&number).and_then(Option::take);
             if came.is_some() {
                 state.asked.remove(&number);
                 return came;
             }
             if state.over {
+                state.asked.remove(&number);
                 return Some(Err(gone()));
             }
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
@@ -256,16 +253,10 @@ impl Remote {
         }
     }
 
-    /// Nobody waits for this any more: what comes is given back.
+    /// Nobody waits for this any more. If an answer is on its way, it is passed over: the store takes back what it gives.
     pub fn give_up(&self, number: u64) {
-        let mut state = self.state();
-        if let Some(asked) = state.asked.get_mut(&number) {
-            asked.given_up = true;
-            let access = asked.access;
-            if let Some(Ok(Done::Given(given))) = asked.answer.take() {
-                state.asked.remove(&number);
-                self.give_back(access, given.blob);
-            }
+        if self.is_ours() && self.state().asked.remove(&number).is_some() {
+            self.let_go(number);
         }
     }
 
@@ -301,22 +292,20 @@ impl Remote {
         loop {
             match Answer::next(&mut state.received) {
                 Ok(None) => return,
-                Ok(Some(Answer::Given { number, given, segment_follows })) => {
-                    if segment_follows {
-                        let access = state.asked.get(&number).map(|asked| asked.access);
-                        let Some((segment, access)) = state.descriptors.pop_front().zip(access)
-                        else {
+                Ok(Some(Answer::Given { number, given, passed })) => {
+                    if let Some(access) = passed {
+                        let Some(segment) = state.descriptors.pop_front() else {
                             return state.over = true;
                         };
                         state.segments.insert((given.block.segment, access), segment);
                     }
-                    self.answered(state, number, Ok(Done::Given(given)));
+                    state.answered(number, Ok(Done::Given(given)));
                 }
                 Ok(Some(Answer::Saved { number, durable })) => {
-                    self.answered(state, number, Ok(Done::Saved { durable }));
+                    state.answered(number, Ok(Done::Saved { durable }));
                 }
                 Ok(Some(Answer::Refused { number, error })) => {
-                    self.answered(state, number, Err(error));
+                    state.answered(number, Err(error));
                 }
                 Ok(Some(Answer::SegmentGone { segment })) => {
                     state.segments.retain(|(number, _), _| *number != segment);
@@ -328,25 +317,24 @@ impl Remote {
     }
 }
 
-impl Remote {
-    fn answered(&self, state: &mut State, number: u64, answer: Result<Done, Error>) {
-        let Some(asked) = state.asked.get_mut(&number) else { return };
-        if !asked.given_up {
-            asked.answer = Some(answer);
-            return;
-        }
-        let access = asked.access;
-        state.asked.remove(&number);
-        if let Ok(Done::Given(given)) = answer {
-            self.give_back(access, given.blob);
+impl State {
+    fn answered(&mut self, number: u64, answer: Result<Done, Error>) {
+        // What was given up is not known any more.
+        if let Some(asked) = self.asked.get_mut(&number) {
+            *asked = Some(answer);
         }
     }
+}
 
-    fn give_back(&self, access: Access, blob: Blob) {
-        match access {
-            Access::Read => self.unpin(blob),
-            Access::Write => drop(self.say(Ask::Abandon { blob })),
-        }
+/// What this process reads. Dropped, it does no longer.
+struct Read {
+    remote: Arc<Remote>,
+    number: u64,
+}
+
+impl Drop for Read {
+    fn drop(&mut self) {
+        self.remote.let_go(self.number);
     }
 }
 

@@ -16,6 +16,15 @@ pub(crate) struct Room {
 }
 
 impl Room {
+    pub(super) fn new(store: Store, blob: Blob, room: Writable) -> Room {
+        Room { store, filled: Some((blob, room)) }
+    }
+
+    /// What is to be filled.
+    pub(super) fn writable(&mut self) -> &mut Writable {
+        &mut self.filled.as_mut().expect("it is being filled").1
+    }
+
     /// It is filled, and somebody else sees to it.
     pub(super) fn taken(mut self) -> (Blob, Writable) {
         self.filled.take().expect("it is taken once")
@@ -24,7 +33,7 @@ impl Room {
 
 impl AsMut<[u8]> for Room {
     fn as_mut(&mut self) -> &mut [u8] {
-        &mut self.filled.as_mut().expect("it is being filled").1
+        self.writable()
     }
 }
 
@@ -76,10 +85,9 @@ impl Store {
             let bytes = bytes as u64;
             state.handle(now, Event::CreateAsked { request, process: THIS, bytes });
         });
-        let (blob, mut room) = given.recv().wait().map_err(|_| super::closed())??;
-        let prepared = room.prepare();
-        let room = Room { store: self.clone(), filled: Some((blob, room)) };
-        prepared.map(|()| room).map_err(|error| super::unmappable(&error))
+        let mut room = given.recv().wait().map_err(|_| super::closed())??;
+        room.writable().prepare().map_err(|error| super::unmappable(&error))?;
+        Ok(room)
     }
 
     /// What was filled is the data of an object that a client elsewhere is about to put.

@@ -7,7 +7,7 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use marline_core::error::Error;
 use marline_core::id::{ObjectId, Session, SessionEpoch, SessionId, TaskId};
 use marline_core::store::Blob;
-use marline_objects::Block;
+use marline_objects::{Access, Block};
 use prost::Message;
 
 /// The longest message: an error at its longest, and what surrounds it.
@@ -18,16 +18,14 @@ const MAX_BYTES: usize = 1 << 20;
 pub(super) enum Ask {
     /// Room for so many bytes.
     Create { number: u64, bytes: u64 },
-    /// What was filled is the data of this object: it does not change any more.
-    Seal { blob: Blob, object: ObjectId },
-    /// What was to be filled is not.
-    Abandon { blob: Blob },
+    /// The room that was given for this number is filled: it is the data of this object, and does not change any more.
+    Seal { number: u64, object: ObjectId },
     /// What was filled for this object is not wanted any more.
     Discard { object: ObjectId },
     /// To read the data of this object.
     Read { number: u64, object: ObjectId },
-    /// It reads it no longer.
-    Unpin { blob: Blob },
+    /// What was asked for under this number is not needed any more: nobody waits for it, reads it, or will fill it.
+    LetGo { number: u64 },
     /// It is about to fork.
     Fork,
     /// To have the data of this object, which it made, saved where it outlives the node.
@@ -38,8 +36,8 @@ pub(super) enum Ask {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Answer {
     /// Where room is, or what it is to read, and how many bytes that has. The descriptor of the segment comes with
-    /// it, if it did not before.
-    Given { number: u64, given: Given, segment_follows: bool },
+    /// it, for this use, if it did not before.
+    Given { number: u64, given: Given, passed: Option<Access> },
     /// It was saved, or need not be.
     Saved { number: u64, durable: bool },
     /// It is not to be.
@@ -66,31 +64,27 @@ impl Ask {
                 to.put_u64(number);
                 to.put_u64(bytes);
             }
-            Ask::Seal { blob, object } => {
+            Ask::Seal { number, object } => {
                 to.put_u8(2);
-                to.put_u64(blob.0);
-                put_object(&mut to, object);
-            }
-            Ask::Abandon { blob } => {
-                to.put_u8(3);
-                to.put_u64(blob.0);
-            }
-            Ask::Read { number, object } => {
-                to.put_u8(4);
                 to.put_u64(number);
                 put_object(&mut to, object);
             }
-            Ask::Unpin { blob } => {
-                to.put_u8(5);
-                to.put_u64(blob.0);
+            Ask::Read { number, object } => {
+                to.put_u8(3);
+                to.put_u64(number);
+                put_object(&mut to, object);
             }
-            Ask::Fork => to.put_u8(6),
+            Ask::LetGo { number } => {
+                to.put_u8(4);
+                to.put_u64(number);
+            }
+            Ask::Fork => to.put_u8(5),
             Ask::Discard { object } => {
-                to.put_u8(7);
+                to.put_u8(6);
                 put_object(&mut to, object);
             }
             Ask::Save { number, object } => {
-                to.put_u8(8);
+                to.put_u8(7);
                 to.put_u64(number);
                 put_object(&mut to, object);
             }
@@ -103,13 +97,12 @@ impl Ask {
         let Some(mut words) = next(from)? else { return Ok(None) };
         let ask = match words.try_get_u8()? {
             1 => Ask::Create { number: words.try_get_u64()?, bytes: words.try_get_u64()? },
-            2 => Ask::Seal { blob: Blob(words.try_get_u64()?), object: object(&mut words)? },
-            3 => Ask::Abandon { blob: Blob(words.try_get_u64()?) },
-            4 => Ask::Read { number: words.try_get_u64()?, object: object(&mut words)? },
-            5 => Ask::Unpin { blob: Blob(words.try_get_u64()?) },
-            6 => Ask::Fork,
-            7 => Ask::Discard { object: object(&mut words)? },
-            8 => Ask::Save { number: words.try_get_u64()?, object: object(&mut words)? },
+            2 => Ask::Seal { number: words.try_get_u64()?, object: object(&mut words)? },
+            3 => Ask::Read { number: words.try_get_u64()?, object: object(&mut words)? },
+            4 => Ask::LetGo { number: words.try_get_u64()? },
+            5 => Ask::Fork,
+            6 => Ask::Discard { object: object(&mut words)? },
+            7 => Ask::Save { number: words.try_get_u64()?, object: object(&mut words)? },
             _ => return Err(Nonsense),
         };
         Ok(Some(ask))
@@ -120,7 +113,7 @@ impl Answer {
     pub fn encode(&self) -> BytesMut {
         let mut to = begin();
         match self {
-            Answer::Given { number, given, segment_follows } => {
+            Answer::Given { number, given, passed } => {
                 to.put_u8(1);
                 to.put_u64(*number);
                 to.put_u64(given.blob.0);
@@ -128,7 +121,11 @@ impl Answer {
                 to.put_u64(given.block.offset);
                 to.put_u64(given.block.len);
                 to.put_u64(given.bytes);
-                to.put_u8((*segment_follows).into());
+                to.put_u8(match passed {
+                    None => 0,
+                    Some(Access::Read) => 1,
+                    Some(Access::Write) => 2,
+                });
                 if let Some(worker) = given.worker {
                     to.put_u128(worker.id.as_u128());
                     to.put_u64(worker.epoch.0);
@@ -162,7 +159,12 @@ impl Answer {
                 let (segment, offset) = (words.try_get_u32()?, words.try_get_u64()?);
                 let block = Block { segment, offset, len: words.try_get_u64()? };
                 let bytes = words.try_get_u64()?;
-                let segment_follows = words.try_get_u8()? == 1;
+                let passed = match words.try_get_u8()? {
+                    0 => None,
+                    1 => Some(Access::Read),
+                    2 => Some(Access::Write),
+                    _ => return Err(Nonsense),
+                };
                 let worker = match words.has_remaining() {
                     false => None,
                     true => Some(Session {
@@ -171,7 +173,7 @@ impl Answer {
                     }),
                 };
                 let given = Given { blob, block, bytes, worker };
-                Answer::Given { number, given, segment_follows }
+                Answer::Given { number, given, passed }
             }
             2 => {
                 let number = words.try_get_u64()?;
@@ -238,14 +240,12 @@ mod tests {
     #[test]
     fn everything_comes_back_as_it_was_said() {
         let object = ObjectId::of(TaskId::from_u128(7), 3);
-        let blob = Blob(9);
         let asks = [
             Ask::Create { number: 1, bytes: 1 << 40 },
-            Ask::Seal { blob, object },
-            Ask::Abandon { blob },
+            Ask::Seal { number: 4, object },
             Ask::Discard { object },
             Ask::Read { number: 2, object },
-            Ask::Unpin { blob },
+            Ask::LetGo { number: 5 },
             Ask::Fork,
             Ask::Save { number: 3, object },
         ];
@@ -254,14 +254,11 @@ mod tests {
         assert_eq!(heard, asks);
         let worker = Some(Session { id: SessionId::from_u128(5), epoch: SessionEpoch(6) });
         let block = Block { segment: 1, offset: 4096, len: 8192 };
-        let given = Given { blob, block, bytes: 5000, worker };
+        let given = Given { blob: Blob(9), block, bytes: 5000, worker };
         let answers = [
-            Answer::Given { number: 1, given, segment_follows: true },
-            Answer::Given {
-                number: 1,
-                given: Given { worker: None, ..given },
-                segment_follows: false,
-            },
+            Answer::Given { number: 1, given, passed: Some(Access::Read) },
+            Answer::Given { number: 1, given, passed: Some(Access::Write) },
+            Answer::Given { number: 1, given: Given { worker: None, ..given }, passed: None },
             Answer::Refused { number: 2, error: Error::exhausted("no room") },
             Answer::Saved { number: 3, durable: true },
             Answer::SegmentGone { segment: 7 },

@@ -1,0 +1,106 @@
+"""Forks of a driver go on reading what it read, whichever session that came by."""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import marline
+import pytest
+from store import MIB, Array, Node, is_whole, pattern
+
+SIZE = 4 * MIB
+MEMORY = 40 * MIB
+
+Join = Callable[[], object]
+
+
+@pytest.fixture(params=["embedded", "separate"])
+def join(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Join]:
+    """Joins a cluster: one of its own in this process each time, or the same one."""
+    if request.param == "embedded":
+        yield lambda: marline.init(num_cpus=1, object_store_memory=MEMORY, object_spilling_directory="")
+        return
+    node = Node(tmp_path, MEMORY)
+    try:
+        yield lambda: marline.init(node.address, token=node.token)
+    finally:
+        node.end()
+
+
+class Fork:
+    """A fork of this process that looks at values when told to: each is made of its place among them."""
+
+    def __init__(self, values: list[Array]) -> None:
+        hears, self.says = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            code = 2
+            try:
+                os.close(self.says)
+                os.read(hears, 1)
+                code = 0 if all(is_whole(value, seed) for seed, value in enumerate(values)) else 1
+            finally:
+                os._exit(code)
+        os.close(hears)
+
+    def has_them_whole(self) -> bool:
+        os.write(self.says, b"!")
+        os.close(self.says)
+        _, status = os.waitpid(self.pid, 0)
+        return os.waitstatus_to_exitcode(status) == 0
+
+
+def got(seed: int) -> Array:
+    """A view of something that nobody else reads, or holds."""
+    view: Array = marline.get(marline.put(pattern(SIZE, seed)))
+    gc.collect()
+    return view
+
+
+def use_all_memory() -> None:
+    """Puts values until whatever is free was used more than once."""
+    for seed in range(100, 116):
+        one, other = marline.put(pattern(SIZE, seed)), marline.put(pattern(SIZE, seed + 50))
+        assert is_whole(marline.get(one), seed) and is_whole(marline.get(other), seed + 50)
+
+
+@contextmanager
+def joined(join: Join) -> Iterator[None]:
+    join()
+    try:
+        yield
+    finally:
+        marline.shutdown()
+
+
+class TestForks:
+    def test_a_fork_reads_what_came_by_the_session_that_is_there(self, join: Join) -> None:
+        with joined(join):
+            views = [got(0)]
+            fork = Fork(views)
+            views.clear()
+            use_all_memory()
+            assert fork.has_them_whole()
+
+    def test_a_fork_reads_what_came_by_a_session_that_is_over(self, join: Join) -> None:
+        with joined(join):
+            views = [got(0)]
+        fork = Fork(views)
+        views.clear()
+        with joined(join):
+            use_all_memory()
+        assert fork.has_them_whole()
+
+    def test_a_fork_reads_what_came_by_an_earlier_session(self, join: Join) -> None:
+        with joined(join):
+            views = [got(0)]
+        with joined(join):
+            views.append(got(1))
+            fork = Fork(views)
+            views.clear()
+            use_all_memory()
+            assert fork.has_them_whole()

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +14,7 @@ from typing import Any
 import marline
 import numpy as np
 import pytest
-from conftest import Separate, descendants, until
+from conftest import Script, Separate, descendants, until
 
 MIB = 1 << 20
 
@@ -21,17 +24,19 @@ Array = np.ndarray[Any, np.dtype[np.uint8]]
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may do that: make namespaces, be others")
 
 
-def pattern(size: int, seed: int = 0) -> Array:
-    """Bytes of which no two seeds have the same, and no two places. A multiple of four of them."""
-    words = np.arange(size // 4, dtype=np.uint32)
+def pattern(size: int, seed: int = 0, start: int = 0) -> Array:
+    """Bytes of which no two seeds have the same, and no two places. A multiple of four of them; those from a
+    place on, which is one, too."""
+    words = np.arange(start // 4, (start + size) // 4, dtype=np.uint32)
     words += np.uint32(seed * 7_919 % 2**32)
     words *= np.uint32(2_654_435_761)
     return words.view(np.uint8)
 
 
 def is_whole(value: Array, seed: int) -> bool:
-    """Whether it is what was made of this seed, every byte of it."""
-    return bool(np.array_equal(value, pattern(len(value), seed)))
+    """Whether it is what was made of this seed, every byte of it. Takes little memory, whatever its size."""
+    parts = ((start, value[start : start + MIB]) for start in range(0, len(value), MIB))
+    return all(np.array_equal(part, pattern(len(part), seed, start)) for start, part in parts)
 
 
 def opened(pid: int, begins: str) -> dict[int, Path]:
@@ -71,11 +76,50 @@ def private(pid: int) -> int:
     return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Private_"))
 
 
-class Node(Separate):
-    """A controller, and one worker whose store has so much memory and spills to a folder, or not at all."""
+def memory(cluster: Separate, *words: str) -> str:
+    """What `marline memory` says."""
+    binary = os.environ.get("MARLINE_BINARY", "marline")
+    asked = subprocess.run(
+        [binary, *words, "memory"], env=cluster.environment, capture_output=True, text=True, check=True
+    )
+    return asked.stdout
 
-    def __init__(self, folder: Path, memory: int, spill: Path | None = None, patience: float = 30) -> None:
-        super().__init__(folder)
+
+def listed(cluster: Separate, above: int = 100_000) -> list[dict[str, Any]]:
+    """The values that are held, if they are larger than this: the largest first."""
+    objects: list[dict[str, Any]] = json.loads(memory(cluster, "--json"))["objects"]
+    return [one for one in objects if one["bytes"] > above]
+
+
+def script_here(source: str) -> Script:
+    """A script of a user's that can import what tests can."""
+    path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    return Script(source, PYTHONPATH=path)
+
+
+@contextlib.contextmanager
+def frozen(pid: int) -> Iterator[None]:
+    """Meanwhile a process does nothing."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+class Node(Separate):
+    """A controller, which may be told more, and one worker whose store has so much memory and spills to a
+    folder, or not at all."""
+
+    def __init__(
+        self,
+        folder: Path,
+        memory: int,
+        spill: Path | None = None,
+        patience: float = 30,
+        words: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__(folder, "controller", *words)
         self.environment["MARLINE_STORE_PATIENCE"] = str(patience)
         self.environment["MARLINE_STORE_MEMORY"] = str(memory)
         self.environment["MARLINE_SPILL_DIR"] = str(spill or "")
@@ -88,10 +132,12 @@ class Node(Separate):
 
 
 @contextlib.contextmanager
-def node(folder: Path, memory: int, spill: Path | None = None, patience: float = 30) -> Iterator[Node]:
+def node(
+    folder: Path, memory: int, spill: Path | None = None, patience: float = 30, words: tuple[str, ...] = ()
+) -> Iterator[Node]:
     """One, with this process as a driver of it."""
     before = descendants(os.getpid())
-    started = Node(folder, memory, spill, patience)
+    started = Node(folder, memory, spill, patience, words)
     try:
         with marline.init(started.address, token=started.token):
             yield started

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +57,32 @@ class Maker:
         for seed in range(count):
             yield pattern(seed)
 
+    @marline.method(num_returns="dynamic", durable=True)
+    def all(self, seeds: list[int], **named: Any) -> Iterator[Array]:
+        assert not named
+        yield from map(pattern, seeds)
+
     def ping(self) -> None: ...
+
+
+@marline.remote
+class AsyncMaker:
+    async def all(self, seeds: list[int], **named: Any) -> AsyncIterator[Array]:
+        assert not named
+        for seed in seeds:
+            yield pattern(seed)
+
+
+@marline.remote(num_returns="dynamic", max_retries=0)
+def make_all(seeds: list[int], **named: Any) -> Iterator[Array]:
+    assert not named
+    yield from map(pattern, seeds)
+
+
+@marline.remote(num_returns="dynamic", max_retries=0)
+async def make_all_async(seeds: list[int]) -> AsyncIterator[Array]:
+    for seed in seeds:
+        yield pattern(seed)
 
 
 class Nodes:
@@ -134,6 +159,37 @@ def test_what_is_durable_outlives_its_node(nodes: Nodes) -> None:
     until("what nobody holds is erased", lambda: len(nodes.files()) == 1)
     values.clear()
     until("and the last one", lambda: not list(nodes.saved.iterdir()))
+
+
+def test_items_that_come_all_together_are_durable_too(nodes: Nodes) -> None:
+    nodes.add_durable("left")
+    maker, async_maker = (one.options(**at("left")).remote() for one in (Maker, AsyncMaker))
+    collected = [
+        make_all.options(durable=True, **at("left")).remote([0, 1]),
+        make_all_async.options(durable=True, **at("left")).remote([2, 3]),
+        maker.all.remote([4, 5]),
+        async_maker.all.options(num_returns="dynamic", durable=True).remote(seeds=[6, 7]),
+    ]
+    items = [item for refs in marline.get(collected) for item in refs]
+    assert len(nodes.files()) == len(items) == 8, "they are saved before their references are given"
+    fleeting = marline.get(
+        [
+            make_all.options(**at("left")).remote([8, 9]),
+            maker.all.options(durable=False).remote([8, 9]),
+            async_maker.all.options(num_returns="dynamic").remote([8, 9]),
+        ]
+    )
+    assert len(nodes.files()) == 8, "others are not"
+    nodes.add_durable("right")
+    nodes.kill("left")
+    for seed, item in enumerate(items):
+        assert (marline.get(item) == pattern(seed)).all(), "for this process"
+        assert marline.get(is_pattern.remote(item, seed)), "for a task"
+    for refs in fleeting:
+        with pytest.raises(marline.ObjectLostError):
+            marline.get(list(refs))
+    del collected, items, item
+    until("what nobody holds is erased", lambda: not nodes.files())
 
 
 def test_what_is_durable_comes_back_when_no_worker_was_there(nodes: Nodes) -> None:

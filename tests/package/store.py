@@ -9,7 +9,7 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import marline
 import numpy as np
@@ -20,8 +20,18 @@ MIB = 1 << 20
 
 Array = np.ndarray[Any, np.dtype[np.uint8]]
 
+# Where they must be run, tests that cannot fail.
+REQUIRED = os.environ.get("MARLINE_REQUIRE_NAMESPACES") == "1"
 # Whoever may not do what a test is about is told why it is not run.
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may do that: make namespaces, be others")
+needs_root = pytest.mark.skipif(
+    os.geteuid() != 0 and not REQUIRED, reason="only root may do that: make namespaces, mount, be others"
+)
+
+
+def cannot_be_run(why: str) -> NoReturn:
+    """What a test is about cannot be done here, though this is root."""
+    assert not REQUIRED, why
+    pytest.skip(why)
 
 
 def pattern(size: int, seed: int = 0, start: int = 0) -> Array:
@@ -95,6 +105,25 @@ def script_here(source: str) -> Script:
     """A script of a user's that can import what tests can."""
     path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
     return Script(source, PYTHONPATH=path)
+
+
+@contextlib.contextmanager
+def small_disk(folder: Path, size: str) -> Iterator[Path]:
+    """A file system of a size, in a folder that is made for it."""
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={size}", "marline", str(folder)], capture_output=True, text=True
+    )
+    if mounted.returncode:
+        cannot_be_run(f"no file system of a size can be mounted here: {mounted.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def resize(folder: Path, size: str) -> None:
+    subprocess.run(["mount", "-o", f"remount,size={size}", str(folder)], check=True)
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ import marline
 import numpy as np
 import pytest
 from conftest import Separate, descendants, until
+from store import needs_root, resize, small_disk
 
 # Workers elsewhere cannot import it.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -29,8 +30,8 @@ def pattern(seed: int, size: int = MB) -> Array:
 
 
 @marline.remote
-def make(seed: int) -> Array:
-    return pattern(seed)
+def make(seed: int, size: int = MB) -> Array:
+    return pattern(seed, size)
 
 
 @marline.remote
@@ -218,6 +219,45 @@ def test_what_was_saved_and_is_damaged_is_noticed(nodes: Nodes) -> None:
     with pytest.raises(marline.ObjectLostError, match="is not what was written"):
         marline.get(put)
     assert (marline.get(made) == pattern(2)).all(), "it is made anew"
+
+
+@pytest.fixture
+def small_folder(tmp_path: Path) -> Iterator[Path]:
+    with small_disk(tmp_path / "small", "6m") as folder:
+        yield folder
+
+
+@needs_root
+def test_a_folder_that_is_full_is_said_and_used_again_when_it_is_not(
+    small_folder: Path, nodes: Nodes
+) -> None:
+    nodes.add("left", "--durable-dir", str(small_folder))
+    nodes.saved = small_folder
+    size = 4 * MB
+    kept = [marline.put(pattern(1, size), durable=True)]
+    full = r"value .* could not be saved: .*No space left on device"
+    for _ in range(3):
+        with pytest.raises(marline.ExhaustedError, match=full):
+            marline.put(pattern(2, size), durable=True)
+    with pytest.raises(marline.ExhaustedError, match=full):
+        marline.get(make.options(durable=True, max_retries=0).remote(3, size))
+    assert len(nodes.files()) == 1, "nothing is left of what could not be saved"
+    until("nor in the store", lambda: marline.object_stores()[0]["used"] < size + MB)
+    kept.append(marline.put(pattern(2, MB), durable=True))
+    assert (marline.get(marline.put(pattern(4, size))) == pattern(4, size)).all(), (
+        "what is not durable is put"
+    )
+    resize(small_folder, "100m")
+    kept.append(marline.put(pattern(3, size), durable=True))
+    kept.append(make.options(durable=True, max_retries=0).remote(4, size))
+    marline.wait(kept, num_returns=4)
+    nodes.add("right", "--durable-dir", str(small_folder))
+    nodes.kill("left")
+    for seed, ref in enumerate(kept, 1):
+        value = marline.get(ref)
+        assert (value == pattern(seed, len(value))).all()
+    del kept, ref
+    until("what nobody holds is erased", lambda: not nodes.files())
 
 
 def test_nothing_is_durable_where_there_is_no_folder(nodes: Nodes) -> None:

@@ -81,9 +81,10 @@ def descriptors(pid: int) -> int:
 
 
 def private(pid: int) -> int:
-    """How many bytes of memory a process has to itself."""
+    """How many bytes of memory a process has to itself. That of a store is not counted: it is shared, though
+    the system calls it private while only its worker has mapped it."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Private_"))
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Anonymous:"))
 
 
 def memory(cluster: Separate, *words: str) -> str:

@@ -40,8 +40,8 @@ cloudpickle.register_pickle_by_value(store)
 
 ROUNDS = int(os.environ.get("MARLINE_CHAOS_ROUNDS", "8"))
 SIZE = 2 * MIB
-# Of each store: less than what is held at a time.
-MEMORY = 24 * MIB
+# Of each store: less than what is held at a time, and more than what drivers read, eleven values at most.
+MEMORY = 32 * MIB
 # What a worker has open for each executor: pipes, sockets, and what says that it has ended.
 FILES_OF_EXECUTOR = 7
 

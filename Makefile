@@ -3,7 +3,7 @@
 # what a target needs beyond that it installs (Debian packages when root) or asks for.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check python unit docs model sim sanitize fuzz bench-channels bench-cluster bench-python bench-objects clean packages
+.PHONY: help demo test check python objects-full unit docs model sim sanitize fuzz bench-channels bench-cluster bench-python bench-objects clean packages
 
 CARGO ?= cargo
 # nextest runs tests side by side; without it plain `cargo test` does.
@@ -24,7 +24,11 @@ demo: ## a local cluster, one that loses a worker under load, channels; learning
 	$(CARGO) run --quiet --release -p marline-channel --example pipeline
 	scripts/demo-python
 
+# Who is root can make namespaces and mount: tests that need to are not skipped, unless told so.
+AS_ROOT := $(if $(filter 0,$(shell id -u)),1)
+
 test: export MARLINE_REQUIRE_VALGRIND = 1
+test: export MARLINE_REQUIRE_NAMESPACES := $(or $(MARLINE_REQUIRE_NAMESPACES),$(AS_ROOT))
 test: packages check python docs model sanitize ## everything that must pass (CONTRIBUTING.md has the time budget)
 	@echo "make test: all rings passed"
 
@@ -39,6 +43,12 @@ check: ## the quick loop: format, lints, unit and conformance tests
 python: ## the Python package, as users install it; the worker contract, from Python
 	scripts/test-package
 	scripts/test-python
+
+objects-full: export MARLINE_REQUIRE_NAMESPACES := $(or $(MARLINE_REQUIRE_NAMESPACES),$(AS_ROOT))
+objects-full: ## what is promised of large values, at full size: 200 kills, 2 GB, long cuts
+	MARLINE_CHAOS_ROUNDS=200 scripts/test-package tests/package/test_objects_killed.py
+	MARLINE_LARGE_BYTES=2000000000 scripts/test-package tests/package/test_objects_large.py
+	MARLINE_CUT_SECONDS=24 scripts/test-package tests/package/test_objects_nodes.py
 
 unit: ## only the tests inside the crates' sources
 	$(RUN_TESTS) --workspace --all-features --lib

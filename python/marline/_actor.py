@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from marline import _namespace, _native, _session
-from marline._option_values import ONE, STREAMING, Returns, checked_flag, checked_limit, checked_returns
+from marline._option_values import (
+    LASTING,
+    ONE,
+    STREAMING,
+    Returns,
+    checked_flag,
+    checked_limit,
+    checked_returns,
+)
 from marline._options import Options
 from marline._runtime_env import shipped
 from marline._scope import current
@@ -152,7 +160,7 @@ class ActorHandle:
 class ActorMethod:
     """A method of an actor: ``.remote(...)`` calls it."""
 
-    __slots__ = ("_actor", "_name", "_returns", "_timeout")
+    __slots__ = ("_actor", "_lasts", "_name", "_returns", "_timeout")
 
     def __init__(
         self, actor: _native.Actor, name: str, returns: Returns, timeout: float | None = None
@@ -160,10 +168,13 @@ class ActorMethod:
         self._actor = actor
         self._name = name
         self._returns = returns
+        self._lasts = returns.collects and returns.durable
         self._timeout = timeout
 
     def remote(self, /, *args: Any, **kwargs: Any) -> Any:
         """Calls it. Calls of one process run in the order in which they were made."""
+        if self._lasts:
+            kwargs[LASTING] = True
         return self._actor.call(self._name, args, kwargs, self._returns, self._timeout)
 
     def options(

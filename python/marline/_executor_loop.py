@@ -12,6 +12,7 @@ from typing import Any
 from marline import _native, _propagate
 from marline._errors import TaskCancelledError
 from marline._executor import flush, stops
+from marline._option_values import LASTING
 from marline._scope import current
 
 _loop: asyncio.AbstractEventLoop | None = None
@@ -80,6 +81,7 @@ async def _await(
     items: _native.Items | None,
     collects: bool,
 ) -> None:
+    durable = kwargs.pop(LASTING, False)
     try:
         result = method(*args, **kwargs)
         if inspect.isawaitable(result):
@@ -87,7 +89,7 @@ async def _await(
         if items is not None or collects:
             from marline._generator import collect_each, give_each
 
-            result = await (collect_each(result) if items is None else give_each(result, items))
+            result = await (collect_each(result, durable) if items is None else give_each(result, items))
     except TaskCancelledError as error:
         scope.stop()
         flush()

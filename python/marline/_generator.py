@@ -9,6 +9,7 @@ from typing import Any
 
 from marline import _aio, _native, _session
 from marline._native import ObjectRef
+from marline._option_values import LASTING
 
 
 class DynamicObjectRefGenerator:
@@ -83,17 +84,18 @@ async def _give(item: Any, items: _native.Items) -> None:
 
 def collect(function: Callable[..., Any], args: Any, kwargs: Any) -> DynamicObjectRefGenerator:
     """Runs a function, and puts what it yields."""
+    durable = kwargs.pop(LASTING, False)
     result = _called(function, args, kwargs)
     if hasattr(result, "__aiter__"):
-        return asyncio.run(collect_each(result))
-    return DynamicObjectRefGenerator([_session.put(item) for item in _iterator(result)])
+        return asyncio.run(collect_each(result, durable))
+    return DynamicObjectRefGenerator([_session.put(item, durable=durable) for item in _iterator(result)])
 
 
-async def collect_each(result: Any) -> DynamicObjectRefGenerator:
+async def collect_each(result: Any, durable: bool) -> DynamicObjectRefGenerator:
     """Puts what was yielded to an event loop."""
     if hasattr(result, "__aiter__"):
-        return DynamicObjectRefGenerator([_session.put(item) async for item in result])
-    return DynamicObjectRefGenerator([_session.put(item) for item in _iterator(result)])
+        return DynamicObjectRefGenerator([_session.put(item, durable=durable) async for item in result])
+    return DynamicObjectRefGenerator([_session.put(item, durable=durable) for item in _iterator(result)])
 
 
 def _stop() -> None:

@@ -23,6 +23,9 @@ UNCONSUMED = 64
 MAX_UNCONSUMED = 65_536
 STREAMING = "streaming"
 DYNAMIC = "dynamic"
+# Among the arguments by name: the items that come all together, which are put where the function runs, are to
+# outlive their node.
+LASTING = "marline.durable"
 
 # Those that have an option of their own.
 _OWN = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}

@@ -9,10 +9,11 @@ from __future__ import annotations
 import collections
 import contextvars
 import io
+import pickle
 import platform
 import sys
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -46,26 +47,36 @@ class _Bytecode:
         return cloudpickle.Pickler.dispatch_table[types.CodeType](code)
 
 
+#: Is shown a buffer; takes it, or says that it is to be part of what is pickled.
+Beside = Callable[[pickle.PickleBuffer], bool]
+
+
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     # It does not note it itself: it would be part of a cycle, and keep what it pickled alive for a while.
-    def __init__(self, file: io.BytesIO, bytecode: _Bytecode, reducers: Mapping[type, Any]) -> None:
+    def __init__(
+        self, file: io.BytesIO, bytecode: _Bytecode, reducers: Mapping[type, Any], beside: Beside | None
+    ) -> None:
         special = {types.CodeType: bytecode.reduce, contextvars.ContextVar: _propagate.reduce, **reducers}
         self.dispatch_table = collections.ChainMap(special, cloudpickle.Pickler.dispatch_table)
-        super().__init__(file, protocol=5)
+        super().__init__(file, protocol=5, buffer_callback=beside)
 
 
-def dumps_by_value(value: Any, reducers: Mapping[type, Any] = MappingProxyType({})) -> tuple[bytes, int]:
+def dumps_by_value(
+    value: Any, reducers: Mapping[type, Any] = MappingProxyType({}), beside: Beside | None = None
+) -> tuple[bytes, int]:
     """Pickles with the code of what cannot be imported elsewhere; some classes in a way of their own. Says
-    which minor version of Python can read it, or 0 for any."""
+    which minor version of Python can read it, or 0 for any. Who is shown its buffers takes those that go
+    beside it."""
     file, bytecode = io.BytesIO(), _Bytecode()
-    _Pickler(file, bytecode, reducers).dump(value)
+    _Pickler(file, bytecode, reducers, beside).dump(value)
     return file.getvalue(), sys.version_info.minor if bytecode.is_met else 0
 
 
 def dumps_value(value: Any, name: str) -> tuple[bytes, int]:
-    """The same for a value; what cannot be pickled is named. Called by the native module."""
+    """The same for a value, whose large buffers go beside it; what cannot be pickled is named. Called by the
+    native module."""
     try:
-        return dumps_by_value(value)
+        return dumps_by_value(value, beside=_native.met_buffer)
     except Exception as error:
         raise explain(value, error, name) from error
 

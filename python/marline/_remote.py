@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
 from marline import _native, _session
+from marline._option_values import DYNAMIC, LASTING
 from marline._options import Options
 from marline._runtime_env import shipped
 
@@ -22,6 +23,7 @@ class RemoteFunction:
         functools.update_wrapper(self, function)
         self._function = function
         self._options = options
+        self._lasts = options.durable and options.num_returns == DYNAMIC
         self._code: Code | None = None
         self._native: tuple[_native.Session, _native.Function, int] | None = None
 
@@ -55,6 +57,8 @@ class RemoteFunction:
         if native is None or native[0] is not session or native[2] != session.number:
             number = session.number  # If it changes while its code is put, it is put again.
             native = self._native = session, self._in(session), number
+        if self._lasts:
+            kwargs[LASTING] = True
         return native[1].submit(session, args, kwargs)
 
     def _in(self, session: _native.Session) -> _native.Function:

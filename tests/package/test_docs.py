@@ -43,7 +43,7 @@ def check(example: str, folder: Path, environment: dict[str, str] | None = None)
         assert ran.stdout.splitlines() == expected
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/python.md"])
+@pytest.mark.parametrize("document", ["README.md", "docs/python.md", "docs/objects.md"])
 def test_examples_of_documents_run(document: str, tmp_path: Path) -> None:
     for example in examples(document):
         check(example, tmp_path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import marline
 import numpy as np
 import pytest
 from conftest import Separate, descendants, until
+from store import needs_root, resize, small_disk
 
 # Workers elsewhere cannot import it.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -29,8 +30,8 @@ def pattern(seed: int, size: int = MB) -> Array:
 
 
 @marline.remote
-def make(seed: int) -> Array:
-    return pattern(seed)
+def make(seed: int, size: int = MB) -> Array:
+    return pattern(seed, size)
 
 
 @marline.remote
@@ -57,7 +58,32 @@ class Maker:
         for seed in range(count):
             yield pattern(seed)
 
+    @marline.method(num_returns="dynamic", durable=True)
+    def all(self, seeds: list[int], **named: Any) -> Iterator[Array]:
+        assert not named
+        yield from map(pattern, seeds)
+
     def ping(self) -> None: ...
+
+
+@marline.remote
+class AsyncMaker:
+    async def all(self, seeds: list[int], **named: Any) -> AsyncIterator[Array]:
+        assert not named
+        for seed in seeds:
+            yield pattern(seed)
+
+
+@marline.remote(num_returns="dynamic", max_retries=0)
+def make_all(seeds: list[int], **named: Any) -> Iterator[Array]:
+    assert not named
+    yield from map(pattern, seeds)
+
+
+@marline.remote(num_returns="dynamic", max_retries=0)
+async def make_all_async(seeds: list[int]) -> AsyncIterator[Array]:
+    for seed in seeds:
+        yield pattern(seed)
 
 
 class Nodes:
@@ -136,6 +162,37 @@ def test_what_is_durable_outlives_its_node(nodes: Nodes) -> None:
     until("and the last one", lambda: not list(nodes.saved.iterdir()))
 
 
+def test_items_that_come_all_together_are_durable_too(nodes: Nodes) -> None:
+    nodes.add_durable("left")
+    maker, async_maker = (one.options(**at("left")).remote() for one in (Maker, AsyncMaker))
+    collected = [
+        make_all.options(durable=True, **at("left")).remote([0, 1]),
+        make_all_async.options(durable=True, **at("left")).remote([2, 3]),
+        maker.all.remote([4, 5]),
+        async_maker.all.options(num_returns="dynamic", durable=True).remote(seeds=[6, 7]),
+    ]
+    items = [item for refs in marline.get(collected) for item in refs]
+    assert len(nodes.files()) == len(items) == 8, "they are saved before their references are given"
+    fleeting = marline.get(
+        [
+            make_all.options(**at("left")).remote([8, 9]),
+            maker.all.options(durable=False).remote([8, 9]),
+            async_maker.all.options(num_returns="dynamic").remote([8, 9]),
+        ]
+    )
+    assert len(nodes.files()) == 8, "others are not"
+    nodes.add_durable("right")
+    nodes.kill("left")
+    for seed, item in enumerate(items):
+        assert (marline.get(item) == pattern(seed)).all(), "for this process"
+        assert marline.get(is_pattern.remote(item, seed)), "for a task"
+    for refs in fleeting:
+        with pytest.raises(marline.ObjectLostError):
+            marline.get(list(refs))
+    del collected, items, item
+    until("what nobody holds is erased", lambda: not nodes.files())
+
+
 def test_what_is_durable_comes_back_when_no_worker_was_there(nodes: Nodes) -> None:
     nodes.add_durable("left")
     put = marline.put(pattern(1), durable=True)
@@ -162,6 +219,45 @@ def test_what_was_saved_and_is_damaged_is_noticed(nodes: Nodes) -> None:
     with pytest.raises(marline.ObjectLostError, match="is not what was written"):
         marline.get(put)
     assert (marline.get(made) == pattern(2)).all(), "it is made anew"
+
+
+@pytest.fixture
+def small_folder(tmp_path: Path) -> Iterator[Path]:
+    with small_disk(tmp_path / "small", "6m") as folder:
+        yield folder
+
+
+@needs_root
+def test_a_folder_that_is_full_is_said_and_used_again_when_it_is_not(
+    small_folder: Path, nodes: Nodes
+) -> None:
+    nodes.add("left", "--durable-dir", str(small_folder))
+    nodes.saved = small_folder
+    size = 4 * MB
+    kept = [marline.put(pattern(1, size), durable=True)]
+    full = r"value .* could not be saved: .*No space left on device"
+    for _ in range(3):
+        with pytest.raises(marline.ExhaustedError, match=full):
+            marline.put(pattern(2, size), durable=True)
+    with pytest.raises(marline.ExhaustedError, match=full):
+        marline.get(make.options(durable=True, max_retries=0).remote(3, size))
+    assert len(nodes.files()) == 1, "nothing is left of what could not be saved"
+    until("nor in the store", lambda: marline.object_stores()[0]["used"] < size + MB)
+    kept.append(marline.put(pattern(2, MB), durable=True))
+    assert (marline.get(marline.put(pattern(4, size))) == pattern(4, size)).all(), (
+        "what is not durable is put"
+    )
+    resize(small_folder, "100m")
+    kept.append(marline.put(pattern(3, size), durable=True))
+    kept.append(make.options(durable=True, max_retries=0).remote(4, size))
+    marline.wait(kept, num_returns=4)
+    nodes.add("right", "--durable-dir", str(small_folder))
+    nodes.kill("left")
+    for seed, ref in enumerate(kept, 1):
+        value = marline.get(ref)
+        assert (value == pattern(seed, len(value))).all()
+    del kept, ref
+    until("what nobody holds is erased", lambda: not nodes.files())
 
 
 def test_nothing_is_durable_where_there_is_no_folder(nodes: Nodes) -> None:

@@ -23,6 +23,7 @@ import marline
 import numpy as np
 import pytest
 from conftest import Separate, descendants, until, up
+from store import frozen, listed, memory
 
 # Workers elsewhere cannot import it.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -358,16 +359,6 @@ def test_what_one_node_has_is_brought_to_another() -> None:
     assert marline.get(is_pattern.options(resources=right).remote(pattern(5 * MB, 6), 6))
 
 
-@contextmanager
-def frozen(pid: int) -> Iterator[None]:
-    """Meanwhile a process does nothing."""
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(pid, signal.SIGCONT)
-
-
 def near_and_far(cluster: Separate) -> tuple[str, subprocess.Popen[str]]:
     """Of two workers, the store of one is used here: the resource and the process of the other."""
     by_store = {store["worker_id"]: store for store in marline.object_stores()}
@@ -556,32 +547,20 @@ def _is_executor(pid: int) -> bool:
 
 
 def test_memory_lists_what_is_held_by_size_place_holder_and_origin(tmp_path: Path) -> None:
-    binary = os.environ.get("MARLINE_BINARY", "marline")
-
-    def memory(*words: str) -> str:
-        asked = subprocess.run(
-            [binary, *words, "memory"], env=cluster.environment, capture_output=True, text=True, check=True
-        )
-        return asked.stdout
-
-    def listed() -> list[dict[str, Any]]:
-        objects: list[dict[str, Any]] = json.loads(memory("--json"))["objects"]
-        return [one for one in objects if one["bytes"] > 100_000]
-
     options = "--object-store-memory", "64MiB", "--spill-dir", str(tmp_path)
     with up(tmp_path, *options) as cluster, marline.init(cluster.address, token=cluster.token):
         put, made = marline.put(pattern(3 * MB)), make.remote(2 * MB)
         view = marline.get(made)
-        first, second = listed()
+        first, second = listed(cluster)
         assert (first["id"], first["state"], first["made_by"]) == (str(put.hex()), "stored", None)
         assert (second["id"], second["made_by"]) == (made.hex(), "make")
         assert [one["bytes"] // MB for one in (first, second)] == [3, 2]
         assert [first["copies"][0]["readers"], second["copies"][0]["readers"]] == [0, 1]
         assert all(one["holders"][0].startswith("process ") for one in (first, second))
-        assert "MADE BY" in memory() and "make" in memory()
-        (store,) = json.loads(memory("--json"))["stores"]
+        assert "MADE BY" in memory(cluster) and "make" in memory(cluster)
+        (store,) = json.loads(memory(cluster, "--json"))["stores"]
         assert (store["limit"], store["used"] // MB, store["spilled"]) == (64 << 20, 5, 0)
-        assert re.search(r"STORE OF WORKER .*LIMIT.*\n.* 64 MiB +0 B", memory())
+        assert re.search(r"STORE OF WORKER .*LIMIT.*\n.* 64 MiB +0 B", memory(cluster))
         del put, made, view
         gc.collect()
-        until("nothing is held", lambda: not listed())
+        until("nothing is held", lambda: not listed(cluster))

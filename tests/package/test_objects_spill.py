@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
-import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import marline
 import pytest
 import store
 from conftest import PATIENCE, until
-from store import MIB, Array, is_whole, needs_root, node, on_disk, opened, pattern
+from store import MIB, Array, is_whole, needs_root, node, on_disk, opened, pattern, resize, small_disk
 
 # Workers elsewhere cannot import them.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -127,27 +126,12 @@ def test_what_the_disk_harmed_is_made_anew_or_lost_and_never_handed_out(
         until("the disk is empty again", lambda: on_disk(running.pid, spill) == 0)
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    folder = tmp_path / "small"
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=10m", "marline", str(folder)], capture_output=True, text=True
-    )
-    if mounted.returncode:
-        pytest.skip(f"no file system of a size can be mounted here: {mounted.stderr.strip()}")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
-
-
 @needs_root
-def test_a_full_disk_is_said_with_the_figures_and_is_used_again_when_it_is_not(
-    small_disk: Path, tmp_path: Path
-) -> None:
-    spill = small_disk
-    with node(tmp_path / "run", 21 * MIB, spill, patience=2) as running:
+def test_a_full_disk_is_said_with_the_figures_and_is_used_again_when_it_is_not(tmp_path: Path) -> None:
+    with (
+        small_disk(tmp_path / "small", "10m") as spill,
+        node(tmp_path / "run", 21 * MIB, spill, patience=2) as running,
+    ):
         kept: dict[int, Any] = {}
         with pytest.raises(marline.ExhaustedError) as raised:
             for seed in range(20):
@@ -158,7 +142,7 @@ def test_a_full_disk_is_said_with_the_figures_and_is_used_again_when_it_is_not(
         assert len(kept) == 7, "five in memory, and two on the disk"
         waits = make.remote(4 * MIB, 50)
         assert not marline.wait([waits], timeout=1)[0], "it waits for room"
-        subprocess.run(["mount", "-o", "remount,size=100m", str(spill)], check=True)
+        resize(spill, "100m")
         assert is_whole(marline.get(waits, timeout=PATIENCE), 50), "there is room on the disk"
         for seed in range(60, 70):
             kept[seed] = marline.put(pattern(4 * MIB, seed))

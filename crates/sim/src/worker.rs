@@ -61,7 +61,8 @@ impl WorkerShell {
                 .with_custom("disk", Amount::whole(9)),
         };
         let direct = !random.one_in(5);
-        let durable = !random.one_in(4);
+        // What was saved waits for one that can read it.
+        let durable = !random.one_in(4) || !faults;
         let config = Config {
             cancel_grace: Duration::from_secs(1),
             max_blocked_executors: [1_000, 1][random.below(2) as usize],

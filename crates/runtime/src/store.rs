@@ -21,6 +21,8 @@ mod pull;
 mod remote;
 mod room;
 mod save;
+#[cfg(test)]
+mod tests;
 mod words;
 
 pub use access::{Objects, Reading};
@@ -275,11 +277,13 @@ impl Store {
         }
     }
 
-    /// The worker works under this session, or under none: then nothing is kept for the cluster.
+    /// The worker works under this session, or under none: then nothing is kept for the cluster, and nothing is looked
+    /// for.
     pub fn works_under(&self, session: Option<Session>) {
         self.enter(|state, now| {
             if session.is_none() && state.worker.is_some() {
                 state.forget_all(now);
+                state.stop_looking();
             }
             state.worker = session;
         });

@@ -4,7 +4,7 @@ use super::room::Room;
 use super::{Outside, Shared, State, Store, THIS};
 use crate::net::data;
 use marline_core::error::{Error, Ran};
-use marline_core::id::ObjectId;
+use marline_core::id::{ObjectId, Session};
 use marline_core::message::CopyAt;
 use marline_core::store::Blob;
 use marline_core::time::Time;
@@ -22,15 +22,17 @@ const MAX_ASKED: u32 = 5;
 /// What is brought, and what waits for its turn.
 #[derive(Default)]
 pub(super) struct Pulls {
-    running: usize,
-    waiting: VecDeque<(ObjectId, Vec<CopyAt>)>,
+    pub(super) running: usize,
+    pub(super) waiting: VecDeque<(ObjectId, Vec<CopyAt>)>,
 }
 
 impl State {
     /// Where data is that was looked for.
     pub(super) fn located(&mut self, object: ObjectId, copies: Result<Vec<CopyAt>, Error>) {
         let Some(missing) = self.missing.get_mut(&object) else { return }; // It came meanwhile.
-        missing.waits = false;
+        if !std::mem::take(&mut missing.waits) {
+            return; // It was asked twice, and is on its way.
+        }
         let mine = self.worker;
         let copies = copies.map(|mut copies| {
             copies.retain(|copy| Some(copy.worker) != mine);
@@ -55,8 +57,8 @@ impl State {
             return self.pulls.waiting.push_back((object, copies));
         }
         self.pulls.running += 1;
-        let (store, token) = (self.me.clone(), self.secret.get());
-        let run = move || bring(&store, object, &copies, &token);
+        let (store, token, session) = (self.me.clone(), self.secret.get(), self.worker);
+        let run = move || bring(&store, session, object, &copies, &token);
         if let Err(error) = thread::Builder::new().name("marline-pull".into()).spawn(run) {
             self.pulls.running -= 1;
             let words = format!("no thread could be started to bring value {object} here: {error}");
@@ -96,19 +98,43 @@ impl State {
         }
     }
 
-    fn pulled(&mut self, now: Time, object: ObjectId, came: Result<(Blob, Writable), Error>) {
+    /// The session is over, and with it whatever it was asked for: nobody answers any more.
+    pub(super) fn stop_looking(&mut self) {
+        self.pulls.waiting.clear();
+        for (object, missing) in std::mem::take(&mut self.missing) {
+            let words = format!(
+                "the session of this worker ended while value {object} was looked for: ask for it again"
+            );
+            let error = Error::unavailable(Ran::No, words);
+            for request in missing.requests {
+                self.refuse(request, error.clone());
+            }
+        }
+    }
+
+    /// What was begun under this session has ended.
+    pub(super) fn pulled(
+        &mut self,
+        now: Time,
+        session: Option<Session>,
+        object: ObjectId,
+        came: Result<(Blob, Writable), Error>,
+    ) {
         self.pulls.running -= 1;
+        // Under another session it counts for nothing: what is looked for now was asked for anew.
+        let counts = session.is_some() && self.worker == session;
         match came {
             Ok((blob, room)) => {
                 self.is_in_memory(blob, room);
-                if self.worker.is_some() && !self.names.contains_key(&object) {
+                if counts && !self.names.contains_key(&object) {
                     self.sealed(now, blob, object);
                     self.keep(now, object);
                     self.outside.push(Outside::Tell(worker::Event::DataCopied { object }));
                 } else {
-                    self.abandon(now, THIS, blob); // It was made here meanwhile, or nobody works here any more.
+                    self.abandon(now, THIS, blob); // Or it was made here meanwhile.
                 }
             }
+            Err(_) if !counts => {}
             Err(error) if data::may_be_elsewhere(&error) => self.look_again(object),
             Err(error) => self.never_comes(object, &error),
         }
@@ -121,6 +147,7 @@ impl State {
 /// Brings it, and says so.
 fn bring(
     store: &Weak<Shared>,
+    session: Option<Session>,
     object: ObjectId,
     copies: &[CopyAt],
     token: &crate::net::server::Token,
@@ -131,5 +158,5 @@ fn bring(
         false => data::fetch(copies, token, object, |bytes| store.room(bytes)),
     };
     let came = came.map(Room::taken);
-    store.enter(|state, now| state.pulled(now, object, came));
+    store.enter(|state, now| state.pulled(now, session, object, came));
 }

@@ -71,3 +71,8 @@ fn new_cluster_id() -> ClusterId {
 fn new_session_id() -> SessionId {
     SessionId::from_u128(uuid::Uuid::now_v7().as_u128())
 }
+
+/// A new number for a store, that no other store has: the part of such an id that is random.
+fn new_store_number() -> u64 {
+    uuid::Uuid::now_v7().as_u64_pair().1
+}

@@ -27,6 +27,7 @@ mod room;
 mod save;
 #[cfg(test)]
 mod tests;
+mod tries;
 mod words;
 
 pub use access::{Objects, Reading};
@@ -36,14 +37,16 @@ pub use options::{
     Said, StoreOptions,
 };
 pub(crate) use remote::Remote;
+pub(crate) use tries::{LOOK_FOR, Tries};
 
 use crate::clock::Clock;
+use crate::net::data::Coming;
 use crate::net::io;
 use crate::net::server::Secret;
 use crate::node::Node;
 use disk::{Disk, Job};
 use marline_channel::oneshot;
-use marline_core::error::Error;
+use marline_core::error::{Error, ErrorKind};
 use marline_core::id::{ObjectId, Session, Thing};
 use marline_core::map::Map;
 use marline_core::message::CopyAt;
@@ -60,8 +63,14 @@ use pull::Pulls;
 use room::Room;
 use save::Saving;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
+use std::time::Duration;
 use tokio::sync::Notify;
 use words::Given;
+
+/// Which making of a value some data is: the store where it was made, and its number there. Copies are of the making
+/// that they were copied from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Making(pub u128);
 
 /// The process that has the store.
 const THIS: Process = Process(0);
@@ -73,6 +82,8 @@ pub(crate) struct Store(Arc<Shared>);
 struct Shared {
     /// Which process has it. A fork of that has the same memory, and leaves everything else alone.
     process: u32,
+    /// What tells it from all other stores.
+    number: u64,
     state: Mutex<State>,
     arena: Arena,
     /// Where this process sees what it reads: it cannot write there.
@@ -99,6 +110,8 @@ struct State {
     filling: Map<Blob, Writable>,
     /// What is on the disk.
     spilled: Map<Blob, Arc<Spilled>>,
+    /// What was copied from other stores, where it was made.
+    copied: Map<Blob, Making>,
     requests: Map<Request, Asker>,
     peers: Map<Process, Peer>,
     /// What is looked for elsewhere, and for whom.
@@ -135,12 +148,17 @@ pub(crate) struct Held {
 struct Missing {
     /// Who waits for it.
     requests: Vec<Request>,
-    /// How often it was asked who has it, or told.
-    asked: u32,
+    /// It was asked who has it, or told: whatever that leads to goes on with it.
+    begun: bool,
     /// It was asked, and is not answered.
     waits: bool,
+    /// It is asked again after a pause.
+    pauses: bool,
     /// The worker was told to bring it: if it does not come, it says so.
     told: bool,
+    tries: Tries,
+    /// What has come of it, while it is looked for who has the rest.
+    coming: Option<Coming<(Blob, Writable)>>,
 }
 
 /// The data of a value. There may be very many: what only some have, and not for long, is elsewhere.
@@ -175,6 +193,10 @@ enum Outside {
     Fill(oneshot::Sender<Result<Room, Error>>, Result<(Blob, Writable), Error>),
     Read(oneshot::Sender<Result<Pinned, Error>>, Result<Given, Error>),
     Tell(worker::Event),
+    /// It is asked again who has the data of an object, if this session lasts so long.
+    AskLater(ObjectId, Option<Session>, Duration),
+    /// What has come of it is let go of, if the rest has not come by then.
+    LetGoLater(ObjectId, Option<Session>, Duration),
     /// What was sent here is kept.
     Kept(oneshot::Sender<()>),
     /// The time when something is due may have changed.
@@ -200,6 +222,7 @@ impl Store {
             options.spill.as_ref().map(|(folder, limit)| Disk::new(Spill::new(folder, *limit)));
         let shared = Arc::new_cyclic(|me| Shared {
             process: std::process::id(),
+            number: crate::new_store_number(),
             state: Mutex::new(State {
                 machine: machine::Store::new(config),
                 arena: arena.clone(),
@@ -210,6 +233,7 @@ impl Store {
                 makers: Map::default(),
                 filling: Map::default(),
                 spilled: Map::default(),
+                copied: Map::default(),
                 requests: Map::default(),
                 peers: Map::default(),
                 missing: Map::default(),
@@ -277,6 +301,12 @@ impl Store {
                     node.executor_said(*worker, event);
                 }
             }
+            Outside::AskLater(object, session, pause) => {
+                self.later(pause, move |state, now| state.ask_again(now, object, session));
+            }
+            Outside::LetGoLater(object, session, time) => {
+                self.later(time, move |state, now| state.let_go_of_old(now, object, session));
+            }
             Outside::Kept(to) => drop(to.send(())),
             Outside::Due => {
                 self.0.timer.get_or_init(|| drop(io().spawn(keep_time(Arc::downgrade(&self.0)))));
@@ -302,12 +332,25 @@ impl Store {
         self.0.process == std::process::id()
     }
 
-    /// The worker works under this session, or under none: then nothing is kept for the cluster.
+    /// Does something with the state after a while, if it is there by then. Nobody blocks meanwhile.
+    fn later(&self, time: Duration, what: impl FnOnce(&mut State, Time) + Send + 'static) {
+        let store = Arc::downgrade(&self.0);
+        io().spawn(async move {
+            tokio::time::sleep(time).await;
+            if let Some(shared) = store.upgrade() {
+                Store(shared).enter(what);
+            }
+        });
+    }
+
+    /// The worker works under this session, or under none: then nothing is kept for the cluster, and nothing is looked
+    /// for.
     pub fn works_under(&self, session: Option<Session>) {
         self.enter(|state, now| {
             if session.is_none() && state.worker.is_some() {
                 state.saving.leave_all();
                 state.forget_all(now);
+                state.stop_looking(now);
             }
             state.worker = session;
         });
@@ -330,7 +373,7 @@ impl Store {
 
     /// Where data is that was looked for.
     pub fn located(&self, object: ObjectId, copies: Result<Vec<CopyAt>, Error>) {
-        self.enter(|state, _| state.located(object, copies));
+        self.enter(|state, now| state.located(now, object, copies));
     }
 
     /// How full it is.
@@ -403,8 +446,36 @@ impl Store {
 
     /// The data of an object, if it is in this store. Blocks while it is read from the disk.
     pub fn read_here(&self, object: ObjectId) -> Result<View, Error> {
+        self.read_with_blob(object).map(|(view, _)| view)
+    }
+
+    /// The same for another node, which was told that it is here, and of which making it is. If it is not, whoever said so
+    /// is told.
+    pub fn read_to_send(&self, object: ObjectId) -> Result<(View, Making), Error> {
+        let read = self.read_with_blob(object);
+        self.enter(|state, _| match read {
+            Ok((view, blob)) => {
+                let made_here = Making(u128::from(self.0.number) << 64 | u128::from(blob.0));
+                Ok((view, state.copied.get(&blob).copied().unwrap_or(made_here)))
+            }
+            Err(error) => {
+                if error.kind() == ErrorKind::NotFound {
+                    state.asked_in_vain(object);
+                }
+                Err(error)
+            }
+        })
+    }
+
+    /// Whether it keeps the data of an object for the cluster.
+    pub fn keeps(&self, object: ObjectId) -> bool {
+        let state = self.lock();
+        state.names.get(&object).is_some_and(|blob| !state.makers.contains_key(blob))
+    }
+
+    fn read_with_blob(&self, object: ObjectId) -> Result<(View, Blob), Error> {
         let (answer, mut given) = oneshot();
-        self.enter(|state, now| match state.names.get(&object).copied() {
+        self.enter(|state, now| match state.find(now, object) {
             Some(blob) => {
                 let request = state.ask(THIS, To::Read(answer));
                 state.handle(now, Event::PinAsked { request, process: THIS, blob });
@@ -415,7 +486,8 @@ impl Store {
             }
         });
         let pinned = given.recv().wait().map_err(|_| closed())??;
-        self.show(object, pinned).map(|(view, _)| view)
+        let blob = pinned.given.blob;
+        self.show(object, pinned).map(|(view, _)| (view, blob))
     }
 
     /// It has come: shows it where it cannot be written.
@@ -538,6 +610,7 @@ impl State {
         self.makers.remove(&blob);
         self.filling.remove(&blob);
         self.free_disk(blob);
+        self.copied.remove(&blob);
         let name = self.blobs.remove(&blob).and_then(|body| body.name);
         if let Some(object) = name.filter(|object| self.names.get(object) == Some(&blob)) {
             self.names.remove(&object);
@@ -650,8 +723,7 @@ impl State {
         if let Some(before) = before {
             self.unname(now, before);
         }
-        for request in self.missing.remove(&object).into_iter().flat_map(|missing| missing.requests)
-        {
+        for request in self.looked_for(now, object) {
             self.read(now, request, object);
         }
     }
@@ -705,6 +777,14 @@ impl State {
         }
     }
 
+    /// Another node asked for data that is not here. Whoever told it so is told better; if it never was in this session,
+    /// that changes nothing.
+    fn asked_in_vain(&mut self, object: ObjectId) {
+        if self.worker.is_some() {
+            self.outside.push(Outside::Tell(lost(object)));
+        }
+    }
+
     /// Somebody wants to read the data of an object.
     fn read(&mut self, now: Time, request: Request, object: ObjectId) {
         let Some(asker) = self.requests.get_mut(&request) else { return };
@@ -719,11 +799,17 @@ impl State {
         }
         let missing = self.missing.entry(object).or_default();
         missing.requests.push(request);
-        if missing.asked == 0 {
-            (missing.asked, missing.waits) = (1, true);
+        if !missing.begun {
+            (missing.begun, missing.waits) = (true, true);
             self.outside.push(Outside::Tell(worker::Event::DataMissing { object }));
         }
     }
+}
+
+/// This store was said to have the data of an object, and has not.
+fn lost(object: ObjectId) -> worker::Event {
+    let error = Error::internal(format!("the data of {object} is not where it was said to be"));
+    worker::Event::DataLost { object, error }
 }
 
 /// Where these parts go. More than any memory has are refused.
@@ -748,7 +834,7 @@ fn unmappable(error: &std::io::Error) -> Error {
 }
 
 /// Who waits for room looks this often whether it is to go on.
-const LOOK_EVERY: std::time::Duration = std::time::Duration::from_millis(20);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 fn given_up() -> Error {
     Error::cancelled("nobody waits any more for room in this node's store")

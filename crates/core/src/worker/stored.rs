@@ -5,8 +5,8 @@
 //! that goes nowhere is therefore nobody's, and goes with its executor's pin.
 
 use super::{Effect, Worker};
-use crate::error::Error;
-use crate::id::{ObjectId, Thing};
+use crate::error::{Error, Ran};
+use crate::id::ObjectId;
 use crate::message::FromWorker;
 use crate::payload::Value;
 
@@ -25,7 +25,7 @@ impl Worker {
         let words = format!(
             "value {object} cannot be looked for: this worker is not part of a cluster at the moment"
         );
-        let copies = Err(Error::gone(Thing::Object(object), words));
+        let copies = Err(Error::unavailable(Ran::No, words));
         effects.push(Effect::Located { object, copies });
     }
 }

@@ -3,7 +3,10 @@
 
 use super::objects::MAX_LOOKS;
 use super::{Client, Shared, Tell, gone};
-use crate::store::Objects;
+use crate::clock::Clock;
+use crate::net::data::{self, Coming, Wanted};
+use crate::store::{LOOK_FOR, Objects, Reading, Tries};
+use bytes::Bytes;
 use marline_core::error::{Error, Ran};
 use marline_core::id::ObjectId;
 use marline_core::map::Map;
@@ -12,12 +15,14 @@ use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// So many values are brought at a time; others wait.
 const MAX_THREADS: usize = 16;
 /// So often a thread that waits looks whether its client is still there.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// The same of one that pauses, for whoever left and waits for it to end.
+const PAUSE_STEP: Duration = Duration::from_millis(50);
 
 /// What a client has brought.
 #[derive(Default)]
@@ -162,7 +167,8 @@ fn came(
         let client_now = present(client)?;
         let Some(objects) = client_now.objects() else {
             let wanted = client_now.shared.brings.state().is_data_wanted(object);
-            return if wanted { client_now.bring(payload).map(Some) } else { Ok(None) };
+            drop(client_now);
+            return if wanted { into_this_process(client, payload).map(Some) } else { Ok(None) };
         };
         drop(client_now); // Its session ends with the last one.
         match came_to(client, &objects, payload) {
@@ -184,8 +190,74 @@ fn came_to(client: &Weak<Shared>, objects: &Objects, payload: &Payload) -> Resul
     }
 }
 
+/// Brings the data of a payload into this process: for as long as the session lasts and somebody has the client.
+pub(super) fn into_this_process(
+    client: &Weak<Shared>,
+    payload: &Payload,
+) -> Result<Payload, Error> {
+    let object = payload.stored_object().expect("it is somewhere else");
+    let (token, session, clock) = {
+        let client = present(client)?;
+        (client.shared.node.token(), client.ended_sessions(), Clock::new())
+    };
+    let go_on = || present(client).is_ok_and(|client| client.ended_sessions() == session);
+    let wanted = Wanted { object, token: &token, go_on: &go_on };
+    let (mut tries, mut coming) = (Tries::default(), None);
+    loop {
+        let mut located = present(client)?.locate(object)?;
+        let copies = located.recv().wait().map_err(|_| gone())??;
+        let had = coming.as_ref().map_or(0, Coming::pieces);
+        let error = match data::fetch(&copies, &wanted, &mut coming, |bytes| Ok(vec![0; bytes])) {
+            Ok((whole, _)) => return Reading::of(object, payload, Bytes::from(whole)),
+            Err(error) => error,
+        };
+        if coming.as_ref().is_some_and(|coming| coming.pieces() > had) {
+            tries.progressed();
+        }
+        // Whoever had it may be gone, and somebody else may have it.
+        let pause = tries.failed(clock.now(), LOOK_FOR);
+        let Some(pause) = pause.filter(|_| data::may_be_elsewhere(&error)) else {
+            return Err(error);
+        };
+        if !pause_while(&go_on, pause) {
+            return Err(gone());
+        }
+    }
+}
+
+/// Waits for so long, if it is to go on; says whether it is.
+fn pause_while(go_on: &dyn Fn() -> bool, pause: Duration) -> bool {
+    let until = Instant::now() + pause;
+    while go_on() {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return true;
+        }
+        thread::sleep(left.min(PAUSE_STEP));
+    }
+    false
+}
+
 /// The client, if it has not left.
 fn present(client: &Weak<Shared>) -> Result<Client, Error> {
     let shared = client.upgrade().filter(|shared| !shared.left.load(Ordering::Relaxed));
     shared.map(|shared| Client { shared }).ok_or_else(gone)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicBool;
+
+    #[test]
+    fn whoever_pauses_ends_as_soon_as_nobody_is_left() {
+        let left = AtomicBool::new(false);
+        let go_on = || !left.load(Ordering::Relaxed);
+        assert!(pause_while(&go_on, Duration::from_millis(1)));
+        thread::scope(|threads| {
+            let pauses = threads.spawn(|| pause_while(&go_on, Duration::from_secs(3_600)));
+            left.store(true, Ordering::Relaxed);
+            assert!(!pauses.join().unwrap());
+        });
+    }
 }

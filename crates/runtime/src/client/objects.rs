@@ -1,9 +1,9 @@
 //! Large values: which store they go to and come from.
 
-use super::{Client, fits, gone};
+use super::{Client, bring, fits};
 use crate::executor::child;
 use crate::net::data;
-use crate::store::{Objects, Reading, Remote};
+use crate::store::{Objects, Remote};
 use bytes::Bytes;
 use marline_channel::oneshot;
 use marline_core::controller::Controller;
@@ -11,10 +11,11 @@ use marline_core::error::Error;
 use marline_core::id::{ObjectId, Session};
 use marline_core::message::CopyAt;
 use marline_core::payload::{Payload, STORED_BYTES, Stored, Value};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// So often it is asked who has the data of a value that does not come, or whose store is to be used.
+/// So often it is asked whose store is to be used.
 pub(super) const MAX_LOOKS: u32 = 5;
 /// Of so many workers it is looked at whether they are on this machine.
 pub(super) const MAX_NEAR: u32 = 1_000;
@@ -198,26 +199,13 @@ impl Client {
     }
 
     /// Brings the data of a payload into this process.
-    pub(super) fn bring(&self, payload: &Payload) -> Result<Payload, Error> {
-        let object = payload.stored_object().expect("it is somewhere else");
-        let token = self.shared.node.token();
-        let mut tries = 1;
-        loop {
-            let copies = self.locate(object)?;
-            match data::fetch(&copies, &token, object, |bytes| Ok(vec![0; bytes])) {
-                Ok(whole) => return Reading::of(object, payload, Bytes::from(whole)),
-                Err(error) if tries == MAX_LOOKS || !data::may_be_elsewhere(&error) => {
-                    return Err(error);
-                }
-                // Whoever had it may be gone, and somebody else may have it.
-                Err(_) => tries += 1,
-            }
-        }
+    fn bring(&self, payload: &Payload) -> Result<Payload, Error> {
+        bring::into_this_process(&Arc::downgrade(&self.shared), payload)
     }
 
-    /// Who has the data of an object that this client holds.
-    fn locate(&self, object: ObjectId) -> Result<Vec<CopyAt>, Error> {
-        let (waiter, mut receiver) = oneshot();
+    /// Asks who has the data of an object that this client holds.
+    pub(super) fn locate(&self, object: ObjectId) -> Result<Located, Error> {
+        let (waiter, receiver) = oneshot();
         self.shared.node.enter(|state, _| {
             let mut effects = Vec::new();
             let seat = state.client(self.shared.index);
@@ -226,9 +214,12 @@ impl Client {
             state.client_effects(self.shared.index, effects);
             Ok::<_, Error>(())
         })?;
-        receiver.recv().wait().map_err(|_| gone())?
+        Ok(receiver)
     }
 }
+
+/// Who has the data of an object, when that is known.
+pub(super) type Located = oneshot::Receiver<Result<Vec<CopyAt>, Error>>;
 
 /// Does something with a store, or without one; again with what is there then, if that store is over.
 fn with_any<R, E>(

@@ -3,14 +3,18 @@
 //!
 //! Whoever connects says `DATA`, the cluster's token (four bytes of length, big-endian, and the text), and then asks for
 //! pieces: an object (16 bytes and 4), where the piece begins and how long it is (8 bytes each). The answer is a
-//! byte 0, how long all of it is, how long the piece is, the piece, and its checksum (xxh3); or a byte 1 and an error
-//! with its length. These threads block: what they carry is worth one.
+//! byte 0, how long all of it is, of which making it is (16 bytes), how long the piece is, the piece, and its checksum
+//! (xxh3); or a byte 1 and an error with its length. These threads block: what they carry is worth one.
+//!
+//! What has come stays when a connection breaks, and when the rest comes from somebody else. A value that was lost and
+//! made anew may have other bytes than it had, and as many of them: pieces of two makings would be neither value. So
+//! each answer says of which making it is, and only pieces of one are put together.
 
 use super::address::short_path;
 use super::plain::{MAX_TOKEN_BYTES, PATIENCE};
 use super::server::{Token, same};
 use super::upload;
-use crate::store::Store;
+use crate::store::{Making, Store};
 use crate::wire::v1;
 use bytes::{Buf, BufMut, BytesMut};
 use marline_core::error::{Error, ErrorKind, Ran};
@@ -24,7 +28,7 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -37,6 +41,8 @@ pub(super) const FIRST_BYTE: u8 = MAGIC[0];
 pub(super) const STORE_FIRST_BYTE: u8 = STORE[0];
 /// How long a piece is, unless there is less.
 pub(super) const PIECE_BYTES: usize = 8 << 20;
+/// So much of a piece comes before it is noted that something has: often enough for a slow network.
+const PART_BYTES: usize = 256 << 10;
 /// So many connections carry one value.
 const MAX_CONNECTIONS: usize = 4;
 /// So many are served at a time; others are ended, and try again.
@@ -46,7 +52,7 @@ pub(super) const STALLED: Duration = Duration::from_secs(20);
 /// The pauses before a connection is made again.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
-/// A source that gave nothing for this long is given up.
+/// A source from which nothing came for this long is given up.
 const GIVEN_UP_AFTER: Duration = Duration::from_secs(10);
 /// The longest error.
 const MAX_ERROR_BYTES: usize = 1 << 20;
@@ -125,7 +131,7 @@ impl Write for Stream {
 }
 
 /// Serves a connection that came, on a thread of its own, until it ends.
-pub(super) fn serve(store: Store, stream: Stream, token: Token) {
+pub(crate) fn serve(store: Store, stream: Stream, token: Token) {
     static SERVED: AtomicUsize = AtomicUsize::new(0);
     if SERVED.fetch_add(1, Ordering::Relaxed) >= MAX_SERVED {
         SERVED.fetch_sub(1, Ordering::Relaxed);
@@ -177,13 +183,14 @@ fn answer_all(store: &Store, stream: &mut Stream) -> io::Result<()> {
         let object = ObjectId::of(TaskId::from_u128(words.get_u128()), words.get_u32());
         let (start, len) = (words.get_u64(), words.get_u64());
         let mut answer = BytesMut::new();
-        match store.read_here(object) {
-            Ok(view) => {
+        match store.read_to_send(object) {
+            Ok((view, making)) => {
                 let start = usize::try_from(start).unwrap_or(usize::MAX).min(view.len());
                 let len = usize::try_from(len).unwrap_or(usize::MAX).min(view.len() - start);
                 let piece = &view[start..start + len];
                 answer.put_u8(0);
                 answer.put_u64(view.len() as u64);
+                answer.put_u128(making.0);
                 answer.put_u64(len as u64);
                 stream.write_all(&answer)?;
                 stream.write_all(piece)?;
@@ -250,11 +257,58 @@ pub(super) fn introduce(to: &mut impl Write, what: &[u8; 4], token: &Token) -> i
     to.write_all(&first)
 }
 
+/// Data that is wanted.
+pub(crate) struct Wanted<'a> {
+    pub object: ObjectId,
+    pub token: &'a Token,
+    /// Whether anybody wants it still.
+    pub go_on: &'a (dyn Fn() -> bool + Sync),
+}
+
+/// What all of it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Whole {
+    bytes: usize,
+    making: Making,
+}
+
+/// What has come of it so far.
+pub(crate) struct Coming<R> {
+    whole: Whole,
+    room: R,
+    /// Which pieces have come.
+    came: Vec<bool>,
+}
+
+impl<R> Coming<R> {
+    fn new(whole: Whole, room: R) -> Coming<R> {
+        let came = vec![false; whole.bytes.div_ceil(PIECE_BYTES)];
+        Coming { whole, room, came }
+    }
+
+    /// How many pieces have come.
+    pub fn pieces(&self) -> usize {
+        self.came.iter().filter(|came| **came).count()
+    }
+
+    /// The same, in other hands.
+    pub fn map<S>(self, hand_over: impl FnOnce(R) -> S) -> Coming<S> {
+        let Coming { whole, room, came } = self;
+        Coming { whole, room: hand_over(room), came }
+    }
+
+    pub fn into_room(self) -> R {
+        self.room
+    }
+}
+
 /// Somebody who has the data.
 struct Source<'a> {
     address: &'a str,
-    token: &'a Token,
-    object: ObjectId,
+    wanted: &'a Wanted<'a>,
+    began: Instant,
+    /// When something came last, over any connection: so many milliseconds after it began.
+    moved: AtomicU64,
 }
 
 /// Why a piece did not come.
@@ -271,18 +325,39 @@ impl From<io::Error> for Failure {
     }
 }
 
-impl Source<'_> {
+impl<'a> Source<'a> {
+    fn new(address: &'a str, wanted: &'a Wanted<'a>) -> Source<'a> {
+        Source { address, wanted, began: Instant::now(), moved: AtomicU64::new(0) }
+    }
+
     fn connect(&self) -> io::Result<Stream> {
         let mut stream = Stream::connect(self.address)?;
-        introduce(&mut stream, MAGIC, self.token)?;
+        introduce(&mut stream, MAGIC, self.wanted.token)?;
         Ok(stream)
     }
 
-    /// Gets a piece that is as long as there is room; says how long all of it is.
-    fn piece(&self, stream: &mut Stream, start: usize, room: &mut [u8]) -> Result<usize, Failure> {
+    /// Something came.
+    fn moves(&self) {
+        self.moved.store(self.began.elapsed().as_millis() as u64, Ordering::Relaxed);
+    }
+
+    /// For how long nothing has come.
+    fn quiet_for(&self) -> Duration {
+        let moved = Duration::from_millis(self.moved.load(Ordering::Relaxed));
+        self.began.elapsed().saturating_sub(moved)
+    }
+
+    /// Gets a piece that is as long as there is room, of this if it is known; says what all of it is.
+    fn piece(
+        &self,
+        stream: &mut Stream,
+        of: Option<Whole>,
+        start: usize,
+        room: &mut [u8],
+    ) -> Result<Whole, Failure> {
         let mut ask = BytesMut::new();
-        ask.put_u128(self.object.origin.as_u128());
-        ask.put_u32(self.object.index);
+        ask.put_u128(self.wanted.object.origin.as_u128());
+        ask.put_u32(self.wanted.object.index);
         ask.put_u64(start as u64);
         ask.put_u64(room.len() as u64);
         stream.write_all(&ask)?;
@@ -291,41 +366,51 @@ impl Source<'_> {
         if kind != [0] {
             return Err(Failure::Refused(refusal(stream)?));
         }
-        let mut lens = [0; 16];
-        stream.read_exact(&mut lens)?;
-        let mut words = &lens[..];
-        let (all, len) = (words.get_u64() as usize, words.get_u64() as usize);
+        let mut head = [0; 32];
+        stream.read_exact(&mut head)?;
+        let mut words = &head[..];
+        let (bytes, making) = (words.get_u64() as usize, Making(words.get_u128()));
+        let (whole, len) = (Whole { bytes, making }, words.get_u64() as usize);
+        if of.is_some_and(|of| of != whole) {
+            let object = self.wanted.object;
+            let words = format!("value {object} was made anew while it was brought");
+            return Err(Failure::Refused(Error::unavailable(Ran::No, words)));
+        }
         if len != room.len() {
             return Err(io::Error::other("another piece than was asked for").into());
         }
-        stream.read_exact(room)?;
+        for part in room.chunks_mut(PART_BYTES) {
+            stream.read_exact(part)?;
+            self.moves();
+        }
         let mut sum = [0; 8];
         stream.read_exact(&mut sum)?;
         if u64::from_be_bytes(sum) != checksum(room) {
             return Err(io::Error::other("a piece that changed on its way").into());
         }
-        Ok(all)
+        Ok(whole)
     }
 
     /// The same, over as many connections as it takes; gives up when nothing came for long, or when it is to.
     fn piece_again(
         &self,
         stream: &mut Option<Stream>,
+        of: Option<Whole>,
         start: usize,
         room: &mut [u8],
         over: &AtomicBool,
-    ) -> Result<usize, Error> {
-        let (began, mut pause) = (Instant::now(), FIRST_PAUSE);
+    ) -> Result<Whole, Error> {
+        let mut pause = FIRST_PAUSE;
         loop {
             let connected = match stream.take() {
                 Some(stream) => Ok(stream),
                 None => self.connect(),
             };
             let failure = match connected {
-                Ok(mut connected) => match self.piece(&mut connected, start, room) {
-                    Ok(all) => {
+                Ok(mut connected) => match self.piece(&mut connected, of, start, room) {
+                    Ok(whole) => {
                         *stream = Some(connected);
-                        return Ok(all);
+                        return Ok(whole);
                     }
                     Err(Failure::Refused(error)) => return Err(error),
                     Err(Failure::Broken(error)) => error,
@@ -333,9 +418,11 @@ impl Source<'_> {
                 Err(error) => error,
             };
             // Where nobody listens, nobody will.
+            let quiet_for = self.quiet_for();
             let nobody =
-                failure.kind() == io::ErrorKind::ConnectionRefused && began.elapsed() > FIRST_PAUSE;
-            if nobody || began.elapsed() > GIVEN_UP_AFTER || over.load(Ordering::Relaxed) {
+                failure.kind() == io::ErrorKind::ConnectionRefused && quiet_for > FIRST_PAUSE;
+            let is_over = over.load(Ordering::Relaxed) || !(self.wanted.go_on)();
+            if nobody || quiet_for > GIVEN_UP_AFTER || is_over {
                 let address = self.address;
                 let words = format!("its data cannot be got from {address}: {failure}");
                 return Err(Error::unavailable(Ran::No, words));
@@ -344,25 +431,86 @@ impl Source<'_> {
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
+
+    /// Gets what has not come yet.
+    fn rest<R: AsMut<[u8]>>(
+        &self,
+        coming: &mut Option<Coming<R>>,
+        room_for: &impl Fn(usize) -> Result<R, Error>,
+    ) -> Result<(), Error> {
+        let over = AtomicBool::new(false);
+        let mut stream = None;
+        let whole = self.piece_again(&mut stream, None, 0, &mut [], &over)?;
+        // What came of another making is of no use any more; its room is free before other is asked for.
+        if coming.as_ref().is_some_and(|coming| coming.whole != whole) {
+            *coming = None;
+        }
+        let coming = match coming {
+            Some(coming) => coming,
+            None => coming.insert(Coming::new(whole, room_for(whole.bytes)?)),
+        };
+        let left = coming.came.len() - coming.pieces();
+        let room = coming.room.as_mut()[..whole.bytes].chunks_mut(PIECE_BYTES);
+        let pieces = room.zip(&mut coming.came).enumerate().filter(|(_, (_, came))| !**came);
+        let (pieces, failed) = (Mutex::new(pieces), Mutex::new(None));
+        let carry = |mut stream: Option<Stream>| {
+            while !over.load(Ordering::Relaxed) && (self.wanted.go_on)() {
+                let next = pieces.lock().expect("nothing panics under it").next();
+                let Some((index, (piece, came))) = next else { return };
+                let start = index * PIECE_BYTES;
+                match self.piece_again(&mut stream, Some(whole), start, piece, &over) {
+                    Ok(_) => *came = true,
+                    Err(error) => {
+                        over.store(true, Ordering::Relaxed);
+                        failed.lock().expect("nothing panics under it").get_or_insert(error);
+                    }
+                }
+            }
+        };
+        thread::scope(|threads| {
+            for _ in 1..left.clamp(1, MAX_CONNECTIONS) {
+                // With fewer threads it takes longer.
+                let _ = thread::Builder::new().spawn_scoped(threads, || carry(None));
+            }
+            carry(stream);
+        });
+        let failed = failed.into_inner().expect("nothing panics under it");
+        match failed {
+            Some(error) => Err(error),
+            None if coming.pieces() < coming.came.len() => Err(not_wanted()),
+            None => Ok(()),
+        }
+    }
 }
 
-/// Gets the data of an object from one of those who have it. `room_for` is asked for as much room as it takes.
+fn not_wanted() -> Error {
+    Error::unavailable(Ran::No, "nobody wants it here any more")
+}
+
+/// Gets the data of an object from those who have it, one after the other. `room_for` is asked for as much room as it
+/// takes. What has come of it when it fails is left in `coming`, and what is there is not asked for again. Says of which
+/// making it is.
 pub(crate) fn fetch<R: AsMut<[u8]>>(
     copies: &[CopyAt],
-    token: &Token,
-    object: ObjectId,
+    wanted: &Wanted<'_>,
+    coming: &mut Option<Coming<R>>,
     room_for: impl Fn(usize) -> Result<R, Error>,
-) -> Result<R, Error> {
+) -> Result<(R, Making), Error> {
     let mut last = None;
-    for copy in copies {
-        let Some(address) = &copy.address else { continue };
-        let source = Source { address, token, object };
-        match fetch_from(&source, &room_for) {
-            Ok(room) => return Ok(room),
+    for address in copies.iter().filter_map(|copy| copy.address.as_deref()) {
+        if !(wanted.go_on)() {
+            return Err(not_wanted());
+        }
+        match Source::new(address, wanted).rest(coming, &room_for) {
+            Ok(()) => {
+                let Coming { whole, room, .. } = coming.take().expect("all of it came");
+                return Ok((room, whole.making));
+            }
             Err(error) => last = Some(error),
         }
     }
     Err(last.unwrap_or_else(|| {
+        let object = wanted.object;
         Error::unavailable(Ran::No, format!("nobody who has value {object} listens anywhere"))
     }))
 }
@@ -372,173 +520,5 @@ pub(crate) fn may_be_elsewhere(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::NotFound)
 }
 
-fn fetch_from<R: AsMut<[u8]>>(
-    source: &Source<'_>,
-    room_for: &impl Fn(usize) -> Result<R, Error>,
-) -> Result<R, Error> {
-    let over = AtomicBool::new(false);
-    let mut stream = None;
-    let all = source.piece_again(&mut stream, 0, &mut [], &over)?;
-    let mut room = room_for(all)?;
-    let pieces = room.as_mut()[..all].chunks_mut(PIECE_BYTES).enumerate();
-    let connections = all.div_ceil(PIECE_BYTES).clamp(1, MAX_CONNECTIONS);
-    let (pieces, failed) = (Mutex::new(pieces), Mutex::new(None));
-    let carry = |mut stream: Option<Stream>| {
-        loop {
-            let Some((index, piece)) = pieces.lock().expect("nothing panics under it").next()
-            else {
-                return;
-            };
-            if let Err(error) = source.piece_again(&mut stream, index * PIECE_BYTES, piece, &over) {
-                over.store(true, Ordering::Relaxed);
-                *failed.lock().expect("nothing panics under it") = Some(error);
-                return;
-            }
-        }
-    };
-    thread::scope(|threads| {
-        for _ in 1..connections {
-            // With fewer threads it takes longer.
-            let _ = thread::Builder::new().spawn_scoped(threads, || carry(None));
-        }
-        carry(stream);
-    });
-    let failed = failed.into_inner().expect("nothing panics under it");
-    match failed {
-        Some(error) => Err(error),
-        None => Ok(room),
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::net::server::Secret;
-    use crate::store::{Objects, StoreOptions};
-    use marline_core::error::ErrorKind;
-    use marline_core::id::{Session, SessionEpoch, SessionId};
-    use std::net::{Shutdown, TcpListener};
-    use std::sync::Arc;
-
-    const TOKEN: &str = "a secret";
-
-    fn object() -> ObjectId {
-        ObjectId::of(TaskId::from_u128(7), 1)
-    }
-
-    fn token(words: &str) -> Token {
-        Some(Arc::from(words))
-    }
-
-    /// A store that has so many bytes under a name, behind a socket; says where that is. `carry` sees each
-    /// connection, by its number, and what comes from the store.
-    fn serves(bytes: &[u8], carry: fn(usize, &mut Vec<u8>) -> bool) -> String {
-        let options = StoreOptions { limit: 1 << 30, spill: None, ..StoreOptions::default() };
-        let store = Store::new(&options, Secret::new(None));
-        Objects::here(store.clone()).write(object(), &[bytes], || true).unwrap();
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap().to_string();
-        thread::spawn(move || {
-            for (number, theirs) in listener.incoming().flatten().enumerate() {
-                let inner = TcpListener::bind("127.0.0.1:0").unwrap();
-                let ours = TcpStream::connect(inner.local_addr().unwrap()).unwrap();
-                serve(store.clone(), Stream::Tcp(inner.accept().unwrap().0), token(TOKEN));
-                let (mut asks, mut to_store) =
-                    (theirs.try_clone().unwrap(), ours.try_clone().unwrap());
-                thread::spawn(move || drop(io::copy(&mut asks, &mut to_store)));
-                thread::spawn(move || {
-                    let (mut ours, mut theirs) = (ours, theirs);
-                    let mut piece = vec![0; 64 << 10];
-                    while let Ok(count @ 1..) = ours.read(&mut piece) {
-                        let mut part = piece[..count].to_vec();
-                        let goes_on = carry(number, &mut part);
-                        if theirs.write_all(&part).is_err() || !goes_on {
-                            break;
-                        }
-                    }
-                    let _ = theirs.shutdown(Shutdown::Both);
-                    let _ = ours.shutdown(Shutdown::Both);
-                });
-            }
-        });
-        address
-    }
-
-    fn fetched(address: &str, token: &Token) -> Result<Vec<u8>, Error> {
-        let worker = Session { id: SessionId::from_u128(1), epoch: SessionEpoch(1) };
-        let copies = [CopyAt { worker, address: Some(address.into()) }];
-        let whole = fetch(&copies, token, object(), |bytes| Ok(vec![0; bytes]))?;
-        let layout = marline_objects::parts::Layout::read(&whole).expect("it says what it is");
-        Ok(whole[layout.parts()[0].clone()].to_vec())
-    }
-
-    fn bytes(len: usize) -> Vec<u8> {
-        (0..len).map(|index| (index % 251) as u8).collect()
-    }
-
-    #[test]
-    fn what_is_brought_arrives_whole_however_often_connections_break() {
-        let large = bytes(3 * PIECE_BYTES + 12_345);
-        // The first ones break in the middle of what they carry.
-        let address = serves(&large, |number, part| number >= 6 || part.len() < 30_000);
-        assert!(fetched(&address, &token(TOKEN)).unwrap() == large);
-    }
-
-    #[test]
-    fn a_piece_that_changed_on_its_way_is_not_taken() {
-        let small = bytes(200_000);
-        let address = serves(&small, |number, part| {
-            if number < 2 && part.len() > 1_000 {
-                part[500] ^= 1;
-            }
-            true
-        });
-        assert!(fetched(&address, &token(TOKEN)).unwrap() == small);
-    }
-
-    #[test]
-    fn whoever_has_another_token_or_asks_for_what_is_not_there_gets_nothing() {
-        let address = serves(&bytes(200_000), |_, _| true);
-        let other = Source { address: &address, token: &token("a guess"), object: object() };
-        let mut stream = other.connect().unwrap();
-        assert!(matches!(other.piece(&mut stream, 0, &mut []), Err(Failure::Broken(_))));
-        let gone = ObjectId::of(TaskId::from_u128(8), 0);
-        let nobody = Source { address: &address, token: &token(TOKEN), object: gone };
-        let mut stream = nobody.connect().unwrap();
-        let Err(Failure::Refused(error)) = nobody.piece(&mut stream, 0, &mut []) else {
-            panic!("it is not there")
-        };
-        assert_eq!(error.kind(), ErrorKind::NotFound);
-    }
-
-    #[test]
-    fn where_another_user_listens_nobody_says_the_token() {
-        use rustix::process::{Uid, getuid};
-        if !getuid().is_root() {
-            return; // Nobody else can become another.
-        }
-        let folder = tempfile::tempdir().unwrap();
-        std::fs::set_permissions(
-            folder.path(),
-            std::os::unix::fs::PermissionsExt::from_mode(0o777),
-        )
-        .unwrap();
-        let path = folder.path().join("store");
-        let (is_there, listens) = std::sync::mpsc::channel();
-        let there = path.clone();
-        let other = thread::spawn(move || {
-            // This thread alone; who is asked about is who was there when it began to listen.
-            let nobody = Uid::from_raw(65534);
-            rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
-            let listener = std::os::unix::net::UnixListener::bind(there).unwrap();
-            is_there.send(()).unwrap();
-            let mut heard = Vec::new();
-            listener.accept().unwrap().0.read_to_end(&mut heard).unwrap();
-            heard
-        });
-        listens.recv().unwrap();
-        let error = reach_store(path.to_str().unwrap(), &token(TOKEN)).unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
-        assert!(other.join().unwrap().is_empty());
-    }
-}
+pub(crate) mod tests;

@@ -1,7 +1,7 @@
 //! Large values for those who have no store, and ask this node's controller for them.
 
 use super::Node;
-use crate::net::data;
+use crate::net::data::{self, Wanted};
 use crate::store::Reading;
 use bytes::Bytes;
 use marline_core::error::Error;
@@ -33,8 +33,9 @@ impl Node {
             Some(view) => view.into_bytes(),
             None => {
                 let copies = self.look(|controller| controller.copies(object))??;
-                let token = self.token();
-                Bytes::from(data::fetch(&copies, &token, object, |bytes| Ok(vec![0; bytes]))?)
+                let wanted = Wanted { object, token: &self.token(), go_on: &|| true };
+                let room = |bytes| Ok(vec![0; bytes]);
+                Bytes::from(data::fetch(&copies, &wanted, &mut None, room)?.0)
             }
         };
         Reading::of(object, payload, whole)

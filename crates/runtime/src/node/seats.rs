@@ -233,6 +233,9 @@ impl State {
         {
             seat.handles.remove(executor);
         }
+        if seat.is_here_again(&event) {
+            return;
+        }
         let made = seat.data_of(&event);
         let mut effects = Vec::new();
         seat.machine.handle(now, event, &mut effects);
@@ -530,6 +533,12 @@ impl WorkerSeat {
         if let Some(store) = &self.store {
             store.of_cluster(cluster);
         }
+    }
+
+    /// Whether an event says that data is lost which is kept by now: what was said before it came may be heard after.
+    fn is_here_again(&self, event: &worker::Event) -> bool {
+        let worker::Event::DataLost { object, .. } = event else { return false };
+        self.store.as_ref().is_some_and(|store| store.keeps(*object))
     }
 
     /// What an event says of data in the store. What an executor has said to the store before it said this is

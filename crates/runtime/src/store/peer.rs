@@ -251,6 +251,7 @@ impl State {
         }
         self.peers.remove(&process);
         self.requests.retain(|_, asker| asker.process != process);
+        // What nobody waits for any more is not asked for again.
         for missing in self.missing.values_mut() {
             missing.requests.retain(|request| self.requests.contains_key(request));
         }

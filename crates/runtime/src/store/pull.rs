@@ -1,36 +1,70 @@
 //! Bringing the data of an object here that another node has: once, however many wait for it.
 
+#[cfg(test)]
+mod tests;
+
 use super::room::Room;
-use super::{Outside, Shared, State, Store, THIS};
-use crate::net::data;
+use super::{LOOK_FOR, Making, Outside, Shared, State, Store, THIS, lost};
+use crate::net::data::{self, Coming, Wanted};
+use crate::net::server::Token;
 use marline_core::error::{Error, Ran};
-use marline_core::id::ObjectId;
+use marline_core::id::{ObjectId, Session};
 use marline_core::message::CopyAt;
-use marline_core::store::Blob;
+use marline_core::store::{Blob, Request};
 use marline_core::time::Time;
 use marline_core::worker;
 use marline_objects::Writable;
 use std::collections::VecDeque;
 use std::sync::Weak;
 use std::thread;
+use std::time::Duration;
 
 /// So many values are brought at a time; others wait.
-const MAX_PULLS: usize = 4;
-/// So often it is asked anew who has the data, before those who wait are told that it does not come.
-const MAX_ASKED: u32 = 5;
+pub(super) const MAX_PULLS: usize = 4;
+/// So long a worker tries to bring what it was told to before it says that it cannot: then another is told.
+const TOLD_FOR: Duration = Duration::from_secs(5);
+/// So long what has come of a value stays while the rest does not: whoever waits for room meanwhile is refused some
+/// time after that (`MARLINE_STORE_PATIENCE`, 30 s unless said otherwise).
+pub(super) const KEEP_FOR: Duration = Duration::from_secs(20);
 
 /// What is brought, and what waits for its turn.
 #[derive(Default)]
 pub(super) struct Pulls {
-    running: usize,
-    waiting: VecDeque<(ObjectId, Vec<CopyAt>)>,
+    pub(super) running: usize,
+    pub(super) waiting: VecDeque<(ObjectId, Vec<CopyAt>)>,
+}
+
+/// A value that is brought.
+pub(super) struct Pull {
+    /// The session that it was asked for under.
+    pub session: Option<Session>,
+    pub object: ObjectId,
+    /// Whoever has it. Nobody: it is read from where it was saved.
+    pub copies: Vec<CopyAt>,
+}
+
+/// How that ended.
+pub(super) struct Ended {
+    /// It, and of which making it is, if that is known.
+    pub came: Result<(Blob, Writable, Option<Making>), Error>,
+    /// What has come of it, if not all has.
+    pub coming: Option<Coming<(Blob, Writable)>>,
+    /// More of it has come than had before.
+    pub progressed: bool,
 }
 
 impl State {
     /// Where data is that was looked for.
-    pub(super) fn located(&mut self, object: ObjectId, copies: Result<Vec<CopyAt>, Error>) {
+    pub(super) fn located(
+        &mut self,
+        now: Time,
+        object: ObjectId,
+        copies: Result<Vec<CopyAt>, Error>,
+    ) {
         let Some(missing) = self.missing.get_mut(&object) else { return }; // It came meanwhile.
-        missing.waits = false;
+        if !std::mem::take(&mut missing.waits) {
+            return; // It was asked twice, and is on its way.
+        }
         let mine = self.worker;
         let copies = copies.map(|mut copies| {
             copies.retain(|copy| Some(copy.worker) != mine);
@@ -38,46 +72,76 @@ impl State {
         });
         match copies {
             Ok(copies) if copies.is_empty() => {
-                // This store was said to have it, and has not.
-                let error =
-                    Error::internal(format!("the data of {object} is not where it was said to be"));
-                self.outside.push(Outside::Tell(worker::Event::DataLost { object, error }));
-                self.look_again(object);
+                self.outside.push(Outside::Tell(lost(object)));
+                let words = format!("value {object} is not where it was said to be");
+                self.look_again(now, object, Error::unavailable(Ran::No, words));
             }
-            Ok(copies) => self.pull(object, copies),
-            Err(error) => self.never_comes(object, &error),
+            Ok(copies) => self.pull(now, object, copies),
+            Err(error) => self.never_comes(now, object, &error),
         }
     }
 
     /// From one of these, or from where it was saved if there is none.
-    pub(super) fn pull(&mut self, object: ObjectId, copies: Vec<CopyAt>) {
+    pub(super) fn pull(&mut self, now: Time, object: ObjectId, copies: Vec<CopyAt>) {
         if self.pulls.running >= MAX_PULLS {
             return self.pulls.waiting.push_back((object, copies));
         }
         self.pulls.running += 1;
         let (store, token) = (self.me.clone(), self.secret.get());
-        let run = move || bring(&store, object, &copies, &token);
+        let pull = Pull { session: self.worker, object, copies };
+        let run = move || bring(&store, &pull, &token);
         if let Err(error) = thread::Builder::new().name("marline-pull".into()).spawn(run) {
             self.pulls.running -= 1;
             let words = format!("no thread could be started to bring value {object} here: {error}");
-            self.never_comes(object, &Error::unavailable(Ran::No, words));
+            self.never_comes(now, object, &Error::unavailable(Ran::No, words));
         }
     }
 
-    /// Asks anew who has it, unless that was done often enough.
-    fn look_again(&mut self, object: ObjectId) {
+    /// Asks anew who has it after a pause, unless that was done for long enough.
+    fn look_again(&mut self, now: Time, object: ObjectId, error: Error) {
         let Some(missing) = self.missing.get_mut(&object) else { return };
-        missing.asked += 1;
-        if missing.asked <= MAX_ASKED {
-            missing.waits = true;
-            self.outside.push(Outside::Tell(worker::Event::DataMissing { object }));
-        } else {
+        if missing.waits || missing.pauses {
+            return; // It is asked already.
+        }
+        let at_most = if missing.told { TOLD_FOR } else { LOOK_FOR };
+        let Some(pause) = missing.tries.failed(now, at_most) else {
             let words = format!("value {object} does not come here, however often it is tried");
-            self.never_comes(object, &Error::unavailable(Ran::No, words));
+            let error = Error::unavailable(Ran::No, words).caused_by(error);
+            return self.never_comes(now, object, &error);
+        };
+        missing.pauses = true;
+        self.outside.push(Outside::AskLater(object, self.worker, pause));
+        if missing.coming.is_some() {
+            let left = KEEP_FOR.saturating_sub(missing.tries.failing_for(now));
+            self.outside.push(Outside::LetGoLater(object, self.worker, left));
         }
     }
 
-    fn never_comes(&mut self, object: ObjectId, error: &Error) {
+    /// What has come of it is let go of, if nothing has come since for long enough: it may be a long time until the rest
+    /// does, if that is not made anew.
+    pub(super) fn let_go_of_old(&mut self, now: Time, object: ObjectId, session: Option<Session>) {
+        let Some(missing) = self.missing.get_mut(&object) else { return };
+        if self.worker == session && missing.tries.failing_for(now) >= KEEP_FOR {
+            let coming = missing.coming.take();
+            self.drop_coming(now, coming);
+        }
+    }
+
+    /// The pause is over.
+    pub(super) fn ask_again(&mut self, now: Time, object: ObjectId, session: Option<Session>) {
+        let Some(missing) = self.missing.get_mut(&object) else { return };
+        if self.worker != session || !std::mem::take(&mut missing.pauses) {
+            return;
+        }
+        if missing.requests.is_empty() && !missing.told {
+            let _ = self.looked_for(now, object); // Nobody waits for it any more.
+            return;
+        }
+        missing.waits = true;
+        self.outside.push(Outside::Tell(worker::Event::DataMissing { object }));
+    }
+
+    fn never_comes(&mut self, now: Time, object: ObjectId, error: &Error) {
         let Some(missing) = self.missing.get_mut(&object) else { return };
         if std::mem::take(&mut missing.told) {
             let error = error.clone();
@@ -90,46 +154,116 @@ impl State {
                 return;
             }
         }
-        let missing = self.missing.remove(&object).expect("it was looked at");
-        for request in missing.requests {
+        for request in self.looked_for(now, object) {
             self.refuse(request, error.clone());
         }
     }
 
-    fn pulled(&mut self, now: Time, object: ObjectId, came: Result<(Blob, Writable), Error>) {
+    /// It is not looked for any more; says who waited for it.
+    pub(super) fn looked_for(&mut self, now: Time, object: ObjectId) -> Vec<Request> {
+        let Some(missing) = self.missing.remove(&object) else { return Vec::new() };
+        self.drop_coming(now, missing.coming);
+        missing.requests
+    }
+
+    /// The rest of it does not come, or not to this room.
+    fn drop_coming(&mut self, now: Time, coming: Option<Coming<(Blob, Writable)>>) {
+        if let Some((blob, room)) = coming.map(Coming::into_room) {
+            drop(room);
+            self.abandon(now, THIS, blob);
+        }
+    }
+
+    /// The session is over, and with it whatever it was asked for: nobody answers any more.
+    pub(super) fn stop_looking(&mut self, now: Time) {
+        self.pulls.waiting.clear();
+        for object in self.missing.keys().copied().collect::<Vec<_>>() {
+            let words = format!(
+                "the session of this worker ended while value {object} was looked for: ask for it again"
+            );
+            let error = Error::unavailable(Ran::No, words);
+            for request in self.looked_for(now, object) {
+                self.refuse(request, error.clone());
+            }
+        }
+    }
+
+    /// What was begun under a session has ended.
+    pub(super) fn pulled(&mut self, now: Time, pull: &Pull, ended: Ended) {
+        let object = pull.object;
+        let Ended { came, coming, progressed } = ended;
         self.pulls.running -= 1;
+        // Under another session it counts for nothing: what is looked for now was asked for anew.
+        let counts = pull.session.is_some() && self.worker == pull.session;
         match came {
-            Ok((blob, room)) => {
+            Ok((blob, room, making)) => {
                 self.is_in_memory(blob, room);
-                if self.worker.is_some() && !self.names.contains_key(&object) {
+                self.copied.extend(making.map(|making| (blob, making)));
+                if counts && !self.names.contains_key(&object) {
                     self.sealed(now, blob, object);
                     self.keep(now, object);
                     self.outside.push(Outside::Tell(worker::Event::DataCopied { object }));
                 } else {
-                    self.abandon(now, THIS, blob); // It was made here meanwhile, or nobody works here any more.
+                    self.abandon(now, THIS, blob); // Or it was made here meanwhile.
                 }
             }
-            Err(error) if data::may_be_elsewhere(&error) => self.look_again(object),
-            Err(error) => self.never_comes(object, &error),
+            Err(_) if !counts => self.drop_coming(now, coming),
+            // Where it was saved it is, or it is not.
+            Err(error) if data::may_be_elsewhere(&error) && !pull.copies.is_empty() => {
+                self.keep_coming(now, object, coming, progressed);
+                self.look_again(now, object, error);
+            }
+            Err(error) => {
+                self.drop_coming(now, coming);
+                self.never_comes(now, object, &error);
+            }
         }
         if let Some((object, copies)) = self.pulls.waiting.pop_front() {
-            self.pull(object, copies);
+            self.pull(now, object, copies);
         }
+    }
+
+    /// What has come stays, for whoever brings the rest.
+    fn keep_coming(
+        &mut self,
+        now: Time,
+        object: ObjectId,
+        coming: Option<Coming<(Blob, Writable)>>,
+        progressed: bool,
+    ) {
+        let before = match self.missing.get_mut(&object) {
+            Some(missing) => {
+                if progressed {
+                    missing.tries.progressed();
+                }
+                std::mem::replace(&mut missing.coming, coming)
+            }
+            None => coming, // It came meanwhile.
+        };
+        self.drop_coming(now, before);
     }
 }
 
 /// Brings it, and says so.
-fn bring(
-    store: &Weak<Shared>,
-    object: ObjectId,
-    copies: &[CopyAt],
-    token: &crate::net::server::Token,
-) {
+fn bring(store: &Weak<Shared>, pull: &Pull, token: &Token) {
     let Some(store) = store.upgrade().map(Store) else { return };
-    let came = match copies.is_empty() {
-        true => store.load_saved(object, |bytes| store.room(bytes)),
-        false => data::fetch(copies, token, object, |bytes| store.room(bytes)),
+    let object = pull.object;
+    let coming = store
+        .enter(|state, _| state.missing.get_mut(&object).and_then(|missing| missing.coming.take()));
+    let mut coming = coming.map(|coming| coming.map(|filled| store.room_again(filled)));
+    let had = coming.as_ref().map_or(0, Coming::pieces);
+    let go_on = || store.lock().worker == pull.session;
+    let wanted = Wanted { object, token, go_on: &go_on };
+    let came = match pull.copies.is_empty() {
+        true => store.load_saved(object, |bytes| store.room(bytes)).map(|room| (room, None)),
+        false => data::fetch(&pull.copies, &wanted, &mut coming, |bytes| store.room(bytes))
+            .map(|(room, making)| (room, Some(making))),
     };
-    let came = came.map(Room::taken);
-    store.enter(|state, now| state.pulled(now, object, came));
+    let came = came.map(|(room, making)| {
+        let (blob, room) = room.taken();
+        (blob, room, making)
+    });
+    let progressed = coming.as_ref().is_some_and(|coming| coming.pieces() > had);
+    let coming = coming.map(|coming| coming.map(Room::taken));
+    store.enter(|state, now| state.pulled(now, pull, Ended { came, coming, progressed }));
 }

@@ -90,6 +90,11 @@ impl Store {
         Ok(room)
     }
 
+    /// Room that was waited for before.
+    pub(super) fn room_again(&self, filled: (Blob, Writable)) -> Room {
+        Room { store: self.clone(), filled: Some(filled) }
+    }
+
     /// What was filled is the data of an object that a client elsewhere is about to put.
     pub fn take_in(&self, object: ObjectId, room: Room) -> Result<Taken, Error> {
         let (tell, kept) = oneshot();

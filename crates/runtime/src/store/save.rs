@@ -196,9 +196,8 @@ impl State {
         let missing = self.missing.entry(object).or_default();
         missing.told = true;
         // It may be looked for already. Where it was saved, others do not look.
-        if missing.asked == 0 || from.is_empty() {
-            missing.asked += 1;
-            self.pull(object, from);
+        if !std::mem::replace(&mut missing.begun, true) || from.is_empty() {
+            self.pull(now, object, from);
         }
     }
 }

@@ -45,3 +45,19 @@ fn what_is_here_can_be_asked() {
     rig.happens(Event::Blocked { executor });
     assert_eq!(rig.worker.free(&Resources::cpus(4)), Resources::cpus(4), "it lends its CPU");
 }
+
+#[test]
+fn what_is_looked_for_between_two_sessions_may_be_looked_for_again() {
+    let mut rig = Rig::new();
+    let object = ObjectId::of(TaskId::from_u128(7), 0);
+    rig.happens(Event::DataMissing { object });
+    assert_eq!(rig.take(), [tell(FromWorker::Locate { object })]);
+
+    rig.happens(Event::Fenced { session: SESSION });
+    assert_eq!(rig.take(), [Effect::Stopped(SESSION)], "its store answers whoever waits");
+    rig.happens(Event::DataMissing { object });
+    let [Effect::Located { copies: Err(error), .. }] = &rig.take()[..] else {
+        panic!("nobody can be asked")
+    };
+    assert_eq!((error.kind(), error.may_have_run()), (ErrorKind::Unavailable, false));
+}

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 
-/// So much may wait to be read by a process: the answers to 150,000 questions. One that asks more than that and
+/// So much may wait to be read by a process: the answers to 200,000 questions. One that asks more than that and
 /// reads none of them does not listen.
 pub(super) const MAX_UNSENT_BYTES: usize = 16 << 20;
 

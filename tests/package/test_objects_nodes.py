@@ -163,7 +163,8 @@ def brought(running: Hosts, host: Host, how: str, source: str, target: str) -> m
 def test_what_is_on_its_way_when_the_network_breaks_goes_on_and_arrives_whole(
     how: str, host: Host, tmp_path: Path
 ) -> None:
-    with hosts(tmp_path / "run", host) as running:
+    # However long it is cut, nobody is taken for dead, which would have all of it made and brought anew.
+    with hosts(tmp_path / "run", host, "--lease", "300s") as running:
         # The first is kept: the second comes to memory that was never used, and what has come can be seen.
         kept = [brought(running, host, how, "here", "there"), brought(running, host, how, "there", "here")]
         # What this process puts is at one of them, and read at both.

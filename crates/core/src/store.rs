@@ -72,10 +72,16 @@ pub struct Store {
     written: u64,
     /// What could go to the disk, by when it was last read.
     idle: BTreeMap<u64, Blob>,
-    /// What goes there now.
+    /// What goes there now, and what it takes.
     leaving: Set<Blob>,
-    /// Who waits for room, the first first.
+    leaving_bytes: u64,
+    /// What somebody wants to have back from there.
+    wanted: Set<Blob>,
+    /// Who waits for room, the first first, and for how much in all.
     waiting: VecDeque<Waiting>,
+    waiting_bytes: u64,
+    /// When somebody was last given room.
+    given_at: Time,
     /// Grows with every use.
     clock: u64,
     /// What the disk said when it last failed, and when it is tried again.
@@ -126,8 +132,8 @@ impl Place {
 struct Waiting {
     bytes: u64,
     why: Why,
-    /// Until when, if nobody is given any before.
-    until: Time,
+    /// Since when.
+    since: Time,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -153,7 +159,11 @@ impl Store {
             written: 0,
             idle: BTreeMap::new(),
             leaving: Set::default(),
+            leaving_bytes: 0,
+            wanted: Set::default(),
             waiting: VecDeque::new(),
+            waiting_bytes: 0,
+            given_at: Time::ZERO,
             clock: 0,
             disk_failed: None,
             rest_at: None,
@@ -186,11 +196,12 @@ impl Store {
 
     /// When [`Event::TimePassed`] is due.
     pub fn next_wake(&self) -> Option<Time> {
-        if self.waiting.is_empty() || !self.leaving.is_empty() {
+        let first = self.waiting.front().filter(|_| self.leaving.is_empty());
+        let Some(first) = first else {
             return self.rest_at; // For those who wait there is nothing to be done, or something is.
-        }
+        };
         let retry = self.disk_failed.as_ref().map(|(_, until)| *until);
-        self.waiting.iter().map(|waiting| waiting.until).chain(retry).chain(self.rest_at).min()
+        [Some(self.patience_ends(first)), retry, self.rest_at].into_iter().flatten().min()
     }
 
     /// Takes note of what happened.
@@ -216,6 +227,7 @@ impl Store {
                 self.pin_asked(now, request, process, blob, effects);
             }
             Event::Unpinned { process, blob } => self.unpinned(process, blob, effects),
+            Event::GivenUp { request } => self.given_up(request, effects),
             Event::Forked { process } => self.forked(process),
             Event::ProcessGone { process } => self.process_gone(process, effects),
             Event::SpillEnded { blob, result } => self.spill_ended(now, blob, result, effects),
@@ -244,7 +256,51 @@ impl Store {
             let error = self.too_large(bytes);
             return self.refuse(why, &error, effects);
         }
-        self.waiting.push_back(Waiting { bytes, why, until: now + self.config.patience });
+        self.waiting_bytes += bytes;
+        self.waiting.push_back(Waiting { bytes, why, since: now });
+    }
+
+    /// Until when somebody waits if nobody is given room before: as long as there is some, it will be his turn.
+    fn patience_ends(&self, waiting: &Waiting) -> Time {
+        waiting.since.max(self.given_at) + self.config.patience
+    }
+
+    /// Those that are meant wait no longer.
+    fn stop_waiting(&mut self, who: impl Fn(&Why) -> bool) {
+        self.waiting.retain(|waiting| {
+            let stops = who(&waiting.why);
+            self.waiting_bytes -= if stops { waiting.bytes } else { 0 };
+            !stops
+        });
+    }
+
+    fn given_up(&mut self, request: Request, effects: &mut Vec<Effect>) {
+        let is_it = |why: &Why| matches!(why, Why::Create { request: one, .. } if *one == request);
+        let asked = self.waiting.iter().any(|waiting| is_it(&waiting.why));
+        self.stop_waiting(is_it);
+        let wants = |blob: &Blob| {
+            let entry = self.blobs.get_mut(blob).expect("it is wanted");
+            entry.users.stop_asking(request)
+        };
+        let wanted = self.wanted.iter().copied().find(wants);
+        if asked || wanted.is_some() {
+            let error = Error::cancelled("whoever asked for it does not wait any more");
+            effects.push(Effect::Refuse { request, error });
+        }
+        if let Some(blob) = wanted {
+            self.stop_fetching(blob, effects);
+        }
+    }
+
+    /// If nobody wants to have it back any more, it stays on the disk; what is being read comes all the same.
+    fn stop_fetching(&mut self, blob: Blob, effects: &mut Vec<Effect>) {
+        let entry = self.blobs.get_mut(&blob).expect("it was wanted");
+        if entry.place == Place::Wanted && !entry.users.is_wanted() {
+            entry.place = Place::Disk;
+            self.wanted.remove(&blob);
+            self.stop_waiting(|why| *why == Why::Load(blob));
+            self.look_at(blob, effects);
+        }
     }
 
     /// Gives room to those who wait, in their order, and has the disk take what it can.
@@ -257,12 +313,10 @@ impl Store {
                 break;
             }
             let first = self.waiting.pop_front().expect("it is there");
+            self.waiting_bytes -= first.bytes;
             self.used += first.bytes;
+            self.given_at = now;
             self.give_room(first, effects);
-            // As long as there is room for some, it will be the others' turn.
-            for waiting in &mut self.waiting {
-                waiting.until = now + self.config.patience;
-            }
         }
         self.spill(effects);
         self.give_up(now, effects);
@@ -291,9 +345,8 @@ impl Store {
         if !self.config.spills || self.disk_failed.is_some() {
             return;
         }
-        let wanted: u64 = self.waiting.iter().map(|waiting| waiting.bytes).sum();
-        let leaving: u64 = self.leaving.iter().map(|blob| self.blobs[blob].bytes).sum();
-        let mut missing = (self.used + wanted).saturating_sub(self.config.limit + leaving);
+        let needed = self.used + self.waiting_bytes;
+        let mut missing = needed.saturating_sub(self.config.limit + self.leaving_bytes);
         while missing > 0
             && let Some((_, blob)) = self.idle.pop_first()
         {
@@ -301,6 +354,7 @@ impl Store {
             entry.place = Place::Leaving;
             missing = missing.saturating_sub(entry.bytes);
             self.leaving.insert(blob);
+            self.leaving_bytes += entry.bytes;
             effects.push(Effect::Spill { blob });
         }
     }
@@ -310,10 +364,12 @@ impl Store {
         if !self.leaving.is_empty() {
             return;
         }
-        let (over, waiting): (VecDeque<_>, VecDeque<_>) =
-            std::mem::take(&mut self.waiting).into_iter().partition(|one| one.until <= now);
-        self.waiting = waiting;
-        for Waiting { bytes, why, .. } in over {
+        // Who asked first has waited for longest.
+        while let Some(first) = self.waiting.front()
+            && self.patience_ends(first) <= now
+        {
+            let Waiting { bytes, why, .. } = self.waiting.pop_front().expect("it is there");
+            self.waiting_bytes -= bytes;
             let error = self.exhausted(bytes);
             self.refuse(why, &error, effects);
         }
@@ -327,6 +383,7 @@ impl Store {
             Why::Load(blob) => {
                 let entry = self.blobs.get_mut(&blob).expect("it is wanted");
                 entry.place = Place::Disk;
+                self.wanted.remove(&blob);
                 for (request, _) in entry.users.take_wanted() {
                     effects.push(Effect::Refuse { request, error: error.clone() });
                 }
@@ -370,6 +427,7 @@ impl Store {
             Place::Disk => {
                 entry.place = Place::Wanted;
                 entry.users.want(request, process);
+                self.wanted.insert(blob);
                 let bytes = entry.bytes;
                 self.wait(now, bytes, Why::Load(blob), effects);
             }
@@ -417,21 +475,11 @@ impl Store {
     }
 
     fn process_gone(&mut self, process: Process, effects: &mut Vec<Effect>) {
-        self.waiting.retain(|waiting| match waiting.why {
-            Why::Create { process: by, .. } => by != process,
-            Why::Load(_) => true,
-        });
-        let mut unwanted = Vec::new();
-        for (blob, entry) in &mut self.blobs {
+        self.stop_waiting(|why| matches!(why, Why::Create { process: by, .. } if *by == process));
+        for blob in self.wanted.iter().copied().collect::<Vec<_>>() {
+            let entry = self.blobs.get_mut(&blob).expect("it is wanted");
             entry.users.stop_wanting(process);
-            if entry.place == Place::Wanted && !entry.users.is_wanted() {
-                entry.place = Place::Disk;
-                unwanted.push(*blob);
-            }
-        }
-        for blob in unwanted {
-            self.waiting.retain(|waiting| waiting.why != Why::Load(blob));
-            self.look_at(blob, effects);
+            self.stop_fetching(blob, effects);
         }
         for blob in self.processes.remove(&process).unwrap_or_default() {
             let entry = self.blobs.get_mut(&blob).expect("its process had it");
@@ -473,7 +521,9 @@ impl Store {
         if entry.place.is_on_disk() {
             self.spilled -= entry.bytes;
         }
-        self.waiting.retain(|waiting| waiting.why != Why::Load(blob));
+        if self.wanted.remove(&blob) {
+            self.stop_waiting(|why| *why == Why::Load(blob));
+        }
         if let Some(process) = entry.users.filled_by() {
             self.forget_process(process, blob);
         }
@@ -491,6 +541,7 @@ impl Store {
             return;
         }
         let entry = self.blobs.get_mut(&blob).expect("it was leaving");
+        self.leaving_bytes -= entry.bytes;
         entry.place = Place::Memory;
         let needed = entry.kept || entry.users.is_pinned();
         match result {
@@ -521,6 +572,7 @@ impl Store {
         if entry.place != Place::Coming {
             return;
         }
+        self.wanted.remove(&blob);
         let wanted = entry.users.take_wanted();
         match result {
             Ok(()) => {

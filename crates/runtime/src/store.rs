@@ -410,10 +410,11 @@ impl Store {
     ) -> Result<Option<Session>, Error> {
         let layout = layout_of(parts)?;
         let (answer, mut given) = oneshot();
-        self.enter(|state, now| {
+        let request = self.enter(|state, now| {
             let request = state.ask(THIS, To::Fill(answer));
             let bytes = layout.bytes() as u64;
             state.handle(now, Event::CreateAsked { request, process: THIS, bytes });
+            request
         });
         let mut room = loop {
             match given.recv().timeout(LOOK_EVERY).wait() {
@@ -422,7 +423,10 @@ impl Store {
                     return Err(closed());
                 }
                 Err(_) if go_on() => {}
-                Err(_) => return Err(given_up()),
+                Err(_) => {
+                    self.enter(|state, now| state.handle(now, Event::GivenUp { request }));
+                    return Err(given_up());
+                }
             }
         };
         layout.fill(room.writable(), parts).map_err(|error| unmappable(&error))?;

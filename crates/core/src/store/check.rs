@@ -11,6 +11,11 @@ impl Store {
         assert_eq!(self.used, sum(Place::is_in_memory), "memory that is taken");
         assert_eq!(self.spilled, sum(Place::is_on_disk), "room on the disk that is taken");
         assert!(self.used <= self.config.limit, "more memory than there may be");
+        let leaving = |place| place == Place::Leaving;
+        assert_eq!(self.leaving_bytes, sum(leaving), "memory of what goes to the disk");
+        let waiting: u64 = self.waiting.iter().map(|waiting| waiting.bytes).sum();
+        assert_eq!(self.waiting_bytes, waiting, "what is waited for");
+        assert!(self.waiting.iter().is_sorted_by_key(|waiting| waiting.since), "the first first");
         for (at, blob) in &self.idle {
             let entry = &self.blobs[blob];
             assert!(
@@ -30,7 +35,9 @@ impl Store {
             let waits =
                 self.waiting.iter().filter(|waiting| waiting.why == Why::Load(*blob)).count();
             assert_eq!(waits, usize::from(entry.place == Place::Wanted), "{blob:?}");
-            if !matches!(entry.place, Place::Wanted | Place::Coming) {
+            let comes = matches!(entry.place, Place::Wanted | Place::Coming);
+            assert_eq!(self.wanted.contains(blob), comes, "{blob:?} is wanted");
+            if !comes {
                 assert!(!entry.users.is_wanted(), "{blob:?} is here, or nobody fetches it");
             }
             if !entry.kept && !entry.users.is_pinned() && !entry.users.is_wanted() {

@@ -30,6 +30,8 @@ pub enum Event {
     PinAsked { request: Request, process: Process, blob: Blob },
     /// A process reads it no longer; as often as it was given it.
     Unpinned { process: Process, blob: Blob },
+    /// Whoever asked this does not want to know any more. If it is not answered yet, it is refused.
+    GivenUp { request: Request },
     /// A process has made a copy of itself.
     Forked { process: Process },
     /// A process is gone, and all that it started.

@@ -398,6 +398,23 @@ impl Shell {
 }
 
 #[test]
+fn who_gives_up_waiting_holds_up_nobody() {
+    let mut rig = rig(false);
+    let (first, _) = rig.create(ONE, LIMIT - 10);
+    let (second, _) = rig.create(ONE, 50);
+    let (third, effects) = rig.create(TWO, 10);
+    assert!(effects.is_empty(), "the second is before it");
+    let effects = rig.handle(Event::GivenUp { request: second });
+    assert!(
+        matches!(&effects[..], [Effect::Refuse { request, .. }, Effect::Grant { request: granted, .. }]
+        if (*request, *granted) == (second, third)),
+        "{effects:?}"
+    );
+    // What was answered is not answered again.
+    assert!(rig.handle(Event::GivenUp { request: first }).is_empty());
+}
+
+#[test]
 fn whatever_happens_nothing_is_dropped_that_somebody_needs_and_everybody_is_answered() {
     for seed in 0..300 {
         let mut random = Random::new(seed);
@@ -497,6 +514,15 @@ fn step(random: &mut Random, rig: &mut Rig, shell: &mut Shell) {
             let blob = all[random.below(all.len() as u64) as usize];
             shell.kept.remove(&blob);
             shell.take(rig.handle(Event::Forgotten { blob }));
+        }
+        9 if random.one_in(3) && !shell.asked.is_empty() => {
+            // Of those who wait, somebody gives up: it is answered, and by that alone.
+            let all: Vec<Request> = shell.asked.iter().copied().collect();
+            let request = all[random.below(all.len() as u64) as usize];
+            let effects = rig.handle(Event::GivenUp { request });
+            let refused = |effect: &Effect| matches!(effect, Effect::Refuse { request: one, .. } if *one == request);
+            assert!(effects.iter().any(refused), "{effects:?}");
+            shell.take(effects);
         }
         9 if random.one_in(3) => {
             let effects = rig.pass(random.below(12));

@@ -86,6 +86,13 @@ impl Users {
         self.change(|present| std::mem::take(&mut present.wanted))
     }
 
+    /// Whoever asked this does not want to read it any more. Says whether it did.
+    pub fn stop_asking(&mut self, request: Request) -> bool {
+        let before = self.0.as_ref().map_or(0, |present| present.wanted.len());
+        self.change(|present| present.wanted.retain(|(one, _)| *one != request));
+        before > self.0.as_ref().map_or(0, |present| present.wanted.len())
+    }
+
     /// The process does not want to read it any more.
     pub fn stop_wanting(&mut self, process: Process) {
         self.change(|present| present.wanted.retain(|(_, by)| *by != process));

@@ -237,6 +237,7 @@ impl State {
                 if let Some(asker) = self.requests.get_mut(&request) {
                     asker.answer = To::Nobody;
                 }
+                self.handle(now, Event::GivenUp { request });
             }
             Some(Held::Fills(blob)) => self.abandon(now, process, blob),
             Some(Held::Reads(blob)) => self.handle(now, Event::Unpinned { process, blob }),

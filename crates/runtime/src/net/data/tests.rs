@@ -328,11 +328,8 @@ fn where_another_user_listens_nobody_says_the_token() {
         return; // Nobody else can become another.
     }
     let folder = tempfile::tempdir().unwrap();
-    std::fs::set_permissions(
-        folder.path(),
-        std::os::unix::fs::PermissionsExt::from_mode(0o777),
-    )
-    .unwrap();
+    std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777))
+        .unwrap();
     let path = folder.path().join("store");
     let (is_there, listens) = std::sync::mpsc::channel();
     let there = path.clone();

@@ -389,7 +389,7 @@ impl Controller {
         }
         match self.tasks[&attempt.task].state {
             State::Placed { .. } => drop(self.unplace(attempt.task, None)),
-            State::Queued(ticket) => drop(self.schedule.leave(ticket)),
+            State::Queued(ticket) => self.schedule.leave(ticket),
             State::Waiting { .. } | State::Delayed => {}
             State::AwaitingActor { .. } => return false,
         }

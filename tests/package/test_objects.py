@@ -500,6 +500,23 @@ def test_what_was_on_a_node_that_is_gone_is_lost_and_said_so(two_nodes: Separate
         marline.get(is_pattern.remote(made))
 
 
+def test_lost_items_of_a_stream_are_made_anew(two_nodes: Separate) -> None:
+    @marline.remote
+    def stream(count: int) -> Iterator[Array]:
+        for seed in range(count):
+            yield pattern(MB, seed)
+
+    # As many as have to be taken for the producer to go on.
+    items = list(stream.options(num_returns="streaming", resources={"right": 1.0}).remote(80))
+    kept = {seed: items[seed] for seed in (0, 40, 79)}
+    del items
+    end_last(two_nodes)
+    two_nodes.worker("--cpus", "2", "--resource", "right=10")
+    assert marline.get(is_pattern.remote(kept[40], 40))
+    for seed, item in kept.items():
+        assert (marline.get(item) == pattern(MB, seed)).all()
+
+
 def test_lost_results_are_made_anew_with_what_they_took(two_nodes: Separate) -> None:
     @marline.remote
     def inverted(value: Array) -> Array:

@@ -151,7 +151,7 @@ def test_ctrl_c_ends_the_wait_for_a_cluster_that_is_not_there(driver: Start) -> 
     assert (code, script.left()) == (0, []), err
 
 
-# Python itself sleeps through an interrupt that comes just before it begins to: it sleeps for a short time, again and again.
+# Python itself sleeps through an interrupt that comes just before it begins to: so it sleeps for short times.
 @pytest.mark.parametrize(
     "wait", ["while True: time.sleep(0.1)", "marline.get(nap.remote(600))"], ids=["sleep", "get"]
 )

@@ -13,7 +13,7 @@
 //! tasks of a shape that runs there: when one ends, the next takes over its grant at once. When
 //! another worker has room and nothing waits, unstarted work is taken back for it.
 //!
-//! Work whose arguments are large goes to the worker that has most of them, within limits: [`near`].
+//! Work whose arguments are large goes to the worker that has most of them, within limits: `near.rs`.
 //!
 //! This machine knows nothing of tasks or actors beyond [`Work`]; the controller tells it what happened
 //! and does what it says.

@@ -23,6 +23,8 @@ use crate::time::Time;
 const MAX_MOVING: usize = 4;
 /// So many saved values wait to be erased while no worker can; of more than that, the files stay.
 const MAX_TO_ERASE: usize = 100_000;
+/// Of what a worker was told to erase, so much is said to another when it is gone: the latest, which it may not have heard of.
+const MAX_ERASING: usize = 1_000;
 
 /// Somebody brings the data of an object.
 #[derive(Debug)]
@@ -254,7 +256,14 @@ impl Controller {
             (worker.may_leave, worker.state != WorkerState::Healthy, worker.session)
         };
         match able.min_by_key(order).map(|worker| worker.session) {
-            Some(to) => effects.push(Effect::ToWorker { to, message: ToWorker::Erase { object } }),
+            Some(to) => {
+                let told = &mut self.workers.get_mut(&to.id).expect("it was found").erasing;
+                told.push_back(object);
+                if told.len() > MAX_ERASING {
+                    told.pop_front();
+                }
+                effects.push(Effect::ToWorker { to, message: ToWorker::Erase { object } });
+            }
             None if self.to_erase.len() < MAX_TO_ERASE => self.to_erase.push(object),
             None => {}
         }
@@ -275,9 +284,9 @@ impl Controller {
     pub(super) fn see_to_saved(&mut self, to: Session, effects: &mut Vec<Effect>) {
         if self.workers[&to.id].info.durable {
             self.read_old(to, effects);
-            let objects = std::mem::take(&mut self.to_erase);
-            let erase = |object| Effect::ToWorker { to, message: ToWorker::Erase { object } };
-            effects.extend(objects.into_iter().map(erase));
+            for object in std::mem::take(&mut self.to_erase) {
+                self.erase(object, effects);
+            }
         }
     }
 

@@ -38,6 +38,8 @@ pub(super) struct Worker {
     pub moving: usize,
     /// It has nothing more to do.
     pub emptied: bool,
+    /// What it was told to erase lately: if it is gone, it may not have heard of it.
+    pub erasing: VecDeque<ObjectId>,
     /// It was told that it may leave.
     pub may_leave: bool,
 }
@@ -88,6 +90,7 @@ impl Controller {
             to_move: VecDeque::new(),
             moving: 0,
             emptied: false,
+            erasing: VecDeque::new(),
             may_leave: false,
         };
         self.workers.insert(session.id, worker);
@@ -303,6 +306,11 @@ impl Controller {
         };
         self.copies_gone(id, &worker.stored, &error());
         self.stop_moving(id);
+        for object in worker.erasing {
+            if !self.objects.get(&object).is_some_and(|object| object.is_durable()) {
+                self.erase(object, effects);
+            }
+        }
         let mut bringing: Vec<ObjectId> = worker.bringing.into_iter().collect();
         bringing.sort_unstable();
         for object in bringing {

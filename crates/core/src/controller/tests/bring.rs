@@ -164,13 +164,15 @@ fn what_was_saved_is_erased_when_nobody_wants_it_any_more() {
     assert_eq!(rig.orders(worker), ToWorker::Forget { object: result(1) });
     assert_eq!(rig.orders(worker), ToWorker::Erase { object: result(1) });
     // While no worker is there, it waits for one.
-    let object = saved(&mut rig, client, worker, 91);
+    let last = saved(&mut rig, client, worker, 91);
     rig.dies(worker);
     rig.effects.clear();
-    released(&mut rig, client, object);
+    released(&mut rig, client, last);
     rig.nothing_left();
     let worker = rig.worker(5, 1);
-    assert_eq!(rig.orders(worker), ToWorker::Erase { object });
+    for object in [object, result(1), last] {
+        assert_eq!(rig.orders(worker), ToWorker::Erase { object });
+    }
     rig.nothing_left();
 }
 
@@ -310,5 +312,20 @@ fn what_an_attempt_saved_that_nobody_heard_of_is_erased_when_its_task_fails() {
     rig.end(worker, attempt, End::Failed(raised("ValueError")), None);
     assert_eq!(rig.orders(worker), ToWorker::Erase { object: result(1) });
     rig.ends(client, 1).unwrap_err();
+    rig.nothing_left();
+}
+
+#[test]
+fn what_a_worker_was_to_erase_that_is_gone_another_erases() {
+    let mut rig = Rig::new();
+    let (client, worker) = (rig.client(1), rig.worker(2, 1));
+    let object = saved(&mut rig, client, worker, 90);
+    released(&mut rig, client, object);
+    assert_eq!(rig.orders(worker), ToWorker::Forget { object });
+    assert_eq!(rig.orders(worker), ToWorker::Erase { object });
+    rig.dies(worker); // It may not have heard of it.
+    rig.effects.clear();
+    let other = rig.worker(3, 1);
+    assert_eq!(rig.orders(other), ToWorker::Erase { object });
     rig.nothing_left();
 }

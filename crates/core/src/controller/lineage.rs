@@ -114,7 +114,7 @@ impl Controller {
             if let Some(origin) = self.lineage.origins.get_mut(&need.origin) {
                 origin.users += 1;
                 needs.push((need.origin, origin.number));
-            } else if !object.is_stored() && names_nothing && !small.contains(need) {
+            } else if !object.is_stored() && names_nothing {
                 self.lineage.keep_small(*need, object.bytes());
                 self.holds.hold(Holder::Lineage(id), Thing::Object(*need));
                 small.push(*need);

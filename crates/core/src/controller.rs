@@ -61,6 +61,7 @@ use crate::map::{Map, Set};
 use crate::message::Try;
 use crate::random::Random;
 use crate::schedule::{Schedule, Work};
+use crate::table::Table;
 use crate::time::Time;
 use actor::Actor;
 use bring::Bringing;
@@ -191,7 +192,7 @@ pub struct Controller {
     lacking: usize,
     history: History,
     /// Boxed, for the same reason.
-    objects: Map<ObjectId, Box<Object>>,
+    objects: Table<ObjectId, Object>,
     object_bytes: usize,
     holds: Holds,
     /// Tasks that can run again.
@@ -241,7 +242,7 @@ impl Controller {
             schedule: Schedule::default(),
             tasks: Map::default(),
             lacking: 0,
-            objects: Map::default(),
+            objects: Table::default(),
             object_bytes: 0,
             holds: Holds::default(),
             lineage: Lineage::default(),

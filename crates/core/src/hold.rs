@@ -4,7 +4,7 @@
 use crate::id::{ActorId, ObjectId, SessionId, TaskId, Thing};
 use crate::map::{Map, Set};
 use crate::message::{Instance, Try};
-use std::collections::hash_map::Entry;
+use crate::table::{Row, Table};
 
 /// Somebody who can hold something.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -45,8 +45,9 @@ pub enum Holder {
 /// All holds, from both sides.
 #[derive(Debug, Default)]
 pub struct Holds {
-    by_thing: Map<Thing, Holders>,
-    by_holder: Map<Holder, Set<Thing>>,
+    by_thing: Table<Thing, Holders>,
+    /// What each holds, by where it stands there.
+    by_holder: Map<Holder, Set<Row>>,
     /// Calls whose answers are on their way to a session.
     messages: Map<SessionId, Set<Try>>,
 }
@@ -124,11 +125,14 @@ impl Holders {
 impl Holds {
     /// `holder` holds `thing` from now on. Holding twice is holding once.
     pub fn hold(&mut self, holder: Holder, thing: Thing) {
-        match self.by_thing.entry(thing) {
-            Entry::Occupied(mut holders) => holders.get_mut().insert(holder),
-            Entry::Vacant(place) => drop(place.insert(Holders::one(holder))),
-        }
-        self.by_holder.entry(holder).or_default().insert(thing);
+        let row = match self.by_thing.row(&thing) {
+            Some(row) => {
+                self.by_thing.at_mut(row).insert(holder);
+                row
+            }
+            None => self.by_thing.insert(thing, Holders::one(holder)).0,
+        };
+        self.by_holder.entry(holder).or_default().insert(row);
         if let Holder::Message { call, to } = holder {
             self.messages.entry(to).or_default().insert(call);
         }
@@ -137,8 +141,9 @@ impl Holds {
     /// `holder` holds `thing` no longer. Says whether nobody does now, because of this.
     #[must_use]
     pub fn release(&mut self, holder: Holder, thing: Thing) -> bool {
+        let Some(row) = self.by_thing.row(&thing) else { return false };
         let Some(things) = self.by_holder.get_mut(&holder) else { return false };
-        if !things.remove(&thing) {
+        if !things.remove(&row) {
             return false;
         }
         if things.is_empty() {
@@ -157,8 +162,9 @@ impl Holds {
                 free.extend(self.release_all(Holder::Message { call, to: session }));
             }
         }
-        let things = self.by_holder.remove(&holder).unwrap_or_default();
+        let rows = self.by_holder.remove(&holder).unwrap_or_default();
         self.forget_message(holder);
+        let things: Vec<Thing> = rows.into_iter().map(|row| *self.by_thing.at(row).0).collect();
         free.extend(things.into_iter().filter(|thing| self.unlink(holder, *thing)));
         free.sort_unstable();
         free
@@ -216,13 +222,14 @@ impl Holds {
         let there: usize = self.by_thing.values().map(|holders| holders.all().len()).sum();
         let back: usize = self.by_holder.values().map(Set::len).sum();
         assert_eq!(there, back, "holds counted from both sides");
-        for (thing, holders) in &self.by_thing {
+        for (thing, holders) in self.by_thing.iter() {
+            let row = self.by_thing.row(thing).expect("it stands there");
             if let Holders::Many(many) = holders {
                 assert!(many.len() > 1, "{thing:?} has many holders, which are {many:?}");
             }
             for holder in holders.all() {
                 assert!(
-                    self.by_holder[&holder].contains(thing),
+                    self.by_holder[&holder].contains(&row),
                     "{holder:?} does not know of {thing:?}"
                 );
                 if let Holder::Message { call, to } = holder {

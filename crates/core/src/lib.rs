@@ -22,7 +22,9 @@ pub mod label;
 pub mod map;
 pub mod payload;
 pub mod random;
+pub mod slab;
 pub mod spec;
+pub mod table;
 pub mod time;
 
 pub mod message;

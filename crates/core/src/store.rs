@@ -20,6 +20,7 @@
 
 mod check;
 mod event;
+mod shelf;
 #[cfg(test)]
 mod tests;
 mod users;
@@ -30,7 +31,8 @@ use crate::error::{Error, ErrorKind};
 use crate::label::amount;
 use crate::map::{Map, Set};
 use crate::time::Time;
-use std::collections::{BTreeMap, VecDeque};
+use shelf::{Place, Shelf};
+use std::collections::VecDeque;
 use std::time::Duration;
 use users::Users;
 
@@ -62,16 +64,13 @@ pub struct Figures {
 #[derive(Debug)]
 pub struct Store {
     config: Config,
-    blobs: Map<Blob, Entry>,
-    next_blob: u64,
+    blobs: Shelf,
     /// Bytes of memory that are taken.
     used: u64,
     /// Bytes on the disk.
     spilled: u64,
     /// Bytes that went there in all.
     written: u64,
-    /// What could go to the disk, by when it was last read.
-    idle: BTreeMap<u64, Blob>,
     /// What goes there now, and what it takes.
     leaving: Set<Blob>,
     leaving_bytes: u64,
@@ -82,8 +81,6 @@ pub struct Store {
     waiting_bytes: u64,
     /// When somebody was last given room.
     given_at: Time,
-    /// Grows with every use.
-    clock: u64,
     /// What the disk said when it last failed, and when it is tried again.
     disk_failed: Option<(Error, Time)>,
     /// When it is looked at whether memory goes back to the system, if some was freed.
@@ -91,40 +88,6 @@ pub struct Store {
     /// Since that was decided, more was freed: there is much to do.
     was_freed: bool,
     processes: Map<Process, Set<Blob>>,
-}
-
-#[derive(Debug)]
-struct Entry {
-    bytes: u64,
-    place: Place,
-    /// The cluster keeps it.
-    kept: bool,
-    /// When it was last used.
-    used_at: u64,
-    users: Users,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Place {
-    Filling,
-    Memory,
-    /// In memory, and being written.
-    Leaving,
-    Disk,
-    /// On the disk; it waits for room to come back.
-    Wanted,
-    /// On the disk, and being read.
-    Coming,
-}
-
-impl Place {
-    fn is_in_memory(self) -> bool {
-        matches!(self, Place::Filling | Place::Memory | Place::Leaving | Place::Coming)
-    }
-
-    fn is_on_disk(self) -> bool {
-        matches!(self, Place::Disk | Place::Wanted | Place::Coming)
-    }
 }
 
 /// Somebody who waits for room.
@@ -152,19 +115,16 @@ impl Store {
     pub fn new(config: Config) -> Store {
         Store {
             config,
-            blobs: Map::default(),
-            next_blob: 1,
+            blobs: Shelf::default(),
             used: 0,
             spilled: 0,
             written: 0,
-            idle: BTreeMap::new(),
             leaving: Set::default(),
             leaving_bytes: 0,
             wanted: Set::default(),
             waiting: VecDeque::new(),
             waiting_bytes: 0,
             given_at: Time::ZERO,
-            clock: 0,
             disk_failed: None,
             rest_at: None,
             was_freed: false,
@@ -190,7 +150,7 @@ impl Store {
 
     /// How many bytes it has, how many processes read it, and whether it is in memory.
     pub fn look(&self, blob: Blob) -> Option<(u64, usize, bool)> {
-        let entry = self.blobs.get(&blob)?;
+        let entry = self.blobs.get(blob)?;
         Some((entry.bytes, entry.users.pins(), entry.place.is_in_memory()))
     }
 
@@ -213,12 +173,12 @@ impl Store {
             }
             Event::Sealed { blob } => self.sealed(blob, effects),
             Event::Kept { blob } => {
-                if let Some(entry) = self.blobs.get_mut(&blob) {
+                if let Some(entry) = self.blobs.get_mut(blob) {
                     entry.kept = true;
                 }
             }
             Event::Forgotten { blob } => {
-                if let Some(entry) = self.blobs.get_mut(&blob) {
+                if let Some(entry) = self.blobs.get_mut(blob) {
                     entry.kept = false;
                     self.look_at(blob, effects);
                 }
@@ -279,7 +239,7 @@ impl Store {
         let asked = self.waiting.iter().any(|waiting| is_it(&waiting.why));
         self.stop_waiting(is_it);
         let wants = |blob: &Blob| {
-            let entry = self.blobs.get_mut(blob).expect("it is wanted");
+            let entry = self.blobs.get_mut(*blob).expect("it is wanted");
             entry.users.stop_asking(request)
         };
         let wanted = self.wanted.iter().copied().find(wants);
@@ -294,7 +254,7 @@ impl Store {
 
     /// If nobody wants to have it back any more, it stays on the disk; what is being read comes all the same.
     fn stop_fetching(&mut self, blob: Blob, effects: &mut Vec<Effect>) {
-        let entry = self.blobs.get_mut(&blob).expect("it was wanted");
+        let entry = self.blobs.get_mut(blob).expect("it was wanted");
         if entry.place == Place::Wanted && !entry.users.is_wanted() {
             entry.place = Place::Disk;
             self.wanted.remove(&blob);
@@ -325,16 +285,12 @@ impl Store {
     fn give_room(&mut self, Waiting { bytes, why, .. }: Waiting, effects: &mut Vec<Effect>) {
         match why {
             Why::Create { request, process } => {
-                let blob = Blob(self.next_blob);
-                self.next_blob += 1;
-                let (place, users) = (Place::Filling, Users::who_fills(process));
-                let entry = Entry { bytes, place, kept: false, used_at: 0, users };
-                self.blobs.insert(blob, entry);
+                let blob = self.blobs.add(bytes, Users::who_fills(process));
                 self.processes.entry(process).or_default().insert(blob);
                 effects.push(Effect::Grant { request, blob, bytes });
             }
             Why::Load(blob) => {
-                self.blobs.get_mut(&blob).expect("it is wanted").place = Place::Coming;
+                self.blobs.get_mut(blob).expect("it is wanted").place = Place::Coming;
                 effects.push(Effect::Load { blob, bytes });
             }
         }
@@ -348,9 +304,9 @@ impl Store {
         let needed = self.used + self.waiting_bytes;
         let mut missing = needed.saturating_sub(self.config.limit + self.leaving_bytes);
         while missing > 0
-            && let Some((_, blob)) = self.idle.pop_first()
+            && let Some(blob) = self.blobs.take_oldest()
         {
-            let entry = self.blobs.get_mut(&blob).expect("it is idle");
+            let entry = self.blobs.get_mut(blob).expect("it is idle");
             entry.place = Place::Leaving;
             missing = missing.saturating_sub(entry.bytes);
             self.leaving.insert(blob);
@@ -381,7 +337,7 @@ impl Store {
                 effects.push(Effect::Refuse { request, error: error.clone() });
             }
             Why::Load(blob) => {
-                let entry = self.blobs.get_mut(&blob).expect("it is wanted");
+                let entry = self.blobs.get_mut(blob).expect("it is wanted");
                 entry.place = Place::Disk;
                 self.wanted.remove(&blob);
                 for (request, _) in entry.users.take_wanted() {
@@ -393,7 +349,7 @@ impl Store {
     }
 
     fn sealed(&mut self, blob: Blob, effects: &mut Vec<Effect>) {
-        let Some(entry) = self.blobs.get_mut(&blob) else { return };
+        let Some(entry) = self.blobs.get_mut(blob) else { return };
         if let Some(process) = entry.users.take_filler() {
             entry.place = Place::Memory;
             // It is its process's until the cluster keeps it.
@@ -410,7 +366,7 @@ impl Store {
         blob: Blob,
         effects: &mut Vec<Effect>,
     ) {
-        let Some(entry) = self.blobs.get_mut(&blob) else {
+        let Some(entry) = self.blobs.get_mut(blob) else {
             let error = Error::not_found(format!("value {} is not in this store", blob.0));
             return effects.push(Effect::Refuse { request, error });
         };
@@ -435,14 +391,14 @@ impl Store {
     }
 
     fn pin(&mut self, process: Process, blob: Blob) {
-        let entry = self.blobs.get_mut(&blob).expect("it is pinned");
+        let entry = self.blobs.get_mut(blob).expect("it is pinned");
         entry.users.pin(process);
         self.processes.entry(process).or_default().insert(blob);
-        self.idle.remove(&entry.used_at);
+        self.blobs.is_busy(blob);
     }
 
     fn unpinned(&mut self, process: Process, blob: Blob, effects: &mut Vec<Effect>) {
-        let Some(entry) = self.blobs.get_mut(&blob) else { return };
+        let Some(entry) = self.blobs.get_mut(blob) else { return };
         let Some(pin) = entry.users.pin_of(process) else { return };
         pin.count = pin.count.saturating_sub(1);
         if pin.count == 0 && !pin.copied {
@@ -451,7 +407,7 @@ impl Store {
     }
 
     fn unpin(&mut self, process: Process, blob: Blob, effects: &mut Vec<Effect>) {
-        self.blobs.get_mut(&blob).expect("it is pinned").users.unpin(process);
+        self.blobs.get_mut(blob).expect("it is pinned").users.unpin(process);
         self.forget_process(process, blob);
         self.look_at(blob, effects);
     }
@@ -467,7 +423,7 @@ impl Store {
 
     fn forked(&mut self, process: Process) {
         for blob in self.processes.get(&process).into_iter().flatten() {
-            let entry = self.blobs.get_mut(blob).expect("it is pinned");
+            let entry = self.blobs.get_mut(*blob).expect("it is pinned");
             if let Some(pin) = entry.users.pin_of(process) {
                 pin.copied = true;
             }
@@ -477,12 +433,12 @@ impl Store {
     fn process_gone(&mut self, process: Process, effects: &mut Vec<Effect>) {
         self.stop_waiting(|why| matches!(why, Why::Create { process: by, .. } if *by == process));
         for blob in self.wanted.iter().copied().collect::<Vec<_>>() {
-            let entry = self.blobs.get_mut(&blob).expect("it is wanted");
+            let entry = self.blobs.get_mut(blob).expect("it is wanted");
             entry.users.stop_wanting(process);
             self.stop_fetching(blob, effects);
         }
         for blob in self.processes.remove(&process).unwrap_or_default() {
-            let entry = self.blobs.get_mut(&blob).expect("its process had it");
+            let entry = self.blobs.get_mut(blob).expect("its process had it");
             entry.users.unpin(process);
             self.look_at(blob, effects);
         }
@@ -490,7 +446,7 @@ impl Store {
 
     /// Something has changed about who needs it.
     fn look_at(&mut self, blob: Blob, effects: &mut Vec<Effect>) {
-        let entry = self.blobs.get_mut(&blob).expect("something has changed about it");
+        let entry = self.blobs.get_mut(blob).expect("something has changed about it");
         let abandoned = match entry.place {
             Place::Filling => {
                 entry.users.filled_by().is_none_or(|by| !self.processes.contains_key(&by))
@@ -504,16 +460,12 @@ impl Store {
                 self.drop_blob(blob, effects);
             }
         } else if !entry.users.is_pinned() && entry.place == Place::Memory {
-            self.idle.remove(&entry.used_at);
-            self.clock += 1;
-            entry.used_at = self.clock;
-            self.idle.insert(self.clock, blob);
+            self.blobs.is_idle(blob);
         }
     }
 
     fn drop_blob(&mut self, blob: Blob, effects: &mut Vec<Effect>) {
-        let entry = self.blobs.remove(&blob).expect("it is dropped once");
-        self.idle.remove(&entry.used_at);
+        let entry = self.blobs.remove(blob).expect("it is dropped once");
         if entry.place.is_in_memory() {
             self.used -= entry.bytes;
             self.was_freed = true;
@@ -540,7 +492,7 @@ impl Store {
         if !self.leaving.remove(&blob) {
             return;
         }
-        let entry = self.blobs.get_mut(&blob).expect("it was leaving");
+        let entry = self.blobs.get_mut(blob).expect("it was leaving");
         self.leaving_bytes -= entry.bytes;
         entry.place = Place::Memory;
         let needed = entry.kept || entry.users.is_pinned();
@@ -568,7 +520,7 @@ impl Store {
     }
 
     fn load_ended(&mut self, blob: Blob, result: Result<(), Error>, effects: &mut Vec<Effect>) {
-        let Some(entry) = self.blobs.get_mut(&blob) else { return };
+        let Some(entry) = self.blobs.get_mut(blob) else { return };
         if entry.place != Place::Coming {
             return;
         }
@@ -615,9 +567,9 @@ impl Store {
     fn exhausted(&self, bytes: u64) -> Error {
         let pinned: u64 = self
             .blobs
-            .values()
-            .filter(|entry| entry.users.is_pinned())
-            .map(|entry| entry.bytes)
+            .iter()
+            .filter(|(_, entry)| entry.users.is_pinned())
+            .map(|(_, entry)| entry.bytes)
             .sum();
         let disk = match &self.disk_failed {
             Some((error, _)) => {

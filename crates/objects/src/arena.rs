@@ -8,7 +8,7 @@
 
 use crate::segment::{Access, Mapping, Segment};
 use crate::space::{Block, Space, rounded};
-use crate::view::{LetGo, Writable};
+use crate::view::{Kept, LetGo, Writable};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -112,8 +112,12 @@ impl Arena {
         Ok(Writable::new(mapping, block, len, LetGo::Free(self.clone())))
     }
 
-    /// Nobody has it any more.
-    pub(crate) fn free(&self, block: Block) {
+    /// Nobody has it any more, and nobody reads it.
+    pub fn free(&self, kept: Kept) {
+        self.free_block(kept.block());
+    }
+
+    pub(crate) fn free_block(&self, block: Block) {
         self.state().free(block);
     }
 
@@ -306,14 +310,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_in_use_until_it_is_dropped() {
-        let arena = Arena::new(GRAIN);
-        let room = arena.allocate(100).unwrap();
+    fn what_is_kept_is_in_use_until_it_is_freed() {
+        assert_eq!(size_of::<Option<Kept>>(), 12);
+        let arena = Arena::new(10 * GRAIN);
+        let first = arena.allocate(1).unwrap();
+        let room = arena.allocate(2 * GRAIN as usize + 1).unwrap();
         let block = room.block();
         let kept = room.keep();
-        assert_eq!((kept.block(), arena.used()), (block, GRAIN));
-        drop(kept);
-        assert_eq!(arena.used(), 0);
+        assert_eq!((kept.block(), arena.used()), (block, 4 * GRAIN));
+        arena.free(kept);
+        assert_eq!(arena.used(), GRAIN);
+        drop(first);
+        arena.check_invariants();
     }
 
     #[test]

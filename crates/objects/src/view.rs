@@ -13,10 +13,11 @@
 
 use crate::arena::Arena;
 use crate::segment::Mapping;
-use crate::space::Block;
+use crate::space::{Block, GRAIN};
 use bytes::Bytes;
 use std::fmt;
 use std::io;
+use std::num::NonZeroU32;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
 
@@ -38,7 +39,7 @@ struct Held {
 impl Drop for Held {
     fn drop(&mut self) {
         match self.let_go.take() {
-            Some(LetGo::Free(arena)) => arena.free(self.block),
+            Some(LetGo::Free(arena)) => arena.free_block(self.block),
             Some(LetGo::Tell(tell)) => tell(self.block),
             None => {}
         }
@@ -82,10 +83,11 @@ impl Writable {
         unsafe { self.held.mapping.copy(self.held.block, offset, bytes) }
     }
 
-    /// They do not change any more, and are shown elsewhere. Only for what an arena of this process gave out.
+    /// They do not change any more, and are shown elsewhere, until the arena is told to [free](Arena::free) them. Only
+    /// for what an arena of this process gave out.
     pub fn keep(mut self) -> Kept {
         match self.held.let_go.take() {
-            Some(LetGo::Free(arena)) => Kept { arena, block: self.held.block },
+            Some(LetGo::Free(_)) => Kept::new(self.held.block),
             Some(LetGo::Tell(_)) | None => panic!("{self:?} is another process's to keep"),
         }
     }
@@ -118,23 +120,28 @@ impl fmt::Debug for Writable {
     }
 }
 
-/// A block that does not change any more. Dropped, it is free again: whoever has it knows who reads it.
+/// A block that does not change any more, for whoever has very many: it takes twelve bytes, and is not free again
+/// before the arena that it is of is [told so](Arena::free).
 #[derive(Debug)]
+#[must_use]
 pub struct Kept {
-    arena: Arena,
-    block: Block,
+    segment: u32,
+    /// In grains, of which four billion are 16 TB.
+    offset: u32,
+    len: NonZeroU32,
 }
 
 impl Kept {
+    fn new(Block { segment, offset, len }: Block) -> Kept {
+        let grains = |bytes: u64| u32::try_from(bytes / GRAIN).expect("a segment is not as large");
+        let len = NonZeroU32::new(grains(len)).expect("no block is empty");
+        Kept { segment, offset: grains(offset), len }
+    }
+
     /// Where it is.
     pub fn block(&self) -> Block {
-        self.block
-    }
-}
-
-impl Drop for Kept {
-    fn drop(&mut self) {
-        self.arena.free(self.block);
+        let bytes = |grains: u32| u64::from(grains) * GRAIN;
+        Block { segment: self.segment, offset: bytes(self.offset), len: bytes(self.len.get()) }
     }
 }
 

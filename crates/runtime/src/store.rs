@@ -14,6 +14,7 @@
 //! is said when its lock is released.
 
 mod access;
+mod bodies;
 mod disk;
 mod erase;
 mod forks;
@@ -44,6 +45,7 @@ use crate::net::data::Coming;
 use crate::net::io;
 use crate::net::server::Secret;
 use crate::node::Node;
+use bodies::Bodies;
 use disk::{Disk, Job};
 use marline_channel::oneshot;
 use marline_core::error::{Error, ErrorKind};
@@ -56,7 +58,7 @@ use marline_core::store::{
 use marline_core::time::Time;
 use marline_core::worker;
 use marline_objects::parts::Layout;
-use marline_objects::{Access, Arena, Block, Gone, Kept, Spill, Spilled, View, Windows, Writable};
+use marline_objects::{Access, Arena, Block, Gone, Spill, Spilled, View, Windows, Writable};
 use peer::Peer;
 use pinned::Pinned;
 use pull::Pulls;
@@ -102,8 +104,7 @@ struct State {
     arena: Arena,
     me: Weak<Shared>,
     disk: Option<Disk>,
-    blobs: Map<Blob, Body>,
-    names: Map<ObjectId, Blob>,
+    bodies: Bodies,
     /// Who made what is neither kept nor forgotten yet.
     makers: Map<Blob, Process>,
     /// What other processes fill.
@@ -159,14 +160,6 @@ struct Missing {
     tries: Tries,
     /// What has come of it, while it is looked for who has the rest.
     coming: Option<Coming<(Blob, Writable)>>,
-}
-
-/// The data of a value. There may be very many: what only some have, and not for long, is elsewhere.
-#[derive(Default)]
-struct Body {
-    name: Option<ObjectId>,
-    /// Where it is in memory, if it is there and does not change any more.
-    memory: Option<Kept>,
 }
 
 /// Who asked for something.
@@ -228,8 +221,7 @@ impl Store {
                 arena: arena.clone(),
                 me: me.clone(),
                 disk,
-                blobs: Map::default(),
-                names: Map::default(),
+                bodies: Bodies::new(arena.clone()),
                 makers: Map::default(),
                 filling: Map::default(),
                 spilled: Map::default(),
@@ -389,9 +381,9 @@ impl Store {
     /// What it has, the largest first.
     pub fn list(&self, limit: usize) -> Vec<Held> {
         self.enter(|state, _| {
-            let held = state.names.iter().filter_map(|(object, blob)| {
-                let (bytes, readers, is_in_memory) = state.machine.look(*blob)?;
-                let (object, readers) = (*object, readers as u32);
+            let held = state.bodies.all_named().filter_map(|(object, blob)| {
+                let (bytes, readers, is_in_memory) = state.machine.look(blob)?;
+                let readers = readers as u32;
                 Some(Held { object, bytes, readers, on_disk: !is_in_memory })
             });
             let mut held: Vec<Held> = held.collect();
@@ -432,7 +424,7 @@ impl Store {
         layout.fill(room.writable(), parts).map_err(|error| unmappable(&error))?;
         let (blob, room) = room.taken();
         Ok(self.enter(|state, now| {
-            state.is_in_memory(blob, room);
+            state.bodies.is_in_memory(blob, room);
             state.sealed(now, blob, object);
             state.worker
         }))
@@ -474,7 +466,7 @@ impl Store {
     /// Whether it keeps the data of an object for the cluster.
     pub fn keeps(&self, object: ObjectId) -> bool {
         let state = self.lock();
-        state.names.get(&object).is_some_and(|blob| !state.makers.contains_key(blob))
+        state.bodies.named(object).is_some_and(|blob| !state.makers.contains_key(&blob))
     }
 
     fn read_with_blob(&self, object: ObjectId) -> Result<(View, Blob), Error> {
@@ -577,28 +569,24 @@ impl State {
                     self.handle(now, Event::LoadEnded { blob, result });
                 }
             },
-            Effect::FreeMemory { blob } => self.body(blob).memory = None,
+            Effect::FreeMemory { blob } => self.bodies.free_memory(blob),
             Effect::FreeDisk { blob } => self.free_disk(blob),
             Effect::Drop { blob } => self.drop_body(blob),
             Effect::GiveBack => self.outside.push(Outside::GiveBack),
             Effect::Miss { request, error } => self.miss(now, request, &error),
             Effect::Lost { blob, error } => {
-                if let Some(object) = self.blobs[&blob].name {
+                if let Some(object) = self.bodies.name_of(blob) {
                     self.outside.push(Outside::Tell(worker::Event::DataLost { object, error }));
                 }
             }
         }
     }
 
-    fn body(&mut self, blob: Blob) -> &mut Body {
-        self.blobs.get_mut(&blob).expect("the machine knows it")
-    }
-
     /// Where something is that was sealed and is in memory, and how many bytes it has.
     fn place(&self, blob: Blob) -> (Block, u64) {
-        let memory = self.blobs[&blob].memory.as_ref().expect("it was sealed, and is in memory");
+        let block = self.bodies.block(blob).expect("it was sealed, and is in memory");
         let (bytes, ..) = self.machine.look(blob).expect("the machine knows it");
-        (memory.block(), bytes)
+        (block, bytes)
     }
 
     fn allocate(&mut self, bytes: u64) -> std::io::Result<Writable> {
@@ -615,9 +603,7 @@ impl State {
         self.filling.remove(&blob);
         self.free_disk(blob);
         self.copied.remove(&blob);
-        let name = self.blobs.remove(&blob).and_then(|body| body.name);
-        if let Some(object) = name.filter(|object| self.names.get(object) == Some(&blob)) {
-            self.names.remove(&object);
+        if let Some(object) = self.bodies.remove(blob) {
             self.saving.dropped(object);
         }
     }
@@ -633,7 +619,7 @@ impl State {
     fn grant(&mut self, now: Time, request: Request, blob: Blob, bytes: u64) {
         let Asker { process, answer, .. } =
             self.requests.remove(&request).expect("it was asked for");
-        self.blobs.insert(blob, Body::default());
+        self.bodies.add(blob);
         self.makers.insert(blob, process);
         if matches!(answer, To::Nobody) {
             return self.abandon(now, process, blob);
@@ -699,30 +685,22 @@ impl State {
         self.handle(now, Event::Unpinned { process, blob });
     }
 
-    /// What was filled, or was on the disk, is in memory.
-    fn is_in_memory(&mut self, blob: Blob, room: Writable) {
-        if let Some(body) = self.blobs.get_mut(&blob) {
-            body.memory = Some(room.keep());
-        }
-    }
-
     /// What was filled is the data of this object.
     fn sealed(&mut self, now: Time, blob: Blob, object: ObjectId) {
-        if !self.blobs.contains_key(&blob) {
+        if !self.bodies.contains(blob) {
             return;
         }
         if let Some(room) = self.filling.remove(&blob) {
-            self.is_in_memory(blob, room);
+            self.bodies.is_in_memory(blob, room);
         }
-        let known = self.names.get(&object).copied();
+        let known = self.bodies.named(object);
         if known.is_some_and(|known| !self.makers.contains_key(&known)) {
             // A task that runs again gives the same items: what the cluster keeps of an earlier time stays.
             self.handle(now, Event::Sealed { blob });
             return self.unname(now, blob);
         }
-        self.body(blob).name = Some(object);
         // Made again, it takes the place of what was there before.
-        let before = self.names.insert(object, blob);
+        let before = self.bodies.name(blob, object);
         self.handle(now, Event::Sealed { blob });
         if let Some(before) = before {
             self.unname(now, before);
@@ -743,10 +721,10 @@ impl State {
     /// The data of an object, if it is here. Whoever made it may have said so and not been heard, while others
     /// know of it already.
     fn find(&mut self, now: Time, object: ObjectId) -> Option<Blob> {
-        if !self.names.contains_key(&object) {
+        if self.bodies.named(object).is_none() {
             self.hear_all(now);
         }
-        self.names.get(&object).copied()
+        self.bodies.named(object)
     }
 
     fn keep(&mut self, now: Time, object: ObjectId) {
@@ -768,13 +746,13 @@ impl State {
     }
 
     fn forget(&mut self, now: Time, object: ObjectId) {
-        if let Some(blob) = self.names.get(&object).copied() {
+        if let Some(blob) = self.bodies.named(object) {
             self.unname(now, blob);
         }
     }
 
     fn forget_all(&mut self, now: Time) {
-        let mut blobs: Vec<Blob> = self.names.values().copied().collect();
+        let mut blobs: Vec<Blob> = self.bodies.all_named().map(|(_, blob)| blob).collect();
         blobs.sort_unstable();
         for blob in blobs {
             self.unname(now, blob);

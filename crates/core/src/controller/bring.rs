@@ -67,7 +67,7 @@ impl Controller {
                 && worker.info.store.is_some()
                 && (worker.info.durable || !lost)
                 && !tried.contains(&worker.session.id)
-                && !worker.stored.contains(&id)
+                && !self.has_copy(worker.session.id, id)
         });
         let order = |worker: &&Worker| {
             let here = worker.session.id;
@@ -174,10 +174,10 @@ impl Controller {
 
     /// A worker is about to leave: what nobody else has goes elsewhere.
     pub(super) fn move_data(&mut self, id: SessionId, effects: &mut Vec<Effect>) {
-        let worker = self.workers.get_mut(&id).expect("it drains");
-        let mut stored: Vec<ObjectId> = worker.stored.iter().copied().collect();
+        let stored = self.objects.iter().filter(|(_, object)| object.copies.all().contains(&id));
+        let mut stored: Vec<ObjectId> = stored.map(|(object, _)| *object).collect();
         stored.sort_unstable();
-        worker.to_move = stored.into();
+        self.workers.get_mut(&id).expect("it drains").to_move = stored.into();
         self.move_on(id, effects);
     }
 
@@ -192,8 +192,9 @@ impl Controller {
 
     /// A worker that is about to leave has one value more.
     pub(super) fn move_too(&mut self, worker: Session, id: ObjectId, effects: &mut Vec<Effect>) {
+        let has = self.has_copy(worker.id, id);
         let record = self.workers.get_mut(&worker.id).filter(|record| record.is_draining());
-        if let Some(record) = record.filter(|record| record.stored.contains(&id)) {
+        if let Some(record) = record.filter(|_| has) {
             record.to_move.push_back(id);
             self.move_on(worker.id, effects);
         }

@@ -185,7 +185,7 @@ impl Controller {
             };
             assert!(exists, "{holder:?} is gone and holds something");
         }
-        for (id, object) in &self.objects {
+        for (id, object) in self.objects.iter() {
             assert!(self.holds.is_held(Thing::Object(*id)), "{id} is kept, and nobody holds it");
             let announced_by = object.pending().and_then(|pending| pending.announced_by);
             let announced = announced_by.is_some_and(|by| self.is_alive(by));

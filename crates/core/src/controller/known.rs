@@ -146,6 +146,14 @@ impl Object {
         self.is_stored() && self.copies.all().is_empty()
     }
 
+    /// If this worker had a copy of its data, it has not any more.
+    pub fn copy_gone(&mut self, worker: SessionId, why: &Error) {
+        if self.copies.all().contains(&worker) {
+            self.copies.remove(worker);
+            self.add_pending().lost = Some(why.clone());
+        }
+    }
+
     /// Whether its value's data was saved, too.
     pub fn is_durable(&self) -> bool {
         match &self.outcome {

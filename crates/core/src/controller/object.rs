@@ -63,7 +63,7 @@ impl Controller {
                 Some(Ok(_)) => {}
                 Some(Err(error)) => return Err(error.clone()),
                 None if self.exists(Thing::Object(id)) => {
-                    self.objects.entry(id).or_default().add_pending().waiting.insert(work);
+                    self.objects.get_or_default(id).add_pending().waiting.insert(work);
                     missing += 1;
                 }
                 None => {}
@@ -131,7 +131,7 @@ impl Controller {
         }
         self.hold_all(Holder::Object(id), value.iter().flat_map(|value| value.contains.clone()));
         self.copy_made(id, &value, at);
-        let object = self.objects.entry(id).or_default();
+        let object = self.objects.get_or_default(id);
         self.object_bytes -= object.bytes();
         let came = value.as_ref().map(|_| ()).map_err(Clone::clone);
         let told: Vec<_> = object
@@ -249,7 +249,7 @@ impl Controller {
             return self.hold(session, Thing::Object(id));
         }
         self.holds.hold(Holder::Session(session.id), Thing::Object(id));
-        self.objects.entry(id).or_default().add_pending().announced_by = Some(session);
+        self.objects.get_or_default(id).add_pending().announced_by = Some(session);
         self.sessions.get_mut(&session.id).expect("it speaks").announced.insert(id);
     }
 
@@ -293,7 +293,7 @@ impl Controller {
             _ if !self.holds.holds(Holder::Session(session.id), Thing::Object(id)) => Err(gone(id)),
             Some(value) => value,
             None if self.exists(Thing::Object(id)) => {
-                return self.objects.entry(id).or_default().add_pending().watchers.push(session);
+                return self.objects.get_or_default(id).add_pending().watchers.push(session);
             }
             None => Err(gone(id)),
         };

@@ -11,7 +11,6 @@ use super::{Controller, Effect};
 use crate::error::{Error, Ran};
 use crate::hold::Holder;
 use crate::id::{ObjectId, Session, SessionId, Thing};
-use crate::map::Set;
 use crate::message::{CopyAt, ToClient, ToWorker, Try};
 use crate::payload::Value;
 use crate::schedule::WorkerSlot;
@@ -52,8 +51,7 @@ impl Controller {
     ) {
         let stored = value.as_ref().is_ok_and(|value| value.payload.stored.is_some());
         if let Some(at) = at.filter(|at| stored && self.is_worker(*at)) {
-            self.objects.entry(id).or_default().copies = Copies::One(at.id);
-            self.workers.get_mut(&at.id).expect("it was looked at").stored.insert(id);
+            self.objects.get_or_default(id).copies = Copies::One(at.id);
         }
     }
 
@@ -68,7 +66,7 @@ impl Controller {
         let at = at.filter(|at| self.is_worker(*at));
         for stored in values.into_iter().filter_map(|value| value.payload.stored.as_ref()) {
             let object = stored.object;
-            if let Some(to) = at.filter(|at| !self.workers[&at.id].stored.contains(&object)) {
+            if let Some(to) = at.filter(|at| !self.has_copy(at.id, object)) {
                 effects.push(Effect::ToWorker { to, message: ToWorker::Forget { object } });
             }
             if stored.durable
@@ -87,7 +85,7 @@ impl Controller {
         effects: &mut Vec<Effect>,
     ) {
         let Some(to) = at.filter(|at| self.is_worker(*at)) else { return };
-        if self.workers[&to.id].stored.contains(&object) {
+        if self.has_copy(to.id, object) {
             effects.push(Effect::ToWorker { to, message: ToWorker::Keep { object } });
         }
     }
@@ -121,10 +119,9 @@ impl Controller {
 
     /// A worker has copied the data.
     pub(super) fn copied(&mut self, worker: Session, id: ObjectId, effects: &mut Vec<Effect>) {
-        let record = self.workers.get_mut(&worker.id).expect("it speaks");
         match self.objects.get_mut(&id).filter(|object| object.is_stored()) {
             Some(object) => {
-                if record.stored.insert(id) {
+                if !object.copies.all().contains(&worker.id) {
                     object.copies.push(worker.id);
                 }
                 // It may have been lost, and looked for.
@@ -141,19 +138,23 @@ impl Controller {
         }
     }
 
+    /// Whether a worker's store has the data of an object.
+    pub(super) fn has_copy(&self, worker: SessionId, id: ObjectId) -> bool {
+        self.objects.get(&id).is_some_and(|object| object.copies.all().contains(&worker))
+    }
+
     /// A worker does not have the data any more.
     pub(super) fn copy_lost(&mut self, worker: Session, id: ObjectId, error: Error) {
-        if self.workers.get_mut(&worker.id).expect("it speaks").stored.remove(&id) {
-            self.copies_gone(worker.id, &[id].into_iter().collect(), &error);
+        if let Some(object) = self.objects.get_mut(&id) {
+            object.copy_gone(worker.id, &error);
         }
     }
 
-    /// These copies are gone.
-    pub(super) fn copies_gone(&mut self, worker: SessionId, objects: &Set<ObjectId>, why: &Error) {
-        for id in objects {
-            let object = self.objects.get_mut(id).expect("what is stored is known");
-            object.copies.remove(worker);
-            object.add_pending().lost = Some(why.clone());
+    /// A worker is gone, with all that its store had. That is looked for among all objects: a book of it would take
+    /// memory for each, and this is rare.
+    pub(super) fn all_copies_gone(&mut self, worker: SessionId, why: &Error) {
+        for (_, object) in self.objects.iter_mut() {
+            object.copy_gone(worker, why);
         }
     }
 
@@ -166,8 +167,7 @@ impl Controller {
         effects: &mut Vec<Effect>,
     ) {
         for at in copies {
-            let worker = self.workers.get_mut(at).expect("a copy is at a worker");
-            worker.stored.remove(&id);
+            let worker = self.workers.get(at).expect("a copy is at a worker");
             if crate::planted!(DataNeverForgotten) {
                 continue;
             }
@@ -296,20 +296,16 @@ impl Controller {
         stored.map(|(id, _)| (*id, self.copies(*id).expect("it has copies"))).collect()
     }
 
-    /// Panics if the copies of objects and what workers are said to have differ.
+    /// Panics if there are copies of nothing, or at nobody.
     pub(super) fn check_copies(&self) {
-        let mut copies = 0;
-        for (id, object) in &self.objects {
+        for (id, object) in self.objects.iter() {
             let all = object.copies.all();
-            copies += all.len();
             assert!(all.is_empty() || object.is_stored(), "{id} has copies of nothing");
-            for at in all {
-                let knows = self.workers.get(at).is_some_and(|worker| worker.stored.contains(id));
-                assert!(knows, "{at} is said to have a copy of {id}");
+            for (index, at) in all.iter().enumerate() {
+                assert!(self.workers.contains_key(at), "{at}, which has a copy of {id}, is gone");
+                assert!(!all[..index].contains(at), "{at} has a copy of {id} twice");
             }
         }
-        let stored: usize = self.workers.values().map(|worker| worker.stored.len()).sum();
-        assert_eq!(copies, stored, "copies, counted from both sides");
     }
 }
 

@@ -28,8 +28,6 @@ pub(super) struct Worker {
     pub backlog: Map<ShapeId, VecDeque<TaskId>>,
     /// Actors that are with it, or may still be.
     pub actors: Map<ActorId, Hosted>,
-    /// Objects whose data its store has.
-    pub stored: Set<ObjectId>,
     /// Objects whose data it is to bring.
     pub bringing: Set<ObjectId>,
     /// If it is about to leave: what else is to be looked at that it may have alone, how much is moved at the
@@ -85,7 +83,6 @@ impl Controller {
             attempts: Set::default(),
             backlog: Map::default(),
             actors: Map::default(),
-            stored: Set::default(),
             bringing: Set::default(),
             to_move: VecDeque::new(),
             moving: 0,
@@ -304,7 +301,7 @@ impl Controller {
             let host = &worker.info.hostname;
             Error::unavailable(Ran::Maybe, format!("worker {id} on {host} was lost: {cause}"))
         };
-        self.copies_gone(id, &worker.stored, &error());
+        self.all_copies_gone(id, &error());
         self.stop_moving(id);
         for object in worker.erasing {
             if !self.objects.get(&object).is_some_and(|object| object.is_durable()) {

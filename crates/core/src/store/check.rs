@@ -1,12 +1,19 @@
 //! What must be true of a store after every event.
 
-use super::{Place, Store, Why};
+use super::shelf::Place;
+use super::{Blob, Store, Why};
+use crate::map::Set;
 
 impl Store {
     /// Panics if the books do not add up.
     pub fn check_invariants(&self) {
         let sum = |is: fn(Place) -> bool| -> u64 {
-            self.blobs.values().filter(|entry| is(entry.place)).map(|entry| entry.bytes).sum()
+            self.blobs
+                .iter()
+                .map(|(_, entry)| entry)
+                .filter(|entry| is(entry.place))
+                .map(|entry| entry.bytes)
+                .sum()
         };
         assert_eq!(self.used, sum(Place::is_in_memory), "memory that is taken");
         assert_eq!(self.spilled, sum(Place::is_on_disk), "room on the disk that is taken");
@@ -16,16 +23,11 @@ impl Store {
         let waiting: u64 = self.waiting.iter().map(|waiting| waiting.bytes).sum();
         assert_eq!(self.waiting_bytes, waiting, "what is waited for");
         assert!(self.waiting.iter().is_sorted_by_key(|waiting| waiting.since), "the first first");
-        for (at, blob) in &self.idle {
-            let entry = &self.blobs[blob];
-            assert!(
-                entry.used_at == *at && entry.place == Place::Memory && !entry.users.is_pinned()
-            );
-        }
-        for (blob, entry) in &self.blobs {
-            let idle = self.idle.get(&entry.used_at) == Some(blob);
+        let idle: Set<Blob> = self.blobs.idle().into_iter().collect();
+        for (blob, entry) in self.blobs.iter() {
+            let blob = &blob;
             let should = entry.place == Place::Memory && !entry.users.is_pinned();
-            assert_eq!(idle, should, "{blob:?} is idle: {entry:?}");
+            assert_eq!(idle.contains(blob), should, "{blob:?} is idle: {entry:?}");
             assert_eq!(self.leaving.contains(blob), entry.place == Place::Leaving, "{blob:?}");
             let filled = entry.users.filled_by().is_none();
             assert_eq!(filled, entry.place != Place::Filling, "{blob:?}: {entry:?}");

@@ -1,10 +1,27 @@
 //! What happens to a node's store, and what it asks of its shell.
 
 use crate::error::Error;
+use crate::slab::Row;
 
-/// A large value in this store. Numbers are never used again.
+/// A large value in this store. No two have the same, also of those that are gone: below is where it stands among
+/// those that are there, above a number that grows with each, and begins anew only after four billion.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Blob(pub u64);
+
+impl Blob {
+    pub(super) fn new(row: Row, serial: u32) -> Blob {
+        Blob(u64::from(serial) << 32 | u64::from(row.number()))
+    }
+
+    /// Whatever number it is, which others may have sent.
+    pub(super) fn row(self) -> Option<Row> {
+        Row::from_number(self.0 as u32)
+    }
+
+    pub(super) fn serial(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+}
 
 /// A process that uses this store.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

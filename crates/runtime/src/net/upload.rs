@@ -219,7 +219,10 @@ mod tests {
                 data::serve(served.clone(), Stream::Tcp(inner.accept().unwrap().0), token("a"));
                 let (mut answers, mut to_them) =
                     (ours.try_clone().unwrap(), theirs.try_clone().unwrap());
-                thread::spawn(move || drop(io::copy(&mut answers, &mut to_them)));
+                thread::spawn(move || {
+                    let _ = io::copy(&mut answers, &mut to_them);
+                    let _ = to_them.shutdown(Shutdown::Write); // Who has sent all waits for this.
+                });
                 thread::spawn(move || {
                     let (mut ours, mut theirs, mut carried) = (ours, theirs, 0);
                     let mut part = vec![0; 64 << 10];

@@ -143,7 +143,7 @@ impl State {
 
     fn is_on_disk(&mut self, blob: Blob, spilled: Spilled) {
         self.spilled.insert(blob, Arc::new(spilled));
-        if !self.blobs.contains_key(&blob) {
+        if !self.bodies.contains(blob) {
             self.free_disk(blob);
         }
     }
@@ -180,7 +180,7 @@ fn do_it(store: &Store, spill: &Spill, job: Job) {
             drop(spilled);
             store.enter(|state, now| {
                 if read.is_ok() {
-                    state.is_in_memory(blob, room);
+                    state.bodies.is_in_memory(blob, room);
                 }
                 let result = read.map_err(|error| unreadable(&error));
                 state.handle(now, Event::LoadEnded { blob, result });

@@ -194,7 +194,7 @@ impl State {
                 }
             }
             Ask::Discard { object } => {
-                let maker = self.names.get(&object).and_then(|blob| self.makers.get(blob));
+                let maker = self.bodies.named(object).and_then(|blob| self.makers.get(&blob));
                 if maker == Some(&process) {
                     self.let_go_of(now, object);
                 }

@@ -197,9 +197,9 @@ impl State {
         let counts = pull.session.is_some() && self.worker == pull.session;
         match came {
             Ok((blob, room, making)) => {
-                self.is_in_memory(blob, room);
+                self.bodies.is_in_memory(blob, room);
                 self.copied.extend(making.map(|making| (blob, making)));
-                if counts && !self.names.contains_key(&object) {
+                if counts && self.bodies.named(object).is_none() {
                     self.sealed(now, blob, object);
                     self.keep(now, object);
                     self.outside.push(Outside::Tell(worker::Event::DataCopied { object }));

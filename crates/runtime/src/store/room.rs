@@ -68,7 +68,7 @@ impl Drop for Taken {
     fn drop(&mut self) {
         self.store.enter(|state, now| {
             // If it came once more, another has its name.
-            if state.names.get(&self.object) == Some(&self.blob) {
+            if state.bodies.named(self.object) == Some(self.blob) {
                 state.sent.remove(&self.object);
                 state.let_go_of(now, self.object);
             }
@@ -100,13 +100,13 @@ impl Store {
         let (tell, kept) = oneshot();
         let (blob, room) = room.taken();
         let worker = self.enter(|state, now| {
-            state.is_in_memory(blob, room);
+            state.bodies.is_in_memory(blob, room);
             let Some(worker) = state.worker else {
                 state.abandon(now, THIS, blob);
                 return None;
             };
             state.sealed(now, blob, object);
-            if state.names.get(&object) == Some(&blob) {
+            if state.bodies.named(object) == Some(blob) {
                 state.sent.insert(object, tell);
             }
             Some(worker)
@@ -124,7 +124,7 @@ impl State {
 
     /// It is not its maker's any more.
     pub(super) fn let_go_of(&mut self, now: Time, object: ObjectId) {
-        let Some(blob) = self.names.get(&object).copied() else { return };
+        let Some(blob) = self.bodies.named(object) else { return };
         if let Some(process) = self.makers.remove(&blob) {
             self.handle(now, Event::Unpinned { process, blob });
         }

@@ -189,7 +189,7 @@ impl State {
 
     /// The data of an object is to be here, though nobody asked for it: from one of these, or from where it was saved.
     pub(super) fn told_to_bring(&mut self, now: Time, object: ObjectId, from: Vec<CopyAt>) {
-        if self.names.contains_key(&object) {
+        if self.bodies.named(object).is_some() {
             self.keep(now, object);
             return self.outside.push(Outside::Tell(worker::Event::DataCopied { object }));
         }

@@ -167,8 +167,13 @@ impl Store {
     /// Takes note of what happened.
     pub fn handle(&mut self, now: Time, event: Event, effects: &mut Vec<Effect>) {
         match event {
-            Event::CreateAsked { request, process, bytes } => {
+            Event::CreateAsked { request, process, bytes, ahead } => {
                 let why = Why::Create { request, process };
+                let much = self.waiting.is_empty() && self.used + bytes <= self.config.limit / 2;
+                if ahead && !much {
+                    let error = Error::exhausted("there is no room to spare in this node's store");
+                    return effects.push(Effect::Refuse { request, error });
+                }
                 self.wait(now, bytes, why, effects);
             }
             Event::Sealed { blob } => self.sealed(blob, effects),

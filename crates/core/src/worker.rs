@@ -205,6 +205,9 @@ impl Worker {
             Event::RunEnded { executor, task, end } => {
                 self.run_ended(now, executor, task, end, effects)
             }
+            Event::NotBegun { executor, task, error } => {
+                self.not_begun(now, executor, task, error, effects)
+            }
             Event::Yielded { executor, task, index, value } => {
                 self.yielded(executor, task, index, value, effects);
             }

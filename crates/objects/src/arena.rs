@@ -107,9 +107,10 @@ impl Arena {
             }
         };
         state.give_back(self.0.most, block.len)?;
-        let mapping = state.segments[&block.segment].mapping.clone();
+        let Own { segment, mapping } = &state.segments[&block.segment];
+        let (mapping, trims) = (mapping.clone(), segment.trims());
         drop(state);
-        Ok(Writable::new(mapping, block, len, LetGo::Free(self.clone())))
+        Ok(Writable::new(mapping, block, len, trims, LetGo::Free(self.clone())))
     }
 
     /// Nobody has it any more, and nobody reads it.
@@ -281,8 +282,10 @@ mod tests {
         }
         drop((small, large));
         assert_eq!((arena.used(), arena.taken().unwrap()), (0, 100 * GRAIN), "what is warm stays");
+        let before = arena.allocate(1).unwrap().trims();
         arena.trim().unwrap();
         assert_eq!(arena.taken().unwrap(), 0);
+        assert!(arena.allocate(1).unwrap().trims() > before, "who is given it knows of that");
         arena.check_invariants();
     }
 

@@ -15,10 +15,12 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::fmt;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard};
 
 /// So much of a segment is remembered together as written or not: less than any value has that is put here.
 const STRETCH: usize = 64 << 10;
@@ -41,6 +43,7 @@ pub struct Segment {
     writer: OwnedFd,
     reader: OwnedFd,
     len: u64,
+    trims: AtomicU64,
 }
 
 impl Segment {
@@ -53,7 +56,7 @@ impl Segment {
         rustix::fs::fcntl_add_seals(&writer, SealFlags::SHRINK | SealFlags::GROW)?;
         let path = format!("/proc/self/fd/{}", writer.as_raw_fd());
         let reader = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-        Ok(Segment { writer, reader, len })
+        Ok(Segment { writer, reader, len, trims: AtomicU64::new(0) })
     }
 
     /// How long it is.
@@ -75,8 +78,16 @@ impl Segment {
         Ok(u64::try_from(blocks).unwrap_or(0) * STAT_BLOCK_BYTES)
     }
 
+    /// How often memory of it was given back to the system. What a process has seen to have memory since, has it still,
+    /// if it was not free meanwhile.
+    pub fn trims(&self) -> u64 {
+        self.trims.load(Ordering::Relaxed)
+    }
+
     /// Gives the memory of a part of it back to the system. What was there reads as zeros.
     pub fn forget(&self, block: Block) -> io::Result<()> {
+        // Relaxed: whoever gives out blocks of it has the same lock for that and for this.
+        self.trims.fetch_add(1, Ordering::Relaxed);
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         Ok(rustix::fs::fallocate(&self.writer, flags, block.offset, block.len)?)
     }
@@ -87,8 +98,9 @@ impl Segment {
 /// The first use of memory costs many times what a copy does: the kernel finds a page, clears it and shows it, one
 /// fault for each. So what a process [copies](Mapping::copy) to where it has not been goes through the file, which
 /// clears and shows nothing (half of the time); the second time all of it is shown at once; from
-/// then on it is a copy, and little more: it is asked that the memory is still there, which was perhaps given back
-/// meanwhile. Where there is none left, that is an error. To touch it would end the process.
+/// then on it is a copy and nothing else, until memory of the segment is given back to the system. Which
+/// may have been this: so all of it is to be shown again. Where there is no memory left, that is an error.
+/// To touch it would end the process.
 pub struct Mapping {
     start: NonNull<u8>,
     len: usize,
@@ -97,6 +109,37 @@ pub struct Mapping {
     file: Option<File>,
     /// To which [`STRETCH`] this process has copied something.
     seen: Box<[AtomicBool]>,
+    shown: Mutex<Shown>,
+}
+
+/// Which pages of a mapping have memory for certain, and this process sees it.
+#[derive(Default)]
+struct Shown {
+    /// Since so often memory of the segment was given back.
+    trims: u64,
+    /// A bit for each.
+    pages: Box<[u64]>,
+}
+
+impl Shown {
+    /// The words that these pages are in, and which bits of each they are.
+    fn words(pages: Range<usize>) -> impl Iterator<Item = (usize, u64)> {
+        (pages.start / 64..pages.end.div_ceil(64)).map(move |word| {
+            let from = pages.start.saturating_sub(word * 64);
+            let to = (pages.end - word * 64).min(64);
+            (word, (u64::MAX >> (64 - to)) & (u64::MAX << from))
+        })
+    }
+
+    fn has(&self, pages: Range<usize>) -> bool {
+        Shown::words(pages).all(|(word, bits)| self.pages[word] & bits == bits)
+    }
+
+    fn add(&mut self, pages: Range<usize>) {
+        for (word, bits) in Shown::words(pages) {
+            self.pages[word] |= bits;
+        }
+    }
 }
 
 // SAFETY: it is memory of the whole process, which the mapping alone gives back. Who may touch which of it when
@@ -134,8 +177,11 @@ impl Mapping {
             rustix::mm::mmap(std::ptr::null_mut(), len, prot, MapFlags::SHARED, descriptor, 0)?
         };
         let start = NonNull::new(start.cast()).expect("the kernel maps nothing at 0");
-        let mut mapping = Mapping { start, len, access, file: None, seen: Box::default() };
+        let (seen, shown) = (Box::default(), Mutex::default());
+        let mut mapping = Mapping { start, len, access, file: None, seen, shown };
         if access == Access::Write {
+            let words = len.div_ceil(GRAIN as usize).div_ceil(64);
+            mapping.shown = Mutex::new(Shown { trims: 0, pages: vec![0; words].into() });
             mapping.file = Some(descriptor.try_clone_to_owned()?.into());
             mapping.seen = (0..len.div_ceil(STRETCH)).map(|_| AtomicBool::default()).collect();
         }
@@ -179,31 +225,54 @@ impl Mapping {
     }
 
     /// Copies into a block, from this offset on. Fails if there is no memory for it: then only some of it is there.
+    /// `trims` is how often memory of the segment was given back when the block was given out.
     ///
     /// # Safety
     ///
     /// Nobody else reads or writes there, in any process, meanwhile.
-    pub unsafe fn copy(&self, block: Block, offset: usize, bytes: &[u8]) -> io::Result<()> {
+    pub unsafe fn copy(
+        &self,
+        block: Block,
+        offset: usize,
+        bytes: &[u8],
+        trims: u64,
+    ) -> io::Result<()> {
         // SAFETY: the caller's promise. It is what says that all of it is in the block, and may be written.
-        unsafe { self.bytes_mut(block, offset + bytes.len()) };
-        let mut at = block.offset as usize + offset;
-        let mut left = bytes;
-        while !left.is_empty() {
+        let to = &mut unsafe { self.bytes_mut(block, offset + bytes.len()) }[offset..];
+        let at = block.offset as usize + offset;
+        if self.shown(trims).has(pages(at, bytes.len())) {
+            to.copy_from_slice(bytes);
+            return Ok(());
+        }
+        let mut done = 0;
+        while done < bytes.len() {
+            let left = bytes.len() - done;
             // What is short takes as long to be shown as to be written.
-            let (seen, len) = match left.len() < GRAIN as usize {
-                true => (false, left.len()),
-                false => self.alike(at, left.len()),
+            let (seen, len) = match left < GRAIN as usize {
+                true => (false, left),
+                false => self.alike(at + done, left),
             };
-            let (now, later) = left.split_at(len);
-            if seen || !self.write(at, now) {
-                self.show(at, len)?;
-                // SAFETY: it is inside of the mapping, and nobody else uses it.
-                unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr().add(at), len) }
-                    .copy_from_slice(now);
+            let now = done..done + len;
+            if seen || !self.write(at + done, &bytes[now.clone()]) {
+                self.show(at + done, len, trims)?;
+                to[now.clone()].copy_from_slice(&bytes[now]);
             }
-            (at, left) = (at + len, later);
+            done += len;
         }
         Ok(())
+    }
+
+    /// What has memory for certain, for whoever was given a block when memory had been given back so often.
+    ///
+    /// Blocks whose memory is given back are free, and who is given one of them later knows of that: then all is
+    /// forgotten. What another thread adds, which was given its block before, is of that block, which is not free.
+    fn shown(&self, trims: u64) -> MutexGuard<'_, Shown> {
+        let mut shown = self.shown.lock().expect("nothing panics under it");
+        if shown.trims < trims {
+            shown.trims = trims;
+            shown.pages.fill(0);
+        }
+        shown
     }
 
     /// Whether something was copied to where this begins, and of how many bytes the same goes; it was after this.
@@ -225,15 +294,18 @@ impl Mapping {
     }
 
     /// Sees to it that a block has memory, and this process sees it: whoever touches it then is not ended.
-    pub fn prepare(&self, block: Block, len: usize) -> io::Result<()> {
+    pub fn prepare(&self, block: Block, len: usize, trims: u64) -> io::Result<()> {
         assert!(self.covers(block, len), "{block:?} of {len} bytes is not in {self:?}");
-        self.show(block.offset as usize, len)
+        self.show(block.offset as usize, len, trims)
     }
 
-    fn show(&self, at: usize, len: usize) -> io::Result<()> {
-        let page = GRAIN as usize;
-        let start = at / page * page;
-        let end = (at + len).next_multiple_of(page).min(self.len);
+    fn show(&self, at: usize, len: usize, trims: u64) -> io::Result<()> {
+        let pages = pages(at, len);
+        if self.shown(trims).has(pages.clone()) {
+            return Ok(());
+        }
+        let (start, end) =
+            (pages.start * GRAIN as usize, (pages.end * GRAIN as usize).min(self.len));
         // SAFETY: it is inside of the mapping. What is there stays as it is.
         let shown = rustix::io::retry_on_intr(|| unsafe {
             let address = self.start.as_ptr().add(start).cast();
@@ -241,12 +313,20 @@ impl Mapping {
         });
         match shown {
             // Before Linux 5.14 it cannot be asked: then it is shown when it is touched.
-            Ok(()) | Err(Errno::INVAL) => Ok(()),
+            Ok(()) | Err(Errno::INVAL) => {
+                self.shown(trims).add(pages);
+                Ok(())
+            }
             // The latter is what would have ended the process.
             Err(Errno::NOMEM | Errno::FAULT) => Err(no_memory()),
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// The pages that bytes from there on are in.
+fn pages(at: usize, len: usize) -> Range<usize> {
+    at / GRAIN as usize..(at + len).div_ceil(GRAIN as usize)
 }
 
 fn no_memory() -> io::Error {
@@ -327,7 +407,7 @@ mod tests {
             let at = offset - block.offset as usize;
             let by = if random.below(2) == 0 { &first } else { &second };
             // SAFETY: nobody else has the segment.
-            unsafe { by.copy(block, at, &source[..len]) }.unwrap();
+            unsafe { by.copy(block, at, &source[..len], round / 50) }.unwrap();
             expected[offset..offset + len].copy_from_slice(&source[..len]);
             // SAFETY: nobody writes.
             assert!(unsafe { reads.bytes(all, expected.len()) } == expected, "round {round}");
@@ -342,16 +422,62 @@ mod tests {
         let source = vec![7; all.len as usize];
         // What is short or long, where it has been before or not.
         for (offset, len) in [(GRAIN, 10), (GRAIN, 50 * GRAIN), (GRAIN, 50 * GRAIN), (0, all.len)] {
+            let source = &source[..len as usize];
             // SAFETY: nobody else has the segment.
-            let copied = unsafe { mapping.copy(all, offset as usize, &source[..len as usize]) };
+            let copied = unsafe { mapping.copy(all, offset as usize, source, 0) };
             assert_eq!(copied.unwrap_err().kind(), io::ErrorKind::OutOfMemory, "{offset}, {len}");
         }
-        assert!(mapping.prepare(all, all.len as usize).is_err());
-        mapping.prepare(all, GRAIN as usize).unwrap();
+        assert!(mapping.prepare(all, all.len as usize, 0).is_err());
+        mapping.prepare(all, GRAIN as usize, 0).unwrap();
         // SAFETY: as above.
-        unsafe { mapping.copy(all, 0, &source[..GRAIN as usize]) }.unwrap();
+        unsafe { mapping.copy(all, 0, &source[..GRAIN as usize], 0) }.unwrap();
         // SAFETY: nobody writes.
         assert_eq!(unsafe { mapping.bytes(all, GRAIN as usize) }, &source[..GRAIN as usize]);
+    }
+
+    #[test]
+    fn pages_are_known_one_by_one() {
+        let mut shown = Shown { trims: 0, pages: vec![0; 5].into() };
+        let mut expected = [false; 320];
+        let mut random = Random::new(9);
+        for _ in 0..200 {
+            let from = random.below(320) as usize;
+            let pages = from..(from + 1 + random.below(100) as usize).min(320);
+            assert_eq!(shown.has(pages.clone()), expected[pages.clone()].iter().all(|page| *page));
+            if random.one_in(4) {
+                shown.add(pages.clone());
+                expected[pages].fill(true);
+            }
+            if random.one_in(40) {
+                shown.pages.fill(0);
+                expected.fill(false);
+            }
+        }
+        assert!(shown.has(7..7), "nothing is always there");
+    }
+
+    #[test]
+    fn what_was_shown_is_asked_for_again_when_memory_was_given_back_and_only_then() {
+        let file = rustix::fs::memfd_create("shrinks", MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&file, 20 * GRAIN).unwrap();
+        let mapping = Mapping::of(file.as_fd(), 20 * GRAIN as usize, Access::Write).unwrap();
+        let all = Block { segment: 0, offset: 0, len: 20 * GRAIN };
+        let source = vec![7; all.len as usize];
+        for shown in [false, true] {
+            // SAFETY: nobody else has the segment.
+            unsafe { mapping.copy(all, 0, &source, 3) }.unwrap();
+            assert_eq!(mapping.shown(3).has(pages(0, source.len())), shown);
+        }
+        // It has no memory any more, and there is none. To touch it would end the process.
+        rustix::fs::ftruncate(&file, GRAIN).unwrap();
+        mapping.prepare(all, source.len(), 3).unwrap();
+        for offset in [GRAIN as usize, 0] {
+            // SAFETY: as above.
+            let copied = unsafe { mapping.copy(all, offset, &source[offset..], 4) };
+            assert_eq!(copied.unwrap_err().kind(), io::ErrorKind::OutOfMemory);
+        }
+        assert!(mapping.prepare(all, source.len(), 4).is_err());
+        mapping.prepare(all, GRAIN as usize, 4).unwrap();
     }
 
     #[test]

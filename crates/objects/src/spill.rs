@@ -252,7 +252,7 @@ mod tests {
         let block = Block { segment: 0, offset: 0, len: 10 * GRAIN };
         let nowhere = Arc::new(without_memory(10));
         let let_go = LetGo::Tell(Box::new(|_| ()));
-        let mut room = Writable::new(nowhere, block, spilled.len(), let_go);
+        let mut room = Writable::new(nowhere, block, spilled.len(), 0, let_go);
         assert!(matches!(spilled.read(&mut room), Err(SpillError::NoMemory(_))));
         assert_eq!(read(&spilled).unwrap(), bytes(7, 10 * GRAIN as usize), "it is still there");
     }

@@ -36,6 +36,13 @@ struct Held {
     let_go: Option<LetGo>,
 }
 
+impl Held {
+    fn new(mapping: Arc<Mapping>, block: Block, len: usize, let_go: LetGo) -> Held {
+        assert!(mapping.covers(block, len), "{block:?} of {len} bytes is not in {mapping:?}");
+        Held { mapping, block, let_go: Some(let_go) }
+    }
+}
+
 impl Drop for Held {
     fn drop(&mut self) {
         match self.let_go.take() {
@@ -50,14 +57,26 @@ impl Drop for Held {
 pub struct Writable {
     held: Held,
     len: usize,
+    /// How often memory of its segment was given back when it was given out.
+    trims: u64,
 }
 
 impl Writable {
-    /// The first bytes of a block that was given out to be written, and to nobody else. `let_go` is called when
-    /// neither it nor any view of it is left.
-    pub(crate) fn new(mapping: Arc<Mapping>, block: Block, len: usize, let_go: LetGo) -> Writable {
-        assert!(mapping.covers(block, len), "{block:?} of {len} bytes is not in {mapping:?}");
-        Writable { held: Held { mapping, block, let_go: Some(let_go) }, len }
+    /// The first bytes of a block that was given out to be written, and to nobody else, when memory of its segment had
+    /// been given back so often. `let_go` is called when neither it nor any view of it is left.
+    pub(crate) fn new(
+        mapping: Arc<Mapping>,
+        block: Block,
+        len: usize,
+        trims: u64,
+        let_go: LetGo,
+    ) -> Writable {
+        Writable { held: Held::new(mapping, block, len, let_go), len, trims }
+    }
+
+    /// How often memory of its segment was given back when it was given out.
+    pub fn trims(&self) -> u64 {
+        self.trims
     }
 
     /// Where they are.
@@ -67,7 +86,7 @@ impl Writable {
 
     /// Sees to it that there is memory for them. Where there is none, whoever writes to them is ended.
     pub fn prepare(&mut self) -> io::Result<()> {
-        self.held.mapping.prepare(self.held.block, self.len)
+        self.held.mapping.prepare(self.held.block, self.len, self.trims)
     }
 
     /// Copies bytes to this offset: quicker than writing to where nobody has written before. Fails if there is no memory
@@ -80,7 +99,7 @@ impl Writable {
             bytes.len()
         );
         // SAFETY: the block was given out to this one alone, which is borrowed for writing.
-        unsafe { self.held.mapping.copy(self.held.block, offset, bytes) }
+        unsafe { self.held.mapping.copy(self.held.block, offset, bytes, self.trims) }
     }
 
     /// They do not change any more, and are shown elsewhere, until the arena is told to [free](Arena::free) them. Only
@@ -155,7 +174,7 @@ pub struct View {
 impl View {
     /// The first bytes of a block that was sealed.
     pub(crate) fn new(mapping: Arc<Mapping>, block: Block, len: usize, let_go: LetGo) -> View {
-        Writable::new(mapping, block, len, let_go).seal()
+        View { held: Arc::new(Held::new(mapping, block, len, let_go)), range: 0..len }
     }
 
     /// A part of it.

@@ -65,16 +65,17 @@ impl Windows {
         Ok(View::new(mapping, block, len, LetGo::Tell(Box::new(unpin))))
     }
 
-    /// A block that was given out to this process, to be filled. `let_go` is called when it is dropped, and
-    /// no view of it is left.
+    /// A block that was given out to this process, to be filled, when memory of its segment had been given back so
+    /// often. `let_go` is called when it is dropped, and no view of it is left.
     pub fn writable(
         &self,
         block: Block,
         len: usize,
+        trims: u64,
         let_go: impl FnOnce(Block) + Send + Sync + 'static,
     ) -> io::Result<Writable> {
         let mapping = self.mapping(block, len, Access::Write)?;
-        Ok(Writable::new(mapping, block, len, LetGo::Tell(Box::new(let_go))))
+        Ok(Writable::new(mapping, block, len, trims, LetGo::Tell(Box::new(let_go))))
     }
 }
 

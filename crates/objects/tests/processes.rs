@@ -75,7 +75,7 @@ fn the_other() {
     let given = windows.view(block, len, |_| ()).unwrap();
     assert_eq!(pass::receive(socket.as_fd(), &mut bytes).unwrap().0, 32);
     let (block, len) = decode(&bytes);
-    let mut answer = windows.writable(block, len, |_| ()).unwrap();
+    let mut answer = windows.writable(block, len, 0, |_| ()).unwrap();
     answer.iter_mut().zip(given.iter()).for_each(|(answer, given)| *answer = 255 - given);
     pass::send(socket.as_fd(), &[1], &[]).unwrap();
 }

@@ -119,8 +119,9 @@ impl Completions {
 
     /// Queues `token` when there is room for an item, or it is to stop.
     fn expect_room(&self, items: &Bound<'_, Items>, token: u64) {
-        let queue = self.queue.clone();
-        items.get().items.when_room(Box::new(move || queue.push(token)));
+        let (queue, items) = (self.queue.clone(), &items.get().items);
+        items.pause();
+        items.when_room(Box::new(move || queue.push(token)));
     }
 
     /// Queues `token` when all has ended that was submitted in a scope so far.

@@ -14,7 +14,9 @@ use marline_runtime::core::id::{Attempt, ObjectId, TaskId, Thing};
 use marline_runtime::core::message::Try;
 use marline_runtime::core::payload::{Encoding, Payload, Value};
 use marline_runtime::core::spec::SAVE_METHOD;
-use marline_runtime::{End, Instance, Invocation, Program, Reply, context, objects, serve_as};
+use marline_runtime::{
+    End, Instance, Invocation, Objects, Program, Reply, context, objects, serve_as,
+};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -196,7 +198,7 @@ impl Items {
         }
         let (py, index) = (value.py(), self.items.given());
         let name = format!("item {index}");
-        let value = self.results.encode(value, &name, index.saturating_add(1))?;
+        let value = self.results.encode_item(value, &name, index.saturating_add(1))?;
         if !value.contains.is_empty() {
             let kept = self.results.keep(py, Some(index), value.contains.clone());
             kept.inspect_err(|_| self.results.discard(std::slice::from_ref(&value)))?;
@@ -409,17 +411,32 @@ impl Results {
     }
 
     fn encode(self, result: &Bound<'_, PyAny>, name: &str, index: u32) -> PyResult<Value> {
+        self.encode_to(objects(), result, name, index)
+    }
+
+    /// The same, of one of many.
+    fn encode_item(self, item: &Bound<'_, PyAny>, name: &str, index: u32) -> PyResult<Value> {
+        self.encode_to(objects().map(Objects::in_a_row), item, name, index)
+    }
+
+    fn encode_to(
+        self,
+        objects: Option<Objects>,
+        result: &Bound<'_, PyAny>,
+        name: &str,
+        index: u32,
+    ) -> PyResult<Value> {
         if self.is_plain {
             Ok(plain::dump(result)?.into())
         } else {
-            pickle::encode_result(result, name, |_| self.room(index))
+            pickle::encode_result(result, name, |_| self.room(objects?, index))
         }
     }
 
     /// Where a large result goes. The state of an actor is the controller's.
-    fn room(self, index: u32) -> Option<Room> {
+    fn room(self, objects: Objects, index: u32) -> Option<Room> {
         let tried = self.tried.or_else(tried).filter(|_| !self.is_state)?;
-        Some(Room { place: Place::Here(objects()?), object: ObjectId::of(tried.task, index) })
+        Some(Room { place: Place::Here(objects), object: ObjectId::of(tried.task, index) })
     }
 
     /// Nobody gets these.

@@ -60,7 +60,11 @@ pub fn wait_for_room(py: Python<'_>, items: &Items) -> PyResult<()> {
         sleep(py, |ring| items.when_room(ring), Instant::now() + time, wait)?;
         Ok::<_, PyErr>(has_room())
     };
-    if has_room() || doze(&Wait::default(), LEND_AFTER)? || blocking(|wait| doze(wait, LONGEST))? {
+    if has_room() || doze(&Wait::default(), LEND_AFTER)? {
+        return Ok(());
+    }
+    items.pause();
+    if blocking(|wait| doze(wait, LONGEST))? {
         return Ok(());
     }
     while !doze(&Wait::default(), LONGEST)? {}

@@ -405,7 +405,7 @@ impl Store {
         let request = self.enter(|state, now| {
             let request = state.ask(THIS, To::Fill(answer));
             let bytes = layout.bytes() as u64;
-            state.handle(now, Event::CreateAsked { request, process: THIS, bytes });
+            state.handle(now, Event::CreateAsked { request, process: THIS, bytes, ahead: false });
             request
         });
         let mut room = loop {
@@ -634,7 +634,8 @@ impl State {
         match answer {
             To::Fill(to) => self.outside.push(Outside::Fill(to, Ok((blob, room)))),
             To::Peer { number } => {
-                let given = Given { blob, block: room.block(), bytes, worker: self.worker };
+                let (block, trims) = (room.block(), room.trims());
+                let given = Given { blob, block, bytes, trims, worker: self.worker };
                 self.filling.insert(blob, room);
                 self.give_peer(process, number, given, Access::Write);
             }
@@ -646,7 +647,7 @@ impl State {
         let Asker { process, answer, .. } =
             self.requests.remove(&request).expect("it was asked for");
         let (block, bytes) = self.place(blob);
-        let given = Given { blob, block, bytes, worker: self.worker };
+        let given = Given { blob, block, bytes, trims: 0, worker: self.worker };
         match answer {
             To::Read(to) => self.outside.push(Outside::Read(to, Ok(given))),
             To::Peer { number } => self.give_peer(process, number, given, Access::Read),

@@ -72,6 +72,10 @@ pub enum Turn {
         attempt: Attempt,
         blocks: bool,
     },
+    /// What a task is given did not come.
+    NotBegun {
+        task: TaskId,
+    },
     /// It gives the next item of a stream, if there is room for it.
     Give {
         task: TaskId,
@@ -186,6 +190,10 @@ impl World {
         spec: Arc<TaskSpec>,
         attempt: Attempt,
     ) {
+        if self.faults && !spec.needs.is_empty() && self.random.one_in(50) {
+            let wait = self.duration();
+            return self.act(wait, worker, id, Turn::NotBegun { task: spec.id });
+        }
         if let Some(executor) = self.executors.alive.get_mut(&(worker, id)) {
             executor.running.insert(spec.id, (spec.clone(), attempt));
             self.oracle.task_starts(&spec);
@@ -338,6 +346,10 @@ impl World {
         match turn {
             Turn::Ready => self.tell(worker, Event::ExecutorReady { executor: id }),
             Turn::Die => self.executor_dies(worker, id),
+            Turn::NotBegun { task } => {
+                let error = Error::unavailable(Ran::No, "what it is given did not come");
+                self.tell(worker, Event::NotBegun { executor: id, task, error });
+            }
             Turn::Constructed => {
                 let (spec, _) = executor.actor.as_ref().expect("it constructs one");
                 let result = match Deed::of(&spec.args) {

@@ -35,8 +35,9 @@ pub struct Request(pub u64);
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(missing_docs)] // Of fields only: each variant's sentence names its own.
 pub enum Event {
-    /// A process wants to make something of this size.
-    CreateAsked { request: Request, process: Process, bytes: u64 },
+    /// A process wants to make something of this size; or is likely to, soon: then it is answered at once, and gets
+    /// room only where there is much.
+    CreateAsked { request: Request, process: Process, bytes: u64, ahead: bool },
     /// It has filled it: from now on it is read, and does not change.
     Sealed { blob: Blob },
     /// The cluster keeps it, until it is forgotten.

@@ -32,7 +32,7 @@ impl Rig {
 
     fn create(&mut self, process: Process, bytes: u64) -> (Request, Vec<Effect>) {
         let request = self.request();
-        (request, self.handle(Event::CreateAsked { request, process, bytes }))
+        (request, self.handle(Event::CreateAsked { request, process, bytes, ahead: false }))
     }
 
     /// Something that is sealed, kept by the cluster, and read by nobody.
@@ -189,6 +189,23 @@ fn what_is_read_while_it_is_written_stays() {
     assert_eq!(rig.handle(Event::Forgotten { blob }), [], "it is being written");
     let effects = rig.spill_ended(blob);
     assert!(matches!(effects[..], [Effect::Drop { .. }, Effect::Grant { .. }]), "{effects:?}");
+}
+
+#[test]
+fn room_ahead_of_need_is_given_where_there_is_much_and_makes_nobody_wait() {
+    let mut rig = rig(true);
+    let ahead = |rig: &mut Rig, bytes| {
+        let request = rig.request();
+        rig.handle(Event::CreateAsked { request, process: ONE, bytes, ahead: true })
+    };
+    let is_refused = |effects: Vec<Effect>| matches!(effects[..], [Effect::Refuse { .. }]);
+    assert!(matches!(ahead(&mut rig, 50)[..], [Effect::Grant { bytes: 50, .. }]));
+    assert!(is_refused(ahead(&mut rig, 1)), "half is taken");
+    assert_eq!(rig.handle(Event::ProcessGone { process: ONE }).len(), 1, "nobody will fill it");
+    let blob = rig.kept(40);
+    rig.pinned(TWO, blob);
+    assert_eq!(rig.create(TWO, 61).1, [], "it waits");
+    assert!(is_refused(ahead(&mut rig, 1)), "others wait");
 }
 
 #[test]
@@ -483,7 +500,8 @@ fn step(random: &mut Random, rig: &mut Rig, shell: &mut Shell) {
             shell.asked.insert(request);
             shell.asking.insert(request, (process, None));
             let bytes = 1 + random.below(60);
-            shell.take(rig.handle(Event::CreateAsked { request, process, bytes }));
+            let ahead = random.one_in(5);
+            shell.take(rig.handle(Event::CreateAsked { request, process, bytes, ahead }));
         }
         2 | 3 if !shell.filling.is_empty() => {
             let index = random.below(shell.filling.len() as u64) as usize;

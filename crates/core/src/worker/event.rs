@@ -43,6 +43,8 @@ pub enum Event {
     ExecutorDied { executor: ExecutorId, error: Error },
     /// User code of a task ended.
     RunEnded { executor: ExecutorId, task: TaskId, end: CallEnd },
+    /// A task could not begin where it is: something that it is given could not be brought there.
+    NotBegun { executor: ExecutorId, task: TaskId, error: Error },
     /// An actor's constructor ended.
     Constructed { executor: ExecutorId, result: Result<(), Error> },
     /// A call to an actor ended.

@@ -156,18 +156,46 @@ impl Worker {
         end: CallEnd,
         effects: &mut Vec<Effect>,
     ) {
+        let result = match end.outcome {
+            Ok(values) => End::Finished(values),
+            Err(error) => End::Failed(error),
+        };
+        self.executor_ended(now, executor, id, result, end.kept, effects);
+    }
+
+    /// What a task is given cannot be brought here. Somebody else may be able to.
+    pub(super) fn not_begun(
+        &mut self,
+        now: Time,
+        executor: ExecutorId,
+        id: TaskId,
+        error: Error,
+        effects: &mut Vec<Effect>,
+    ) {
+        self.executor_ended(now, executor, id, End::Lost(error), Vec::new(), effects);
+    }
+
+    /// An executor has ended with a task: as it says, unless it did not finish because it was stopped.
+    fn executor_ended(
+        &mut self,
+        now: Time,
+        executor: ExecutorId,
+        id: TaskId,
+        end: End,
+        kept: Vec<Thing>,
+        effects: &mut Vec<Effect>,
+    ) {
         if self.occupant(executor) != Occupant::Task(id) {
             return;
         }
         self.vacate(executor, effects);
-        let stop = self.attempts[&id].stop;
-        let result = match (end.outcome, stop) {
-            (Ok(values), _) => End::Finished(values),
-            (Err(_), Some(Stop::Cancelled)) => End::Cancelled,
-            (Err(_), Some(Stop::TimedOut)) => End::Failed(self.timed_out(id)),
-            (Err(error), Some(Stop::GivenBack) | None) => End::Failed(error),
+        let end = match (end, self.attempts[&id].stop) {
+            (End::Finished(values), _) => End::Finished(values),
+            (_, Some(Stop::Cancelled)) => End::Cancelled,
+            (_, Some(Stop::TimedOut)) => End::Failed(self.timed_out(id)),
+            (end, Some(Stop::GivenBack) | None) => end,
         };
-        self.attempt_over(now, id, result, end.kept, effects);
+        self.attempt_over(now, id, end, kept, effects);
     }
 
     /// The executor of an attempt is gone.

@@ -45,6 +45,12 @@ struct Giving {
     tell: Tell,
 }
 
+impl Drop for Giving {
+    fn drop(&mut self) {
+        self.objects.iter().for_each(Objects::pause);
+    }
+}
+
 impl std::fmt::Debug for Items {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Items").field("given", &self.given()).finish()
@@ -95,7 +101,7 @@ impl Items {
         durable: bool,
         tell: Tell,
     ) -> Items {
-        let given = AtomicU32::new(0);
+        let (given, objects) = (AtomicU32::new(0), objects.map(Objects::in_a_row));
         Items(Arc::new(Giving { attempt, most, given, room, objects, durable, tell }))
     }
 
@@ -114,6 +120,11 @@ impl Items {
             true => Err(Error::cancelled("it was asked to stop").ran(Ran::Maybe)),
             false => Ok(self.given() < taken.count.saturating_add(self.0.most)),
         }
+    }
+
+    /// The next item does not follow soon.
+    pub fn pause(&self) {
+        self.0.objects.iter().for_each(Objects::pause);
     }
 
     /// Whether it is to stop.
@@ -142,6 +153,7 @@ impl Items {
         if self.has_room()? || doze(&Arc::default(), LEND_AFTER)? {
             return Ok(());
         }
+        self.pause();
         // If as many tasks wait as may, this one keeps its CPU.
         if blocking(|wait| doze(wait.waiter(), LONGEST))? {
             return Ok(());

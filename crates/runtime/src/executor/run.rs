@@ -11,7 +11,7 @@ use crate::net::MAX_MESSAGE_BYTES;
 use crate::store::Objects;
 use marline_channel::{CancelToken, oneshot};
 use marline_core::account::Grant;
-use marline_core::error::{Error, Failure, Ran};
+use marline_core::error::{Error, ErrorKind, Failure, Ran};
 use marline_core::id::{ActorEpoch, ActorId, Attempt, ObjectId, TaskId};
 use marline_core::message;
 use marline_core::message::Try;
@@ -19,6 +19,7 @@ use marline_core::output::Source;
 use marline_core::payload::{Payload, Value};
 use marline_core::spec::{ActorSpec, MAX_CHECKPOINT_BYTES, SAVE_METHOD, TaskSpec};
 use marline_core::worker::CallEnd;
+use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -72,6 +73,11 @@ pub(crate) enum Said {
     RunEnded {
         attempt: Try,
         end: CallEnd,
+    },
+    /// What a task is given could not be brought here.
+    NotBegun {
+        attempt: Try,
+        error: Error,
     },
     Constructed {
         instance: message::Instance,
@@ -273,8 +279,18 @@ impl Runner {
             Command::Run { spec, attempt, values, grant } => {
                 let program = self.program.clone();
                 let place = Place { actor: None, gpus: grant.gpus.into() };
-                let end = self.guarded(&spec, attempt, place, values, |call| program.run(call));
-                (self.tell)(Said::RunEnded { attempt: Try { task: spec.id, attempt }, end });
+                let began = Cell::new(false);
+                let end = self.guarded(&spec, attempt, place, values, |call| {
+                    began.set(true);
+                    program.run(call)
+                });
+                let attempt = Try { task: spec.id, attempt };
+                (self.tell)(match end.outcome {
+                    Err(error) if !began.get() && error.kind() == ErrorKind::Unavailable => {
+                        Said::NotBegun { attempt, error }
+                    }
+                    _ => Said::RunEnded { attempt, end },
+                });
             }
             Command::Construct { spec, epoch, values, grant, checkpoints } => {
                 self.construct(&spec, epoch, values, grant, &checkpoints);
@@ -604,6 +620,65 @@ fn caught<R>(code: impl FnOnce() -> Result<R, Error>) -> Result<R, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::Remote;
+    use marline_core::spec::Target;
+    use std::os::unix::net::UnixStream;
+
+    /// Its code fails because something else cannot be reached.
+    struct Calls;
+
+    impl Program for Calls {
+        fn provides(&self) -> Vec<String> {
+            Vec::new()
+        }
+
+        fn run(&self, _: &Invocation) -> Result<Reply, Error> {
+            Err(Error::unavailable(Ran::No, "nobody answers"))
+        }
+
+        fn construct(&self, _: &Invocation) -> Result<Arc<dyn Instance>, Error> {
+            Err(Error::unavailable(Ran::No, "nobody answers"))
+        }
+    }
+
+    #[test]
+    fn a_task_whose_argument_cannot_be_brought_has_not_begun() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        drop(theirs);
+        let objects = Objects::elsewhere(Remote::new(ours));
+        let (said, heard) = std::sync::mpsc::channel();
+        let tell = Arc::new(move |it| said.send(it).unwrap());
+        let mut runner = Runner::new(Arc::new(Calls), Running::default(), Some(objects), tell);
+        let spec = Arc::new(TaskSpec {
+            id: TaskId::from_u128(1),
+            target: Target::Function("f".into()),
+            args: Payload::default(),
+            needs: Vec::new(),
+            holds: Vec::new(),
+            returns: 1,
+            stream: None,
+            options: Arc::default(),
+        });
+        let mut run = |payload: Payload| {
+            let (spec, grant) = (spec.clone(), Grant::default());
+            runner.handle(Command::Run {
+                spec,
+                attempt: Attempt(1),
+                values: vec![payload.into()],
+                grant,
+            });
+            heard.recv().unwrap()
+        };
+        let stored = Payload::default().stored_as(ObjectId::of(TaskId::from_u128(2), 0));
+        let said = run(stored);
+        assert!(matches!(said, Said::NotBegun { .. }), "{said:?}");
+        // What user code says is its own.
+        let said = run(Payload::default());
+        let Said::RunEnded { end: CallEnd { outcome: Err(error), .. }, .. } = said else {
+            panic!("{said:?}")
+        };
+        assert_eq!(error.message(), "nobody answers");
+    }
 
     #[test]
     fn what_is_to_stop_before_it_runs_does_not_run() {

@@ -110,6 +110,9 @@ impl Handle {
 pub(super) fn event(executor: ExecutorId, said: Said) -> Event {
     match said {
         Said::RunEnded { attempt, end } => Event::RunEnded { executor, task: attempt.task, end },
+        Said::NotBegun { attempt, error } => {
+            Event::NotBegun { executor, task: attempt.task, error }
+        }
         Said::Constructed { instance: _, result } => Event::Constructed { executor, result },
         Said::CallFinished { attempt, end } => {
             Event::CallFinished { executor, call: attempt.task, end }

@@ -80,6 +80,10 @@ pub(super) fn encode_said(said: Said) -> Vec<u8> {
             };
             FromWorker::Ended { attempt, end, kept, ran_for, next }
         }
+        Said::NotBegun { attempt, error } => {
+            let (end, ran_for) = (End::Lost(error.bounded()), Duration::ZERO);
+            FromWorker::Ended { attempt, end, kept: Vec::new(), ran_for, next: None }
+        }
         Said::Yielded { attempt, index, value } => {
             FromWorker::Yielded { attempt, to: None, index, value }
         }
@@ -129,6 +133,7 @@ mod tests {
     use super::*;
     use crate::wire::convert::sample;
     use marline_core::account::Grant;
+    use marline_core::error::Ran;
     use marline_core::id::{ActorEpoch, ActorId, Attempt, TaskId};
     use marline_core::message::{Instance, Try};
     use marline_core::payload::Value;
@@ -187,6 +192,11 @@ mod tests {
             panic!("{said:?}")
         };
         assert_eq!((same, error.message()), (attempt, "no such key"));
+        let error = Error::unavailable(Ran::No, "its argument did not come");
+        let said = encode_said(Said::NotBegun { attempt, error: error.clone() });
+        let said = decode_said(only_frame(said)).unwrap();
+        let FromWorker::Ended { end: End::Lost(same), .. } = said else { panic!("{said:?}") };
+        assert_eq!(same, error);
         let instance = Instance { actor: ActorId::from_u128(7), epoch: ActorEpoch(3) };
         let said = Said::Constructed { instance, result: Ok(()) };
         let said = decode_said(only_frame(encode_said(said))).unwrap();

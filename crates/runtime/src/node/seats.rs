@@ -579,6 +579,7 @@ impl WorkerSeat {
             | worker::Event::ControllerSaid { .. }
             | worker::Event::CallerSaid { .. }
             | worker::Event::ExecutorReady { .. }
+            | worker::Event::NotBegun { .. }
             | worker::Event::Constructed { .. }
             | worker::Event::Blocked { .. }
             | worker::Event::Resumed { .. }

@@ -15,7 +15,11 @@ use std::time::{Duration, Instant};
 
 /// The store of this node, in its own process or from another. A clone is the same one.
 #[derive(Clone)]
-pub struct Objects(Kind);
+pub struct Objects {
+    kind: Kind,
+    /// What is made is one of many.
+    in_a_row: bool,
+}
 
 #[derive(Clone)]
 enum Kind {
@@ -25,16 +29,29 @@ enum Kind {
 
 impl Objects {
     pub(crate) fn here(store: Store) -> Objects {
-        Objects(Kind::Here(store))
+        Objects { kind: Kind::Here(store), in_a_row: false }
     }
 
     pub(crate) fn elsewhere(remote: Arc<Remote>) -> Objects {
-        Objects(Kind::Elsewhere(remote))
+        Objects { kind: Kind::Elsewhere(remote), in_a_row: false }
+    }
+
+    /// The same, for whoever makes many values in a row: room for the next may be asked for before it is made. When there
+    /// is no next, or not soon, that is [said](Objects::pause).
+    pub fn in_a_row(self) -> Objects {
+        Objects { in_a_row: true, ..self }
+    }
+
+    /// No value follows, or not soon.
+    pub fn pause(&self) {
+        if let Kind::Elsewhere(remote) = &self.kind {
+            remote.pause();
+        }
     }
 
     /// Whether nobody answers any more.
     pub fn is_over(&self) -> bool {
-        match &self.0 {
+        match &self.kind {
             Kind::Here(_) => false,
             Kind::Elsewhere(remote) => remote.is_over(),
         }
@@ -50,9 +67,9 @@ impl Objects {
         parts: &[&[u8]],
         mut go_on: impl FnMut() -> bool,
     ) -> Result<Option<Session>, Error> {
-        match &self.0 {
+        match &self.kind {
             Kind::Here(store) => store.write(object, parts, &mut go_on),
-            Kind::Elsewhere(remote) => remote.write(object, parts, &mut go_on),
+            Kind::Elsewhere(remote) => remote.write(object, parts, self.in_a_row, &mut go_on),
         }
     }
 
@@ -74,7 +91,7 @@ impl Objects {
     /// goes along with messages is the controller's.
     pub fn make_durable(&self, payload: &mut Payload) -> Result<(), Error> {
         let Some(stored) = &mut payload.stored else { return Ok(()) };
-        stored.durable = match &self.0 {
+        stored.durable = match &self.kind {
             Kind::Here(store) => store.save(stored.object)?,
             Kind::Elsewhere(remote) => remote.save(stored.object)?,
         };
@@ -83,7 +100,7 @@ impl Objects {
 
     /// What was written for this object, and not passed on, is not wanted any more.
     pub fn discard(&self, object: ObjectId) {
-        match &self.0 {
+        match &self.kind {
             Kind::Here(store) => store.answered(object),
             Kind::Elsewhere(remote) => remote.discard(object),
         }
@@ -94,7 +111,7 @@ impl Objects {
         let object = payload.stored_object()?;
         let (encoding, code_version) = (payload.encoding, payload.code_version);
         let bare = Payload { encoding, code_version, ..Payload::default() };
-        let comes = match &self.0 {
+        let comes = match &self.kind {
             Kind::Here(store) => Ok(Comes::Here(store.clone(), store.read(object))),
             Kind::Elsewhere(remote) => {
                 remote.read(object).map(|number| Comes::Elsewhere(remote.clone(), Some(number)))
@@ -113,7 +130,7 @@ impl Objects {
 
     /// This process is about to fork: what it reads now, the fork may go on reading.
     pub(super) fn about_to_fork(&self) {
-        match &self.0 {
+        match &self.kind {
             Kind::Here(store) => store.about_to_fork(),
             Kind::Elsewhere(remote) => remote.about_to_fork(),
         }

@@ -184,9 +184,9 @@ impl State {
 
     fn asked(&mut self, now: Time, process: Process, ask: Ask) {
         match ask {
-            Ask::Create { number, bytes } => {
+            Ask::Create { number, bytes, ahead } => {
                 let request = self.asked_under(process, number);
-                self.handle(now, Event::CreateAsked { request, process, bytes });
+                self.handle(now, Event::CreateAsked { request, process, bytes, ahead });
             }
             Ask::Seal { number, object } => {
                 if let Some(Held::Fills(blob)) = self.take_held(process, number) {
@@ -366,7 +366,7 @@ mod tests {
         let ((mut maker, _), (mut reader, process)) = (peer(&store), peer(&store));
         let object = ObjectId::of(TaskId::from_u128(7), 0);
         let bytes = 1_000;
-        maker.write_all(&Ask::Create { number: 1, bytes }.encode()).unwrap();
+        maker.write_all(&Ask::Create { number: 1, bytes, ahead: false }.encode()).unwrap();
         maker.read_exact(&mut [0]).unwrap();
         store.left(process); // Its worker knows that it is dead, and its socket has not ended.
         store.enter(|state, now| {
@@ -386,7 +386,7 @@ mod tests {
         let store = store();
         let (mut mine, process) = peer(&store);
         for number in 1..=3 {
-            mine.write_all(&Ask::Create { number, bytes: 1_000 }.encode()).unwrap();
+            mine.write_all(&Ask::Create { number, bytes: 1_000, ahead: false }.encode()).unwrap();
             mine.read_exact(&mut [0]).unwrap(); // It is given.
         }
         for number in [1, 2, 1, 7] {

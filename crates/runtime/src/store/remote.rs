@@ -21,6 +21,10 @@ use std::time::{Duration, Instant};
 
 /// How much is read at a time.
 const READ_BYTES: usize = 16 << 10;
+/// Room is asked for ahead for no more than this: with what is larger, asking does not take long.
+const AHEAD_BYTES: u64 = 8 << 20;
+/// And for those who made the last value no longer ago than this.
+const SOON: Duration = Duration::from_millis(2);
 
 /// See the [module](self).
 pub(crate) struct Remote {
@@ -32,6 +36,7 @@ pub(crate) struct Remote {
     heard: Condvar,
     /// Of the one that reads.
     spin: Mutex<Spin>,
+    ahead: Mutex<Ahead>,
     /// Nobody takes what is said.
     is_gone: AtomicBool,
 }
@@ -43,11 +48,22 @@ struct State {
     asked: Map<u64, Option<Result<Done, Error>>>,
     /// One of those who wait reads.
     is_read: bool,
+    /// How many wait until it has.
+    others: usize,
     received: BytesMut,
     descriptors: VecDeque<OwnedFd>,
     /// Segments that were passed on and are not mapped yet.
     segments: Map<(u32, Access), OwnedFd>,
     over: bool,
+}
+
+/// Room for the next of many values, which is asked for when one is done: it comes while the next is made.
+#[derive(Default)]
+struct Ahead {
+    /// How large the last one was, and when it was done.
+    last: Option<(u64, Instant)>,
+    /// Room that was asked for: under which number, and for how much.
+    asked: Option<(u64, u64)>,
 }
 
 /// What became of it.
@@ -66,6 +82,7 @@ impl Remote {
             state: Mutex::default(),
             heard: Condvar::new(),
             spin: Mutex::default(),
+            ahead: Mutex::default(),
             is_gone: AtomicBool::new(false),
         });
         super::forks::add_elsewhere(&remote);
@@ -85,55 +102,106 @@ impl Remote {
         self.process == std::process::id()
     }
 
-    fn say(&self, ask: Ask) -> Result<(), Error> {
+    fn say(&self, asks: &[Ask]) -> Result<(), Error> {
         if !self.is_ours() {
             return Err(Error::invalid(
                 "the node's store belongs to the process that was forked: large values cannot be read or made \
                  in a fork of a task",
             ));
         }
+        let words: BytesMut = asks.iter().flat_map(|ask| ask.encode()).collect();
         // Messages are short: they go as a whole.
-        (&self.socket).write_all(&ask.encode()).map_err(|_| {
+        (&self.socket).write_all(&words).map_err(|_| {
             self.is_gone.store(true, Ordering::Relaxed);
             gone()
         })
     }
 
-    /// Fills room with these parts, as the data of an object. It is this process's until the cluster keeps it.
+    /// Fills room with these parts, as the data of an object. It is this process's until the cluster keeps it. If it is
+    /// one of many in a row, room for the next may be asked for.
     pub fn write(
         &self,
         object: ObjectId,
         parts: &[&[u8]],
+        in_a_row: bool,
         go_on: &mut dyn FnMut() -> bool,
     ) -> Result<Option<Session>, Error> {
         let layout = super::layout_of(parts)?;
         let bytes = layout.bytes() as u64;
-        let number = self.ask(|number| Ask::Create { number, bytes })?;
-        let given = loop {
-            if let Some(given) = self.wait(number, Some(Instant::now() + super::LOOK_EVERY)) {
-                break given?;
-            }
-            if !go_on() {
-                self.give_up(number);
-                return Err(super::given_up());
-            }
-        };
+        let (number, given) = self.room(bytes, go_on)?;
         let filled = self
             .map(given, Access::Write)
-            .and_then(|()| self.windows.writable(given.block, layout.bytes(), |_| {}))
+            .and_then(|()| self.windows.writable(given.block, layout.bytes(), given.trims, |_| {}))
             .and_then(|mut room| layout.fill(&mut room, parts));
         if let Err(error) = filled {
             self.let_go(number);
             return Err(super::unmappable(&error));
         }
-        self.say(Ask::Seal { number, object })?;
+        let seal = Ask::Seal { number, object };
+        if in_a_row && self.follows_soon(bytes) {
+            let next = |number| Ask::Create { number, bytes, ahead: true };
+            let number = self.ask_after(Some(seal), next)?;
+            let before = self.ahead().asked.replace((number, bytes));
+            before.inspect(|(number, _)| self.give_up(*number)); // Another thread makes many, too.
+        } else {
+            self.say(&[seal])?;
+        }
         Ok(given.worker)
+    }
+
+    /// Room for so many bytes: what was asked for ahead, or else what there is when it is asked.
+    fn room(&self, bytes: u64, go_on: &mut dyn FnMut() -> bool) -> Result<(u64, Given), Error> {
+        let ahead = self.ahead().asked.take();
+        if let Some((number, asked)) = ahead {
+            if asked != bytes {
+                self.give_up(number);
+            } else if let Ok(given) = self.wait_for_room(number, go_on)? {
+                return Ok((number, given));
+            }
+        }
+        let number = self.ask_after(None, |number| Ask::Create { number, bytes, ahead: false })?;
+        let given = self.wait_for_room(number, go_on)??;
+        Ok((number, given))
+    }
+
+    /// What became of room that was asked for, unless it is not to go on.
+    fn wait_for_room(
+        &self,
+        number: u64,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<Result<Given, Error>, Error> {
+        loop {
+            if let Some(given) = self.wait(number, Some(Instant::now() + super::LOOK_EVERY)) {
+                return Ok(given);
+            }
+            if !go_on() {
+                self.give_up(number);
+                return Err(super::given_up());
+            }
+        }
+    }
+
+    fn ahead(&self) -> MutexGuard<'_, Ahead> {
+        self.ahead.lock().expect("nothing panics under it")
+    }
+
+    /// One of many in a row is done: whether another one as large may be expected soon.
+    fn follows_soon(&self, bytes: u64) -> bool {
+        let (mut ahead, now) = (self.ahead(), Instant::now());
+        let last = ahead.last.replace((bytes, now));
+        bytes <= AHEAD_BYTES && last.is_some_and(|(last, then)| last == bytes && now - then <= SOON)
+    }
+
+    /// None follows soon.
+    pub fn pause(&self) {
+        let ahead = std::mem::take(&mut *self.ahead());
+        ahead.asked.inspect(|(number, _)| self.give_up(*number));
     }
 
     /// Has the data of an object saved, which this process made. It is on the disk when this returns; says whether
     /// it is.
     pub fn save(&self, object: ObjectId) -> Result<bool, Error> {
-        let number = self.ask(|number| Ask::Save { number, object })?;
+        let number = self.ask_after(None, |number| Ask::Save { number, object })?;
         match self.wait_done(number, None).expect("it waits until it is done")? {
             Done::Saved { durable } => Ok(durable),
             Done::Given(_) => Err(Error::internal("what was to be saved was given")),
@@ -142,12 +210,12 @@ impl Remote {
 
     /// Asks for the data of an object; says under which number it is answered.
     pub fn read(&self, object: ObjectId) -> Result<u64, Error> {
-        self.ask(|number| Ask::Read { number, object })
+        self.ask_after(None, |number| Ask::Read { number, object })
     }
 
     /// What was made for this object is not wanted any more.
     pub fn discard(&self, object: ObjectId) {
-        let _ = self.say(Ask::Discard { object }); // If nobody hears it, the store is gone.
+        let _ = self.say(&[Ask::Discard { object }]); // If nobody hears it, the store is gone.
     }
 
     /// What was asked for under this number has come: shows it.
@@ -177,16 +245,17 @@ impl Remote {
     /// What was asked for under this number is not needed any more. To be said once: the store knows what that means.
     fn let_go(&self, number: u64) {
         if self.is_ours() {
-            let _ = self.say(Ask::LetGo { number }); // If nobody hears it, the store is gone.
+            let _ = self.say(&[Ask::LetGo { number }]); // If nobody hears it, the store is gone.
         }
     }
 
     /// This process is about to fork: what it reads now, the fork may go on reading.
     pub fn about_to_fork(&self) {
-        let _ = self.say(Ask::Fork);
+        let _ = self.say(&[Ask::Fork]);
     }
 
-    fn ask(&self, ask: impl FnOnce(u64) -> Ask) -> Result<u64, Error> {
+    /// Asks something, after it has said something else; says under which number it is answered.
+    fn ask_after(&self, first: Option<Ask>, ask: impl FnOnce(u64) -> Ask) -> Result<u64, Error> {
         let number = {
             let mut state = self.state();
             if state.over {
@@ -197,7 +266,8 @@ impl Remote {
             state.asked.insert(number, None);
             number
         };
-        self.say(ask(number)).inspect_err(|_| drop(self.state().asked.remove(&number)))?;
+        let said: Vec<Ask> = first.into_iter().chain([ask(number)]).collect();
+        self.say(&said).inspect_err(|_| drop(self.state().asked.remove(&number)))?;
         Ok(number)
     }
 
@@ -227,12 +297,14 @@ impl Remote {
                 return None;
             }
             if state.is_read {
+                state.others += 1;
                 state = match left {
                     None => self.heard.wait(state).expect("nothing panics under it"),
                     Some(left) => {
                         self.heard.wait_timeout(state, left).expect("nothing panics under it").0
                     }
                 };
+                state.others -= 1;
                 continue;
             }
             state.is_read = true;
@@ -249,7 +321,9 @@ impl Remote {
                 Ok(None) => {}
                 Err(_) => state.over = true,
             }
-            self.heard.notify_all();
+            if state.others > 0 {
+                self.heard.notify_all();
+            }
         }
     }
 
@@ -354,6 +428,61 @@ mod tests {
     /// How many segments are mapped.
     fn mapped(windows: &Windows, access: Access) -> usize {
         (0..100).filter(|number| windows.has(*number, access)).count()
+    }
+
+    #[test]
+    fn who_makes_many_values_in_a_row_has_room_for_the_next_until_it_pauses() {
+        const LIMIT: u64 = 8 << 20;
+        let options = StoreOptions { limit: LIMIT, spill: None, ..StoreOptions::default() };
+        let store = Store::new(&options, Secret::new(None));
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        store.add_peer(theirs).unwrap();
+        let remote = Remote::new(ours);
+        let objects = Objects::elsewhere(remote.clone()).in_a_row();
+        let asked = || remote.ahead().asked;
+        let used = |bytes: u64| {
+            let until = Instant::now() + Duration::from_secs(30);
+            while store.figures().used != bytes {
+                assert!(Instant::now() < until, "{} are used", store.figures().used);
+                std::thread::yield_now();
+            }
+        };
+        let object = ObjectId::of(TaskId::from_u128(7), 1);
+        let value = |bytes: usize, byte: u8| vec![byte; bytes];
+        let write_until = |bytes: usize, enough: &dyn Fn() -> bool| {
+            for round in 0_u32..100_000 {
+                if round > 0 && enough() {
+                    return;
+                }
+                objects.write(object, &[&value(bytes, round as u8)], || true).unwrap();
+                let payload = objects.open(&Payload::default().stored_as(object)).unwrap();
+                assert!(payload.inline == value(bytes, round as u8), "round {round}");
+            }
+            panic!("it never was");
+        };
+        write_until(200_000, &|| asked().is_some());
+        write_until(200_000, &|| asked().is_some());
+        let one = Layout::of([200_000]).unwrap().bytes() as u64;
+        used(2 * one);
+        // One of another size gives it back, and so does who pauses.
+        write_until(100_000, &|| true);
+        let other = Layout::of([100_000]).unwrap().bytes() as u64;
+        used(other);
+        write_until(100_000, &|| asked().is_some());
+        objects.pause();
+        used(other);
+        // Where there is little room, there is none ahead, and nothing is the worse for it.
+        let kept = ObjectId::of(TaskId::from_u128(8), 1);
+        Objects::here(store.clone())
+            .write(kept, &[&value(LIMIT as usize / 2, 1)], || true)
+            .unwrap();
+        write_until(100_000, &|| asked().is_some());
+        write_until(100_000, &|| true);
+        objects.pause();
+        let large = Layout::of([LIMIT as usize / 2]).unwrap().bytes() as u64;
+        used(large + other);
+        objects.discard(object);
+        used(large);
     }
 
     #[test]

@@ -83,7 +83,7 @@ impl Store {
         self.enter(|state, now| {
             let request = state.ask(THIS, To::Fill(answer));
             let bytes = bytes as u64;
-            state.handle(now, Event::CreateAsked { request, process: THIS, bytes });
+            state.handle(now, Event::CreateAsked { request, process: THIS, bytes, ahead: false });
         });
         let mut room = given.recv().wait().map_err(|_| super::closed())??;
         room.writable().prepare().map_err(|error| super::unmappable(&error))?;

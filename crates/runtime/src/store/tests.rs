@@ -111,7 +111,7 @@ fn room_that_another_process_waits_for_no_longer_is_given_to_others() {
     fill(&store, object(1), BYTES);
     let (remote, large) = (other(&store), vec![7; 900_000]);
     // It never looks at its socket again.
-    let stopped = remote.write(object(2), &[&large], &mut || false);
+    let stopped = remote.write(object(2), &[&large], false, &mut || false);
     assert_eq!(stopped.unwrap_err().kind(), ErrorKind::Cancelled);
     store.forget(object(1));
     until("all is free", || store.figures().used == 0);

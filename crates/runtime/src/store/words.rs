@@ -16,8 +16,8 @@ const MAX_BYTES: usize = 1 << 20;
 /// What a process says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Ask {
-    /// Room for so many bytes.
-    Create { number: u64, bytes: u64 },
+    /// Room for so many bytes; or, ahead of when it is needed, if there is much.
+    Create { number: u64, bytes: u64, ahead: bool },
     /// The room that was given for this number is filled: it is the data of this object, and does not change any more.
     Seal { number: u64, object: ObjectId },
     /// What was filled for this object is not wanted any more.
@@ -51,6 +51,8 @@ pub(crate) struct Given {
     pub blob: Blob,
     pub block: Block,
     pub bytes: u64,
+    /// How often memory of its segment had been given back by then, if it is to be filled.
+    pub trims: u64,
     /// The session of the worker whose store it is.
     pub worker: Option<Session>,
 }
@@ -59,10 +61,11 @@ impl Ask {
     pub fn encode(self) -> BytesMut {
         let mut to = begin();
         match self {
-            Ask::Create { number, bytes } => {
+            Ask::Create { number, bytes, ahead } => {
                 to.put_u8(1);
                 to.put_u64(number);
                 to.put_u64(bytes);
+                to.put_u8(ahead.into());
             }
             Ask::Seal { number, object } => {
                 to.put_u8(2);
@@ -96,7 +99,10 @@ impl Ask {
     pub fn next(from: &mut BytesMut) -> Result<Option<Ask>, Nonsense> {
         let Some(mut words) = next(from)? else { return Ok(None) };
         let ask = match words.try_get_u8()? {
-            1 => Ask::Create { number: words.try_get_u64()?, bytes: words.try_get_u64()? },
+            1 => {
+                let (number, bytes) = (words.try_get_u64()?, words.try_get_u64()?);
+                Ask::Create { number, bytes, ahead: words.try_get_u8()? == 1 }
+            }
             2 => Ask::Seal { number: words.try_get_u64()?, object: object(&mut words)? },
             3 => Ask::Read { number: words.try_get_u64()?, object: object(&mut words)? },
             4 => Ask::LetGo { number: words.try_get_u64()? },
@@ -121,6 +127,7 @@ impl Answer {
                 to.put_u64(given.block.offset);
                 to.put_u64(given.block.len);
                 to.put_u64(given.bytes);
+                to.put_u64(given.trims);
                 to.put_u8(match passed {
                     None => 0,
                     Some(Access::Read) => 1,
@@ -158,7 +165,7 @@ impl Answer {
                 let blob = Blob(words.try_get_u64()?);
                 let (segment, offset) = (words.try_get_u32()?, words.try_get_u64()?);
                 let block = Block { segment, offset, len: words.try_get_u64()? };
-                let bytes = words.try_get_u64()?;
+                let (bytes, trims) = (words.try_get_u64()?, words.try_get_u64()?);
                 let passed = match words.try_get_u8()? {
                     0 => None,
                     1 => Some(Access::Read),
@@ -172,7 +179,7 @@ impl Answer {
                         epoch: SessionEpoch(words.try_get_u64()?),
                     }),
                 };
-                let given = Given { blob, block, bytes, worker };
+                let given = Given { blob, block, bytes, trims, worker };
                 Answer::Given { number, given, passed }
             }
             2 => {
@@ -241,7 +248,8 @@ mod tests {
     fn everything_comes_back_as_it_was_said() {
         let object = ObjectId::of(TaskId::from_u128(7), 3);
         let asks = [
-            Ask::Create { number: 1, bytes: 1 << 40 },
+            Ask::Create { number: 1, bytes: 1 << 40, ahead: false },
+            Ask::Create { number: 1, bytes: 2, ahead: true },
             Ask::Seal { number: 4, object },
             Ask::Discard { object },
             Ask::Read { number: 2, object },
@@ -254,7 +262,7 @@ mod tests {
         assert_eq!(heard, asks);
         let worker = Some(Session { id: SessionId::from_u128(5), epoch: SessionEpoch(6) });
         let block = Block { segment: 1, offset: 4096, len: 8192 };
-        let given = Given { blob: Blob(9), block, bytes: 5000, worker };
+        let given = Given { blob: Blob(9), block, bytes: 5000, trims: 3, worker };
         let answers = [
             Answer::Given { number: 1, given, passed: Some(Access::Read) },
             Answer::Given { number: 1, given, passed: Some(Access::Write) },
@@ -271,7 +279,7 @@ mod tests {
 
     #[test]
     fn what_is_cut_short_or_makes_no_sense_is_refused() {
-        let whole = Ask::Create { number: 1, bytes: 2 }.encode();
+        let whole = Ask::Create { number: 1, bytes: 2, ahead: false }.encode();
         assert_eq!(Ask::next(&mut BytesMut::from(&whole[..10])), Ok(None), "the rest may come");
         let mut short = BytesMut::from(&[0, 0, 0, 2, 1, 7][..]);
         assert_eq!(Ask::next(&mut short), Err(Nonsense));

@@ -23,6 +23,30 @@ fn the_backlog_takes_over_the_grant() {
 }
 
 #[test]
+fn what_cannot_begin_where_it_is_may_begin_elsewhere_unless_it_is_to_stop() {
+    let error = || Error::unavailable(Ran::No, "its argument did not come");
+    for (number, stop) in [(1, false), (2, true)] {
+        let mut rig = Rig::new();
+        let executor = rig.start(task(number));
+        if stop {
+            rig.controller_says(ToWorker::CancelAttempt {
+                attempt: tried(number),
+                how: Manner::Ask,
+            });
+        }
+        rig.take();
+        let task = task_id(number);
+        rig.happens(Event::NotBegun { executor, task, error: error() });
+        let end = if stop { End::Cancelled } else { End::Lost(error()) };
+        let (attempt, kept, ran_for) = (tried(number), Vec::new(), Duration::ZERO);
+        let over = FromWorker::Ended { attempt, end, kept, ran_for, next: None };
+        assert_eq!(rig.take(), [tell(over)]);
+        rig.happens(Event::NotBegun { executor, task, error: error() });
+        assert_eq!(rig.take(), [], "it has ended");
+    }
+}
+
+#[test]
 fn the_backlog_goes_back_when_nobody_can_leave_it_a_grant() {
     let mut rig = Rig::new();
     let executor = rig.start(task(1));

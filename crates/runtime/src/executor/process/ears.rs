@@ -247,6 +247,9 @@ impl Minder {
                 self.shared.ready.store(true, Ordering::Relaxed);
                 Event::ExecutorReady { executor }
             }
+            FromWorker::Ended { attempt, end: End::Lost(error), .. } => {
+                Event::NotBegun { executor, task: attempt.task, error }
+            }
             FromWorker::Ended { attempt, end, kept, .. } => {
                 let outcome = match end {
                     End::Finished(values) => Ok(values),

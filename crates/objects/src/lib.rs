@@ -14,6 +14,7 @@
 //! code), [`view`], [`arena`], [`window`], [`parts`], [`spill`], [`saved`], [`pass`].
 
 pub mod arena;
+mod copy;
 pub mod parts;
 pub mod pass;
 pub mod saved;

@@ -8,6 +8,7 @@
 //! long as whatever borrows from it, and which bytes may be read or written when is decided by whoever
 //! hands out [blocks](crate::space::Block): a block has one writer, and readers only after that.
 
+use crate::copy;
 use crate::space::{Block, GRAIN};
 use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::Errno;
@@ -241,7 +242,7 @@ impl Mapping {
         let to = &mut unsafe { self.bytes_mut(block, offset + bytes.len()) }[offset..];
         let at = block.offset as usize + offset;
         if self.shown(trims).has(pages(at, bytes.len())) {
-            to.copy_from_slice(bytes);
+            copy::copy(to, bytes);
             return Ok(());
         }
         let mut done = 0;
@@ -255,7 +256,7 @@ impl Mapping {
             let now = done..done + len;
             if seen || !self.write(at + done, &bytes[now.clone()]) {
                 self.show(at + done, len, trims)?;
-                to[now.clone()].copy_from_slice(&bytes[now]);
+                copy::copy(&mut to[now.clone()], &bytes[now]);
             }
             done += len;
         }

@@ -81,7 +81,7 @@ impl Controller {
         value: Value,
         effects: &mut Vec<Effect>,
     ) {
-        self.object_made(now, ObjectId::item(id, index), 0, Ok(value), Some(worker), effects);
+        self.item_made(now, worker, ObjectId::item(id, index), value, effects);
         let task = self.tasks.get_mut(&id).expect("it gives");
         // An earlier attempt may have come further.
         if task.given.saturating_sub(task.took) >= took_step(task.spec.stream.unwrap_or(UNCONSUMED))
@@ -153,13 +153,23 @@ impl Controller {
     ) {
         let object = ObjectId::item(task, index);
         self.holds.hold(Holder::Session(to.id), Thing::Object(object));
-        let size = self.check_size("the item's bytes", value.payload.len());
-        let value = size.map(|()| value);
-        self.object_made(now, object, 0, value, Some(worker), effects);
+        self.item_made(now, worker, object, value, effects);
         let made = self.objects.get(&object).and_then(|known| known.value(object));
         let value = made.expect("it is held, so it was kept");
         let message = ToClient::Yielded { task, index, value };
         effects.push(Effect::ToClient { to, message });
+    }
+
+    fn item_made(
+        &mut self,
+        now: Time,
+        worker: Session,
+        object: ObjectId,
+        value: Value,
+        effects: &mut Vec<Effect>,
+    ) {
+        let size = self.check_size("the item's bytes", value.payload.len());
+        self.object_made(now, object, 0, size.map(|()| value), Some(worker), effects);
     }
 
     /// The consumer has taken so many items in all.

@@ -1,0 +1,62 @@
+//! Copying much. One core does not use all that memory can carry, so what is large is copied by several, in pieces: who
+//! is done with one takes the next, so that it does not matter if a core has other things to do.
+
+use std::sync::{LazyLock, Mutex};
+use std::thread;
+
+/// What is shorter is copied before another thread would have begun.
+const LARGE: usize = 8 << 20;
+const PIECE: usize = 2 << 20;
+/// With more, it is not quicker.
+const MOST_THREADS: usize = 4;
+
+static THREADS: LazyLock<usize> = LazyLock::new(|| {
+    thread::available_parallelism().map_or(1, |cores| cores.get().min(MOST_THREADS))
+});
+
+/// Copies all of `from`.
+pub(crate) fn copy(to: &mut [u8], from: &[u8]) {
+    match from.len() < LARGE {
+        true => to.copy_from_slice(from),
+        false => copy_with(*THREADS, to, from),
+    }
+}
+
+fn copy_with(threads: usize, to: &mut [u8], from: &[u8]) {
+    assert_eq!(to.len(), from.len(), "all of it, and no more");
+    let pieces = Mutex::new(to.chunks_mut(PIECE).zip(from.chunks(PIECE)));
+    let next = || pieces.lock().expect("nothing panics under it").next();
+    let work = || {
+        while let Some((to, from)) = next() {
+            to.copy_from_slice(from);
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 1..threads {
+            let thread = thread::Builder::new().name("marline-copy".into());
+            // Where there are no threads to be had, the others do it, and one of them is this one.
+            let _ = thread.spawn_scoped(scope, work);
+        }
+        work();
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_of_it_is_copied_by_however_many() {
+        let source: Vec<u8> = (0..LARGE + PIECE + 4321).map(|index| (index % 251) as u8).collect();
+        for threads in [1, 2, 5, 40] {
+            for len in [0, 1, PIECE - 1, PIECE, 3 * PIECE + 1, source.len()] {
+                let mut to = vec![0; len];
+                copy_with(threads, &mut to, &source[..len]);
+                assert!(to == source[..len], "{len} by {threads}");
+            }
+        }
+        let mut to = vec![0; source.len()];
+        copy(&mut to, &source);
+        assert!(to == source);
+    }
+}

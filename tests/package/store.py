@@ -7,9 +7,9 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import marline
 import numpy as np
@@ -19,6 +19,7 @@ from conftest import Script, Separate, descendants, until
 MIB = 1 << 20
 
 Array = np.ndarray[Any, np.dtype[np.uint8]]
+Started = TypeVar("Started", bound=Separate)
 
 # Where they must be run, tests that cannot fail.
 REQUIRED = os.environ.get("MARLINE_REQUIRE_NAMESPACES") == "1"
@@ -162,15 +163,22 @@ class Node(Separate):
 
 
 @contextlib.contextmanager
-def node(
-    folder: Path, memory: int, spill: Path | None = None, patience: float = 30, words: tuple[str, ...] = ()
-) -> Iterator[Node]:
-    """One, with this process as a driver of it."""
+def driven(start: Callable[[], Started]) -> Iterator[Started]:
+    """A cluster, with this process as a driver of it. In the end nothing of it is left."""
     before = descendants(os.getpid())
-    started = Node(folder, memory, spill, patience, words)
+    started = start()
     try:
         with marline.init(started.address, token=started.token):
             yield started
     finally:
         started.end()
     until("nothing is left", lambda: not (descendants(os.getpid()) - before))
+
+
+@contextlib.contextmanager
+def node(
+    folder: Path, memory: int, spill: Path | None = None, patience: float = 30, words: tuple[str, ...] = ()
+) -> Iterator[Node]:
+    """One, with this process as a driver of it."""
+    with driven(lambda: Node(folder, memory, spill, patience, words)) as started:
+        yield started

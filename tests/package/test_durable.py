@@ -13,8 +13,8 @@ import cloudpickle
 import marline
 import numpy as np
 import pytest
-from conftest import Separate, descendants, until
-from store import needs_root, resize, small_disk
+from conftest import Separate, until
+from store import driven, needs_root, resize, small_disk
 
 # Workers elsewhere cannot import it.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -89,10 +89,10 @@ async def make_all_async(seeds: list[int]) -> AsyncIterator[Array]:
 class Nodes:
     """A controller, and workers by name, each with a store of its own."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, cluster: Separate) -> None:
         self.saved = folder / "saved"
         self.saved.mkdir()
-        self.cluster = Separate(folder / "run")
+        self.cluster = cluster
         self.workers: dict[str, Any] = {}
 
     def add(self, name: str, *words: str) -> None:
@@ -119,14 +119,8 @@ class Nodes:
 
 @pytest.fixture
 def nodes(tmp_path: Path) -> Iterator[Nodes]:
-    before = descendants(os.getpid())
-    nodes = Nodes(tmp_path)
-    try:
-        with marline.init(nodes.cluster.address, token=nodes.cluster.token):
-            yield nodes
-    finally:
-        nodes.cluster.end()
-    until("nothing is left", lambda: not (descendants(os.getpid()) - before))
+    with driven(lambda: Separate(tmp_path / "run")) as cluster:
+        yield Nodes(tmp_path, cluster)
 
 
 def at(name: str) -> dict[str, dict[str, float]]:
@@ -285,7 +279,7 @@ def test_a_cluster_of_this_process_alone_has_nothing_to_outlive() -> None:
 
 
 def test_what_was_saved_goes_with_its_cluster(tmp_path: Path) -> None:
-    nodes = Nodes(tmp_path)
+    nodes = Nodes(tmp_path, Separate(tmp_path / "run"))
     try:
         nodes.add_durable("left")
         with marline.init(nodes.cluster.address, token=nodes.cluster.token):

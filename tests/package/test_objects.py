@@ -68,11 +68,31 @@ def as_it_is(*parts: Any) -> tuple[Any, ...]:
 
 
 class Putting:
-    """Puts a large value, and has another beside it, when it is pickled."""
+    """Puts a large value when it is pickled, which nobody else has a reference to; has another beside it."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        self.put = marline.put(pattern(MB, 3))
-        return as_it_is, (pattern(MB, 2), self.put)
+        return as_it_is, (pattern(MB, 2), marline.put(pattern(MB, 3)))
+
+
+def is_put(value: Any) -> bool:
+    one, (two, inner), four = value
+    values = ((one, 1), (two, 2), (marline.get(inner), 3), (four, 4))
+    return all(bool((value == pattern(MB, seed)).all()) for value, seed in values)
+
+
+@marline.remote
+def is_put_there(value: Any) -> bool:
+    return is_put(value)
+
+
+@marline.remote
+def putting() -> list[Any]:
+    return [pattern(MB, 1), Putting(), pattern(MB, 4)]
+
+
+@marline.remote(num_returns="streaming")
+def putting_items() -> Iterator[list[Any]]:
+    yield [pattern(MB, 1), Putting(), pattern(MB, 4)]
 
 
 @marline.remote
@@ -82,6 +102,9 @@ class Keeper:
 
     def keep(self, value: Any) -> None:
         self.value = value
+
+    def kept(self) -> Any:
+        return self.value
 
     def is_pattern(self, seed: int = 0) -> bool:
         return bool((self.value == pattern(len(self.value), seed)).all())
@@ -126,11 +149,16 @@ class TestEverywhere:
         assert marline.get(Keeper.remote(pattern(size, 6)).is_pattern.remote(6))
 
     def test_what_puts_a_value_while_it_is_pickled_changes_nothing_about_what_it_is_part_of(self) -> None:
-        putting = Putting()
-        put = marline.put([pattern(MB, 1), putting, pattern(MB, 4)])
-        one, (two, inner), four = marline.get(put)
-        for value, seed in ((one, 1), (two, 2), (marline.get(inner), 3), (four, 4)):
-            assert (value == pattern(MB, seed)).all(), seed
+        value = [pattern(MB, 1), Putting(), pattern(MB, 4)]
+        put = marline.put(value)
+        assert is_put(marline.get(put))
+        assert marline.get(is_put_there.remote(put))
+        assert marline.get(is_put_there.remote(value)), "as an argument"
+        keeper = Keeper.remote(value)
+        assert marline.get(is_put_there.remote(keeper.kept.remote())), "and to a constructor"
+        assert is_put(marline.get(putting.remote())), "as a result"
+        (item,) = putting_items.remote()
+        assert is_put(marline.get(item)), "as an item"
 
     def test_several_large_results_and_references_inside_values(self) -> None:
         one, two = marline.get(list(make_two.options(num_returns=2).remote(MB)))

@@ -24,6 +24,7 @@ from store import (
     MIB,
     Array,
     descriptors,
+    driven,
     footprint,
     is_whole,
     listed,
@@ -191,14 +192,8 @@ class Cluster(Separate):
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    before = descendants(os.getpid())
-    started = Cluster(tmp_path / "run")
-    try:
-        with marline.init(started.address, token=started.token):
-            yield started
-    finally:
-        started.end()
-    until("nothing is left", lambda: not (descendants(os.getpid()) - before))
+    with driven(lambda: Cluster(tmp_path / "run")) as started:
+        yield started
 
 
 def round_of(cluster: Cluster, choice: random.Random, victim: str, seed: int) -> tuple[Array, int]:

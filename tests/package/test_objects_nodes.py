@@ -14,8 +14,8 @@ import cloudpickle
 import marline
 import pytest
 import store
-from conftest import PATIENCE, Separate, descendants, until
-from store import MIB, Array, cannot_be_run, is_whole, needs_root, pattern
+from conftest import PATIENCE, Separate, until
+from store import MIB, Array, cannot_be_run, driven, is_whole, needs_root, pattern
 
 # Workers elsewhere cannot import them.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -121,14 +121,8 @@ def host() -> Iterator[Host]:
 
 @contextlib.contextmanager
 def hosts(folder: Path, host: Host, *words: str) -> Iterator[Hosts]:
-    before = descendants(os.getpid())
-    started = Hosts(folder, host, *words)
-    try:
-        with marline.init(started.address, token=started.token):
-            yield started
-    finally:
-        started.end()
-    until("nothing is left", lambda: not (descendants(os.getpid()) - before))
+    with driven(lambda: Hosts(folder, host, *words)) as started:
+        yield started
 
 
 def at(name: str) -> dict[str, Any]:

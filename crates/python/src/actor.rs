@@ -91,7 +91,7 @@ impl Actor {
     ) -> PyResult<Bound<'py, PyAny>> {
         let around = Around::here(py)?;
         let session = &self.held.session;
-        let Arguments { payload, needs, holds, _references, _stored } = match self.is_plain {
+        let Arguments { payload, needs, holds, _references, _met, _stored } = match self.is_plain {
             false => Arguments::of(args, kwargs, &around, None, returns.2, session)?,
             true => Arguments::plain(args, kwargs, session)?,
         };
@@ -147,7 +147,7 @@ impl Actor {
 
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Reduced<'py>> {
         let Actor { id, is_plain, .. } = *slf.get();
-        pickle::met(Thing::Actor(id))?;
+        pickle::met(Thing::Actor(id), slf.as_any())?;
         let bytes = PyBytes::new(slf.py(), &id.as_u128().to_be_bytes());
         Ok((slf.get_type().getattr("_load")?, (bytes, is_plain)))
     }

@@ -2,7 +2,7 @@
 
 use crate::around::Around;
 use crate::failure::to_python;
-use crate::pickle;
+use crate::pickle::{self, Encoded, Met};
 use crate::plain;
 use crate::reference::{Held, ObjectRef};
 use crate::session::Inner;
@@ -21,6 +21,8 @@ pub struct Arguments<'py> {
     pub holds: Vec<Thing>,
     /// Kept until they are submitted, so that what they name is held.
     pub _references: Vec<Bound<'py, ObjectRef>>,
+    /// The same of those inside of them.
+    pub _met: Met,
     /// The same of their data, if that is in a store.
     pub _stored: Option<Held>,
 }
@@ -57,7 +59,7 @@ impl<'py> Arguments<'py> {
             Some(values) => (all.0, all.1, values).into_pyobject(py)?,
         };
         let room = |bytes| session.room(new_object_id(), bytes);
-        let (value, at) = pickle::encode(all.as_any(), "arguments", room)?;
+        let Encoded { value, at, met: _met } = pickle::encode(all.as_any(), "arguments", room)?;
         let Value { payload, contains } = value;
         let put = match &payload.stored {
             Some(_) => session.client().and_then(|client| client.put_arguments(&payload, at)),
@@ -67,7 +69,7 @@ impl<'py> Arguments<'py> {
         let mut needs = ids(py, &references)?;
         needs.extend(code);
         let holds = contains;
-        Ok(Arguments { payload, needs, holds, _references: references, _stored })
+        Ok(Arguments { payload, needs, holds, _references: references, _met, _stored })
     }
 
     /// Encodes arguments for what is written in another language.
@@ -90,7 +92,8 @@ impl<'py> Arguments<'py> {
         };
         let (payload, stored) = kept.map_err(|error| to_python(py, &error))?;
         let (holds, _stored) = (Vec::new(), held(session, stored));
-        Ok(Arguments { payload, needs, holds, _references: references, _stored })
+        let _met = Met::default();
+        Ok(Arguments { payload, needs, holds, _references: references, _met, _stored })
     }
 }
 

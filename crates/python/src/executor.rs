@@ -3,7 +3,7 @@
 
 use crate::failure::{of_user_code, to_python};
 use crate::fork::generation;
-use crate::pickle::{self, Place, Room, function};
+use crate::pickle::{self, Met, Place, Room, function};
 use crate::plain;
 use crate::session::joined;
 use crate::signal::interrupt_main_thread;
@@ -198,7 +198,7 @@ impl Items {
         }
         let (py, index) = (value.py(), self.items.given());
         let name = format!("item {index}");
-        let value = self.results.encode_item(value, &name, index.saturating_add(1))?;
+        let (value, _met) = self.results.encode_item(value, &name, index.saturating_add(1))?;
         if !value.contains.is_empty() {
             let kept = self.results.keep(py, Some(index), value.contains.clone());
             kept.inspect_err(|_| self.results.discard(std::slice::from_ref(&value)))?;
@@ -410,12 +410,17 @@ impl Results {
         Results { returns, is_plain, is_state, tried: None }
     }
 
-    fn encode(self, result: &Bound<'_, PyAny>, name: &str, index: u32) -> PyResult<Value> {
+    fn encode(self, result: &Bound<'_, PyAny>, name: &str, index: u32) -> PyResult<(Value, Met)> {
         self.encode_to(objects(), result, name, index)
     }
 
     /// The same, of one of many.
-    fn encode_item(self, item: &Bound<'_, PyAny>, name: &str, index: u32) -> PyResult<Value> {
+    fn encode_item(
+        self,
+        item: &Bound<'_, PyAny>,
+        name: &str,
+        index: u32,
+    ) -> PyResult<(Value, Met)> {
         self.encode_to(objects().map(Objects::in_a_row), item, name, index)
     }
 
@@ -425,12 +430,12 @@ impl Results {
         result: &Bound<'_, PyAny>,
         name: &str,
         index: u32,
-    ) -> PyResult<Value> {
+    ) -> PyResult<(Value, Met)> {
         if self.is_plain {
-            Ok(plain::dump(result)?.into())
-        } else {
-            pickle::encode_result(result, name, |_| self.room(objects?, index))
+            return Ok((plain::dump(result)?.into(), Met::default()));
         }
+        let encoded = pickle::encode_result(result, name, |_| self.room(objects?, index))?;
+        Ok((encoded.value, encoded.met))
     }
 
     /// Where a large result goes. The state of an actor is the controller's.
@@ -449,16 +454,23 @@ impl Results {
 
     /// What user code gave back, as it travels.
     fn reply(self, result: &Bound<'_, PyAny>) -> PyResult<Reply> {
+        let mut all_met = Vec::new(); // Until it is said what they name.
         let values = match self.returns {
             0 => Vec::new(),
-            1 => vec![self.encode(result, "the result", 0)?],
+            1 => {
+                let (value, met) = self.encode(result, "the result", 0)?;
+                all_met.push(met);
+                vec![value]
+            }
             _ => {
                 let mut values = Vec::new();
                 let results = result.try_iter().map_err(|_| self.is_no_sequence(result))?;
                 for (one, index) in results.zip(0..) {
                     let name = format!("the result[{index}]");
                     let encoded = one.and_then(|one| self.encode(&one, &name, index));
-                    values.push(encoded.inspect_err(|_| self.discard(&values))?);
+                    let (value, met) = encoded.inspect_err(|_| self.discard(&values))?;
+                    values.push(value);
+                    all_met.push(met);
                 }
                 values
             }
@@ -499,7 +511,7 @@ impl Results {
         if !exits {
             return Err(of_user_code(py, error));
         }
-        let none = |index| self.encode(&py.None().into_bound(py), "None", index);
+        let none = |index| Ok(self.encode(&py.None().into_bound(py), "None", index)?.0);
         let values = (0..self.returns).map(none).collect::<PyResult<Vec<_>>>();
         let values = values.map_err(|error| of_user_code(py, error))?;
         Ok(Reply { values, exits: true, ..Reply::default() })

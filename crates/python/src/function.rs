@@ -94,7 +94,7 @@ impl Function {
     ) -> PyResult<Bound<'py, PyAny>> {
         let around = Around::here(py)?;
         let session = &session.get().inner;
-        let Arguments { payload, needs, holds, _references, _stored } =
+        let Arguments { payload, needs, holds, _references, _met, _stored } =
             self.arguments(args, kwargs, &around, session)?;
         let spec = Arc::new(TaskSpec {
             id: new_task_id(),

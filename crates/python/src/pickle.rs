@@ -21,10 +21,27 @@ use std::cell::{Cell, RefCell};
 const PROTOCOL: u8 = 5;
 
 thread_local! {
-    /// What the references name that were met while something is pickled on this thread.
-    static MET: RefCell<Option<Vec<Thing>>> = const { RefCell::new(None) };
+    /// The references that were met while something is pickled on this thread.
+    static MET: RefCell<Option<Met>> = const { RefCell::new(None) };
     /// Whether that is what a task or call gives back.
     static IS_RESULT: Cell<bool> = const { Cell::new(false) };
+}
+
+/// References in something that is pickled: what each names, and it itself. User code that is asked how to pickle
+/// something may have made it for that, and nobody else may have it: it is kept until others hold what it names.
+#[derive(Default)]
+pub struct Met {
+    things: Vec<Thing>,
+    references: Vec<Py<PyAny>>,
+}
+
+/// Something pickled.
+pub struct Encoded {
+    pub value: Value,
+    /// At which worker its data is, if it is in a store.
+    pub at: Option<Session>,
+    /// To be kept until it was said what it names.
+    pub met: Met,
 }
 
 /// Whether what is pickled outlives what made it: then it names nothing that only this process waits for, which
@@ -38,11 +55,11 @@ pub fn encode_result(
     value: &Bound<'_, PyAny>,
     name: &str,
     room: impl FnOnce(usize) -> Option<Room>,
-) -> PyResult<Value> {
+) -> PyResult<Encoded> {
     let outer = IS_RESULT.replace(true);
     let encoded = encode(value, name, room);
     IS_RESULT.set(outer);
-    encoded.map(|(value, _)| value)
+    encoded
 }
 
 /// Where a large value goes, as the data of an object.
@@ -80,10 +97,11 @@ impl Room {
 }
 
 /// A reference is being pickled. It may only be as part of something that Marline sends.
-pub fn met(thing: Thing) -> PyResult<()> {
+pub fn met(thing: Thing, reference: &Bound<'_, PyAny>) -> PyResult<()> {
     MET.with_borrow_mut(|met| match met {
         Some(met) => {
-            met.push(thing);
+            met.things.push(thing);
+            met.references.push(reference.clone().unbind());
             Ok(())
         }
         None => Err(PyTypeError::new_err(
@@ -107,10 +125,10 @@ impl Things {
 /// Pickles something in Python; says what references it has in it.
 #[pyfunction]
 pub fn noting<'py>(dumps: &Bound<'py, PyAny>) -> PyResult<(Bound<'py, PyAny>, Things)> {
-    let outer = MET.replace(Some(Vec::new()));
+    let outer = MET.replace(Some(Met::default()));
     let dumped = dumps.call0();
     let met = MET.replace(outer);
-    Ok((dumped?, Things(met.unwrap_or_default())))
+    Ok((dumped?, Things(met.unwrap_or_default().things)))
 }
 
 /// A function of a Python module, looked up once.
@@ -126,28 +144,31 @@ pub fn function<'py>(
 }
 
 /// Pickles a value. What cannot be pickled is named as a part of `name`. If it is large and there is room for that many
-/// bytes, its data goes there; says at which worker that is.
+/// bytes, its data goes there.
 pub fn encode(
     value: &Bound<'_, PyAny>,
     name: &str,
     room: impl FnOnce(usize) -> Option<Room>,
-) -> PyResult<(Value, Option<Session>)> {
+) -> PyResult<Encoded> {
     let py = value.py();
     if let Ok(bytes) = value.cast_exact::<PyBytes>()
         && bytes.as_bytes().len() > STORED_BYTES
     {
         // As it is: there is no more to be said about it.
-        return place(py, name, room, Payload::raw(Bytes::new()), bytes, &Buffers::default());
+        let raw = Payload::raw(Bytes::new());
+        let (value, at) = place(py, name, room, raw, bytes, &Buffers::default())?;
+        return Ok(Encoded { value, at, met: Met::default() });
     }
     // User code that is asked how to pickle something may put something else meanwhile.
-    let outer = (MET.replace(Some(Vec::new())), buffer::replace_met(Buffers::default()));
+    let outer = (MET.replace(Some(Met::default())), buffer::replace_met(Buffers::default()));
     let pickled = pickle(value, name);
     let (met, buffers) = (MET.replace(outer.0), buffer::replace_met(outer.1));
     let (pickled, code_version) = pickled?;
     let payload = Payload { encoding: Encoding::Pickle5, code_version, ..Payload::default() };
     let (mut value, at) = place(py, name, room, payload, &pickled, &buffers)?;
-    value.contains = met.unwrap_or_default();
-    Ok((value, at))
+    let mut met = met.unwrap_or_default();
+    value.contains = std::mem::take(&mut met.things);
+    Ok(Encoded { value, at, met })
 }
 
 /// Has data and buffers go along with a message, or into the node's store.
@@ -209,7 +230,8 @@ fn pickle<'py>(value: &Bound<'py, PyAny>, name: &str) -> PyResult<(Bound<'py, Py
             return Ok((pickled, 0));
         }
     }
-    MET.with_borrow_mut(|met| met.iter_mut().for_each(Vec::clear));
+    // Dropped when it is not borrowed: that may run user code.
+    drop(MET.replace(Some(Met::default())));
     drop(buffer::replace_met(Buffers::default()));
     let fallback = function(py, &FALLBACK, "marline._pickle", "dumps_value")?;
     fallback.call1((value, name))?.extract()

@@ -346,7 +346,7 @@ impl ObjectRef {
             slf.get().settle(slf.py())?;
         }
         let id = slf.get().public_id(slf.py())?;
-        pickle::met(Thing::Object(id))?;
+        pickle::met(Thing::Object(id), slf.as_any())?;
         let load = slf.get_type().getattr("_load")?;
         let origin = PyBytes::new(slf.py(), &id.origin.as_u128().to_be_bytes());
         Ok((load, (origin, id.index)))

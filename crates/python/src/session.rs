@@ -9,7 +9,7 @@ use crate::fork::generation;
 use crate::function::{Function, SCHEME};
 use crate::options::{ActorOptions, Amounts};
 use crate::output::Output;
-use crate::pickle::{self, Place, Room, Things};
+use crate::pickle::{self, Encoded, Place, Room, Things};
 use crate::reference::ObjectRef;
 use crate::wait::{deadline, interruptible, look_near, wait_for};
 use bytes::Bytes;
@@ -300,11 +300,12 @@ impl Session {
         let client = self.inner.client().map_err(|error| to_python(py, &error))?;
         let id = new_object_id();
         let room = |bytes| self.inner.room(id, bytes);
-        let (mut value, at) = pickle::encode(value, "the value", room)?;
+        let Encoded { mut value, at, met } = pickle::encode(value, "the value", room)?;
         if durable && value.payload.stored.is_some() {
             self.make_durable(py, &mut value)?;
         }
         let put = client.put_as(id, value.clone(), at);
+        drop(met);
         put.map_err(|error| to_python(py, &error))?;
         Ok(ObjectRef::put(&self.inner, id, value))
     }
@@ -395,7 +396,7 @@ impl Session {
     ) -> PyResult<Actor> {
         let (class, options) = (class_.get(), options.get());
         let around = Around::here(py)?;
-        let Arguments { payload, needs, holds, _references, _stored } =
+        let Arguments { payload, needs, holds, _references, _met, _stored } =
             class.arguments(args, kwargs, &around, &self.inner)?;
         let spec = ActorSpec {
             id: new_actor_id(),

@@ -159,6 +159,8 @@ class TestEverywhere:
         assert is_put(marline.get(putting.remote())), "as a result"
         (item,) = putting_items.remote()
         assert is_put(marline.get(item)), "as an item"
+        closing = marline.remote(lambda: is_put(value))
+        assert marline.get([closing.remote(), closing.remote()]) == [True, True], "in code"
 
     def test_several_large_results_and_references_inside_values(self) -> None:
         one, two = marline.get(list(make_two.options(num_returns=2).remote(MB)))

@@ -1,16 +1,22 @@
-"""Forks of a driver go on reading what it read, whichever session that came by."""
+"""Forks of a driver go on reading what it read, whichever session it came by; of a task they make nothing."""
 
 from __future__ import annotations
 
 import gc
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import cloudpickle
 import marline
 import pytest
 from store import MIB, Array, Node, is_whole, pattern
+
+# Workers elsewhere cannot import it.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+cloudpickle.register_pickle_by_value(sys.modules["store"])
 
 SIZE = 4 * MIB
 MEMORY = 40 * MIB
@@ -68,6 +74,22 @@ def use_all_memory() -> None:
         assert is_whole(marline.get(one), seed) and is_whole(marline.get(other), seed + 50)
 
 
+@marline.remote(num_returns="streaming")
+def items_around_a_fork(count: int) -> Iterator[Array]:
+    """Many quick ones, of which a fork makes none: not even into room that was asked for by then."""
+    for seed in range(count):
+        yield pattern(MIB, seed)
+        if seed == count // 2:
+            pid = os.fork()
+            if pid == 0:
+                try:
+                    marline.put(pattern(MIB, 99))
+                    os._exit(1)
+                except marline.MarlineError as error:
+                    os._exit(0 if "fork" in str(error) else 2)
+            assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
 @contextmanager
 def joined(join: Join) -> Iterator[None]:
     join()
@@ -104,3 +126,10 @@ class TestForks:
             views.clear()
             use_all_memory()
             assert fork.has_them_whole()
+
+    def test_a_fork_of_a_producer_makes_nothing_and_its_items_arrive_whole(self, join: Join) -> None:
+        with joined(join):
+            for _ in range(3):
+                items = items_around_a_fork.remote(40)
+                assert all(is_whole(marline.get(item), seed) for seed, item in enumerate(items))
+                assert sum(1 for _ in items) == 0

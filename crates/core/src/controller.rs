@@ -191,7 +191,6 @@ pub struct Controller {
     /// How many of them wait for values.
     lacking: usize,
     history: History,
-    /// Boxed, for the same reason.
     objects: Table<ObjectId, Object>,
     object_bytes: usize,
     holds: Holds,

@@ -67,6 +67,8 @@ pub struct Store {
     blobs: Shelf,
     /// Bytes of memory that are taken.
     used: u64,
+    /// Of those, what was asked for ahead of need, and is not filled yet.
+    ahead: u64,
     /// Bytes on the disk.
     spilled: u64,
     /// Bytes that went there in all.
@@ -101,12 +103,14 @@ struct Waiting {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Why {
-    Create { request: Request, process: Process },
+    Create { request: Request, process: Process, ahead: bool },
     Load(Blob),
 }
 
 /// So long nothing is freed before memory goes back to the system.
 const REST: Duration = Duration::from_secs(5);
+/// No more than this part of the memory is given out ahead of need.
+const AHEAD_PART: u64 = 8;
 /// So long after the disk failed it is tried again.
 const DISK_PAUSE: Duration = Duration::from_secs(1);
 
@@ -117,6 +121,7 @@ impl Store {
             config,
             blobs: Shelf::default(),
             used: 0,
+            ahead: 0,
             spilled: 0,
             written: 0,
             leaving: Set::default(),
@@ -168,9 +173,8 @@ impl Store {
     pub fn handle(&mut self, now: Time, event: Event, effects: &mut Vec<Effect>) {
         match event {
             Event::CreateAsked { request, process, bytes, ahead } => {
-                let why = Why::Create { request, process };
-                let much = self.waiting.is_empty() && self.used + bytes <= self.config.limit / 2;
-                if ahead && !much {
+                let why = Why::Create { request, process, ahead };
+                if ahead && !self.has_much_room(bytes) {
                     let error = Error::exhausted("there is no room to spare in this node's store");
                     return effects.push(Effect::Refuse { request, error });
                 }
@@ -214,6 +218,13 @@ impl Store {
             self.rest_at = Some(now + REST);
             self.was_freed = false;
         }
+    }
+
+    /// Whether there is room for what may not be needed, and few have such.
+    fn has_much_room(&self, bytes: u64) -> bool {
+        self.waiting.is_empty()
+            && self.used.saturating_add(bytes) <= self.config.limit / 2
+            && self.ahead.saturating_add(bytes) <= self.config.limit / AHEAD_PART
     }
 
     fn wait(&mut self, now: Time, bytes: u64, why: Why, effects: &mut Vec<Effect>) {
@@ -289,8 +300,9 @@ impl Store {
 
     fn give_room(&mut self, Waiting { bytes, why, .. }: Waiting, effects: &mut Vec<Effect>) {
         match why {
-            Why::Create { request, process } => {
-                let blob = self.blobs.add(bytes, Users::who_fills(process));
+            Why::Create { request, process, ahead } => {
+                let blob = self.blobs.add(bytes, Users::who_fills(process), ahead);
+                self.ahead += if ahead { bytes } else { 0 };
                 self.processes.entry(process).or_default().insert(blob);
                 effects.push(Effect::Grant { request, blob, bytes });
             }
@@ -356,6 +368,7 @@ impl Store {
     fn sealed(&mut self, blob: Blob, effects: &mut Vec<Effect>) {
         let Some(entry) = self.blobs.get_mut(blob) else { return };
         if let Some(process) = entry.users.take_filler() {
+            self.ahead -= if std::mem::take(&mut entry.ahead) { entry.bytes } else { 0 };
             entry.place = Place::Memory;
             // It is its process's until the cluster keeps it.
             entry.users.pin(process);
@@ -471,6 +484,7 @@ impl Store {
 
     fn drop_blob(&mut self, blob: Blob, effects: &mut Vec<Effect>) {
         let entry = self.blobs.remove(blob).expect("it is dropped once");
+        self.ahead -= if entry.ahead { entry.bytes } else { 0 };
         if entry.place.is_in_memory() {
             self.used -= entry.bytes;
             self.was_freed = true;

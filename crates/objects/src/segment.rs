@@ -313,11 +313,12 @@ impl Mapping {
             rustix::mm::madvise(address, end - start, Advice::LinuxPopulateWrite)
         });
         match shown {
-            // Before Linux 5.14 it cannot be asked: then it is shown when it is touched.
-            Ok(()) | Err(Errno::INVAL) => {
+            Ok(()) => {
                 self.shown(trims).add(pages);
                 Ok(())
             }
+            // Before Linux 5.14 it cannot be asked: then it is shown when it is touched, and nothing is certain.
+            Err(Errno::INVAL) => Ok(()),
             // The latter is what would have ended the process.
             Err(Errno::NOMEM | Errno::FAULT) => Err(no_memory()),
             Err(error) => Err(error.into()),

@@ -16,6 +16,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 use std::cell::{Cell, RefCell};
+use std::sync::Mutex;
 
 /// The protocol of all that is pickled.
 const PROTOCOL: u8 = 5;
@@ -113,12 +114,29 @@ pub fn met(thing: Thing, reference: &Bound<'_, PyAny>) -> PyResult<()> {
 
 /// What the references name that something pickled has in it.
 #[pyclass(frozen, module = "marline._native")]
-pub struct Things(pub Vec<Thing>);
+pub struct Things {
+    things: Vec<Thing>,
+    /// The references themselves, until others hold what they name.
+    references: Mutex<Vec<Py<PyAny>>>,
+}
+
+impl Things {
+    pub fn all(&self) -> &[Thing] {
+        &self.things
+    }
+
+    /// Others hold what they name.
+    pub fn settled(&self) {
+        let references =
+            std::mem::take(&mut *self.references.lock().expect("nothing panics under it"));
+        drop(references);
+    }
+}
 
 #[pymethods]
 impl Things {
     fn __len__(&self) -> usize {
-        self.0.len()
+        self.things.len()
     }
 }
 
@@ -127,8 +145,8 @@ impl Things {
 pub fn noting<'py>(dumps: &Bound<'py, PyAny>) -> PyResult<(Bound<'py, PyAny>, Things)> {
     let outer = MET.replace(Some(Met::default()));
     let dumped = dumps.call0();
-    let met = MET.replace(outer);
-    Ok((dumped?, Things(met.unwrap_or_default().things)))
+    let Met { things, references } = MET.replace(outer).unwrap_or_default();
+    Ok((dumped?, Things { things, references: Mutex::new(references) }))
 }
 
 /// A function of a Python module, looked up once.

@@ -327,11 +327,12 @@ impl Session {
         let buffers = environment.map(bytes).into_iter().collect();
         let payload = Payload { buffers, code_version, ..Payload::raw(bytes(data)) };
         let packages = packages.iter().map(|package| Thing::Object(package.get().id));
-        let things = things.into_iter().flat_map(|things| things.get().0.iter().copied());
-        let contains = packages.chain(things).collect();
+        let named = things.into_iter().flat_map(|things| things.get().all().iter().copied());
+        let contains = packages.chain(named).collect();
         let value = Value { payload, contains };
         let id = new_object_id();
         let put = self.inner.client().and_then(|client| client.put_as(id, value.clone(), None));
+        things.inspect(|things| things.get().settled());
         put.map_err(|error| to_python(py, &error))?;
         Ok(ObjectRef::put(&self.inner, id, value))
     }

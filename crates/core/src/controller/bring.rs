@@ -174,10 +174,11 @@ impl Controller {
 
     /// A worker is about to leave: what nobody else has goes elsewhere.
     pub(super) fn move_data(&mut self, id: SessionId, effects: &mut Vec<Effect>) {
-        let stored = self.objects.iter().filter(|(_, object)| object.copies.all().contains(&id));
-        let mut stored: Vec<ObjectId> = stored.map(|(object, _)| *object).collect();
+        let worker = self.workers.get_mut(&id).expect("it drains");
+        let stored = worker.stored.iter().map(|row| *self.objects.at(*row).0);
+        let mut stored: Vec<ObjectId> = stored.collect();
         stored.sort_unstable();
-        self.workers.get_mut(&id).expect("it drains").to_move = stored.into();
+        worker.to_move = stored.into();
         self.move_on(id, effects);
     }
 

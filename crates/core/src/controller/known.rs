@@ -146,12 +146,10 @@ impl Object {
         self.is_stored() && self.copies.all().is_empty()
     }
 
-    /// If this worker had a copy of its data, it has not any more.
+    /// A worker that had a copy of its data has not any more.
     pub fn copy_gone(&mut self, worker: SessionId, why: &Error) {
-        if self.copies.all().contains(&worker) {
-            self.copies.remove(worker);
-            self.add_pending().lost = Some(why.clone());
-        }
+        self.copies.remove(worker);
+        self.add_pending().lost = Some(why.clone());
     }
 
     /// Whether its value's data was saved, too.

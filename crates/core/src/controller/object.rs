@@ -356,14 +356,15 @@ impl Controller {
         }
         match thing {
             Thing::Object(id) => {
-                if let Some(object) = self.objects.remove(&id) {
+                if let Some(row) = self.objects.row(&id) {
+                    let object = self.objects.remove(&id).expect("it stands there");
                     let by = object.pending().and_then(|pending| pending.announced_by);
                     if let Some(member) = by.and_then(|by| self.sessions.get_mut(&by.id)) {
                         member.announced.remove(&id);
                     }
                     self.object_bytes -= object.bytes();
                     self.tell_gone(id, &object, effects);
-                    self.forget_copies(id, object.copies.all(), object.is_durable(), effects);
+                    self.forget_copies(id, row, object.copies.all(), object.is_durable(), effects);
                     if let Some(pending) = object.pending() {
                         self.tell_lost(id, &pending.seekers, &gone(id), effects);
                     }

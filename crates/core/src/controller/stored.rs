@@ -11,9 +11,11 @@ use super::{Controller, Effect};
 use crate::error::{Error, Ran};
 use crate::hold::Holder;
 use crate::id::{ObjectId, Session, SessionId, Thing};
+use crate::map::Set;
 use crate::message::{CopyAt, ToClient, ToWorker, Try};
 use crate::payload::Value;
 use crate::schedule::WorkerSlot;
+use crate::table::Row;
 use crate::time::Time;
 
 impl Controller {
@@ -52,6 +54,8 @@ impl Controller {
         let stored = value.as_ref().is_ok_and(|value| value.payload.stored.is_some());
         if let Some(at) = at.filter(|at| stored && self.is_worker(*at)) {
             self.objects.get_or_default(id).copies = Copies::One(at.id);
+            let row = self.objects.row(&id).expect("it was added");
+            self.workers.get_mut(&at.id).expect("it was looked at").stored.insert(row);
         }
     }
 
@@ -119,9 +123,11 @@ impl Controller {
 
     /// A worker has copied the data.
     pub(super) fn copied(&mut self, worker: Session, id: ObjectId, effects: &mut Vec<Effect>) {
-        match self.objects.get_mut(&id).filter(|object| object.is_stored()) {
-            Some(object) => {
-                if !object.copies.all().contains(&worker.id) {
+        let row = self.objects.row(&id);
+        let record = self.workers.get_mut(&worker.id).expect("it speaks");
+        match row.map(|row| (row, self.objects.at_mut(row))).filter(|(_, it)| it.is_stored()) {
+            Some((row, object)) => {
+                if record.stored.insert(row) {
                     object.copies.push(worker.id);
                 }
                 // It may have been lost, and looked for.
@@ -145,29 +151,31 @@ impl Controller {
 
     /// A worker does not have the data any more.
     pub(super) fn copy_lost(&mut self, worker: Session, id: ObjectId, error: Error) {
-        if let Some(object) = self.objects.get_mut(&id) {
-            object.copy_gone(worker.id, &error);
+        let record = self.workers.get_mut(&worker.id).expect("it speaks");
+        if let Some(row) = self.objects.row(&id).filter(|row| record.stored.remove(row)) {
+            self.objects.at_mut(row).copy_gone(worker.id, &error);
         }
     }
 
-    /// A worker is gone, with all that its store had. That is looked for among all objects: a book of it would take
-    /// memory for each, and this is rare.
-    pub(super) fn all_copies_gone(&mut self, worker: SessionId, why: &Error) {
-        for (_, object) in self.objects.iter_mut() {
-            object.copy_gone(worker, why);
+    /// A worker is gone, with all that its store had.
+    pub(super) fn all_copies_gone(&mut self, worker: SessionId, stored: &Set<Row>, why: &Error) {
+        for row in stored {
+            self.objects.at_mut(*row).copy_gone(worker, why);
         }
     }
 
-    /// Nobody holds the object any more.
+    /// Nobody holds the object any more, which stood there.
     pub(super) fn forget_copies(
         &mut self,
         id: ObjectId,
+        row: Row,
         copies: &[SessionId],
         durable: bool,
         effects: &mut Vec<Effect>,
     ) {
         for at in copies {
-            let worker = self.workers.get(at).expect("a copy is at a worker");
+            let worker = self.workers.get_mut(at).expect("a copy is at a worker");
+            worker.stored.remove(&row);
             if crate::planted!(DataNeverForgotten) {
                 continue;
             }
@@ -296,16 +304,20 @@ impl Controller {
         stored.map(|(id, _)| (*id, self.copies(*id).expect("it has copies"))).collect()
     }
 
-    /// Panics if there are copies of nothing, or at nobody.
+    /// Panics if the copies of objects and what workers are said to have differ.
     pub(super) fn check_copies(&self) {
+        let mut copies = 0;
         for (id, object) in self.objects.iter() {
-            let all = object.copies.all();
+            let (all, row) = (object.copies.all(), self.objects.row(id).expect("it is there"));
+            copies += all.len();
             assert!(all.is_empty() || object.is_stored(), "{id} has copies of nothing");
-            for (index, at) in all.iter().enumerate() {
-                assert!(self.workers.contains_key(at), "{at}, which has a copy of {id}, is gone");
-                assert!(!all[..index].contains(at), "{at} has a copy of {id} twice");
+            for at in all {
+                let knows = self.workers.get(at).is_some_and(|worker| worker.stored.contains(&row));
+                assert!(knows, "{at} is said to have a copy of {id}");
             }
         }
+        let stored: usize = self.workers.values().map(|worker| worker.stored.len()).sum();
+        assert_eq!(copies, stored, "copies, counted from both sides");
     }
 }
 

@@ -9,6 +9,7 @@ use crate::id::{ActorEpoch, ActorId, ObjectId, Session, SessionEpoch, SessionId,
 use crate::map::{Map, Set};
 use crate::message::{FromWorker, Instance, Leave, Refusal, ShapeId, ToWorker, Try};
 use crate::schedule::WorkerSlot;
+use crate::table::Row;
 use crate::time::Time;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -28,6 +29,8 @@ pub(super) struct Worker {
     pub backlog: Map<ShapeId, VecDeque<TaskId>>,
     /// Actors that are with it, or may still be.
     pub actors: Map<ActorId, Hosted>,
+    /// Objects whose data its store has, by where they stand among all.
+    pub stored: Set<Row>,
     /// Objects whose data it is to bring.
     pub bringing: Set<ObjectId>,
     /// If it is about to leave: what else is to be looked at that it may have alone, how much is moved at the
@@ -83,6 +86,7 @@ impl Controller {
             attempts: Set::default(),
             backlog: Map::default(),
             actors: Map::default(),
+            stored: Set::default(),
             bringing: Set::default(),
             to_move: VecDeque::new(),
             moving: 0,
@@ -301,7 +305,7 @@ impl Controller {
             let host = &worker.info.hostname;
             Error::unavailable(Ran::Maybe, format!("worker {id} on {host} was lost: {cause}"))
         };
-        self.all_copies_gone(id, &error());
+        self.all_copies_gone(id, &worker.stored, &error());
         self.stop_moving(id);
         for object in worker.erasing {
             if !self.objects.get(&object).is_some_and(|object| object.is_durable()) {

@@ -16,6 +16,8 @@ impl Store {
                 .sum()
         };
         assert_eq!(self.used, sum(Place::is_in_memory), "memory that is taken");
+        let ahead = self.blobs.iter().map(|(_, entry)| entry).filter(|entry| entry.ahead);
+        assert_eq!(self.ahead, ahead.map(|entry| entry.bytes).sum::<u64>(), "room ahead of need");
         assert_eq!(self.spilled, sum(Place::is_on_disk), "room on the disk that is taken");
         assert!(self.used <= self.config.limit, "more memory than there may be");
         let leaving = |place| place == Place::Leaving;
@@ -29,6 +31,7 @@ impl Store {
             let should = entry.place == Place::Memory && !entry.users.is_pinned();
             assert_eq!(idle.contains(blob), should, "{blob:?} is idle: {entry:?}");
             assert_eq!(self.leaving.contains(blob), entry.place == Place::Leaving, "{blob:?}");
+            assert!(!entry.ahead || entry.place == Place::Filling, "{blob:?} is filled: {entry:?}");
             let filled = entry.users.filled_by().is_none();
             assert_eq!(filled, entry.place != Place::Filling, "{blob:?}: {entry:?}");
             for process in entry.users.readers() {

@@ -13,6 +13,8 @@ pub(super) struct Entry {
     pub place: Place,
     /// The cluster keeps it.
     pub kept: bool,
+    /// It was asked for ahead of need, and is not filled.
+    pub ahead: bool,
     serial: u32,
     /// Its neighbours, if it is idle: what was used before it, and after it. Itself where there is none.
     links: Option<Links>,
@@ -58,10 +60,10 @@ pub(super) struct Shelf {
 
 impl Shelf {
     /// Adds what is about to be filled.
-    pub fn add(&mut self, bytes: u64, users: Users) -> Blob {
+    pub fn add(&mut self, bytes: u64, users: Users, ahead: bool) -> Blob {
         self.last_serial = self.last_serial.wrapping_add(1);
         let (serial, place) = (self.last_serial, Place::Filling);
-        let entry = Entry { bytes, users, place, kept: false, serial, links: None };
+        let entry = Entry { bytes, users, place, kept: false, ahead, serial, links: None };
         Blob::new(self.entries.insert(entry), serial)
     }
 
@@ -164,7 +166,9 @@ mod tests {
                 let chosen =
                     (!all.is_empty()).then(|| all[random.below(all.len() as u64) as usize]);
                 match (random.below(5), chosen) {
-                    (0, _) | (_, None) => all.push(shelf.add(1, Users::who_fills(Process(1)))),
+                    (0, _) | (_, None) => {
+                        all.push(shelf.add(1, Users::who_fills(Process(1)), false))
+                    }
                     (1, Some(blob)) => {
                         assert!(shelf.remove(blob).is_some() && shelf.get(blob).is_none());
                         all.retain(|one| *one != blob);
@@ -194,9 +198,9 @@ mod tests {
     fn what_is_known_of_a_blob_is_small_and_none_is_taken_for_another() {
         assert!(size_of::<Entry>() <= 32, "{}", size_of::<Entry>());
         let mut shelf = Shelf::default();
-        let first = shelf.add(1, Users::default());
+        let first = shelf.add(1, Users::default(), false);
         shelf.remove(first);
-        let second = shelf.add(2, Users::default());
+        let second = shelf.add(2, Users::default(), false);
         assert_eq!((first.row(), shelf.get(first).is_none()), (second.row(), true));
         assert!(shelf.get_mut(first).is_none() && shelf.remove(first).is_none());
         assert_eq!(shelf.get(second).map(|entry| entry.bytes), Some(2));

@@ -199,9 +199,17 @@ fn room_ahead_of_need_is_given_where_there_is_much_and_makes_nobody_wait() {
         rig.handle(Event::CreateAsked { request, process: ONE, bytes, ahead: true })
     };
     let is_refused = |effects: Vec<Effect>| matches!(effects[..], [Effect::Refuse { .. }]);
-    assert!(matches!(ahead(&mut rig, 50)[..], [Effect::Grant { bytes: 50, .. }]));
+    let granted = ahead(&mut rig, 10);
+    let [Effect::Grant { blob, bytes: 10, .. }] = granted[..] else { panic!("{granted:?}") };
+    assert!(is_refused(ahead(&mut rig, 3)), "others have some");
+    assert!(is_refused(ahead(&mut rig, u64::MAX)));
+    assert_eq!(rig.handle(Event::Sealed { blob }), []);
+    assert!(matches!(ahead(&mut rig, 12)[..], [Effect::Grant { bytes: 12, .. }]));
+    let gone = rig.handle(Event::ProcessGone { process: ONE });
+    assert_eq!(gone.len(), 2, "what was filled, and what nobody will fill: {gone:?}");
+    let half = rig.kept(50);
     assert!(is_refused(ahead(&mut rig, 1)), "half is taken");
-    assert_eq!(rig.handle(Event::ProcessGone { process: ONE }).len(), 1, "nobody will fill it");
+    assert_eq!(rig.handle(Event::Forgotten { blob: half }).len(), 1);
     let blob = rig.kept(40);
     rig.pinned(TWO, blob);
     assert_eq!(rig.create(TWO, 61).1, [], "it waits");

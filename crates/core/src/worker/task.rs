@@ -193,6 +193,9 @@ impl Worker {
             (End::Finished(values), _) => End::Finished(values),
             (_, Some(Stop::Cancelled)) => End::Cancelled,
             (_, Some(Stop::TimedOut)) => End::Failed(self.timed_out(id)),
+            (End::Lost(_), Some(Stop::GivenBack)) => {
+                return self.give_back(id, Refusal::Draining, effects);
+            }
             (end, Some(Stop::GivenBack) | None) => end,
         };
         self.attempt_over(now, id, end, kept, effects);

@@ -540,6 +540,7 @@ fn not_begun() -> Error {
 }
 
 fn call_end(reply: Result<Reply, Error>, items: Option<&Items>) -> CallEnd {
+    items.inspect(|items| items.pause()); // Whoever still has them gives none any more.
     match reply {
         Ok(reply) => {
             let values = items.map_or(reply.values, |items| vec![items.count()]);

@@ -36,8 +36,8 @@ impl Objects {
         Objects { kind: Kind::Elsewhere(remote), in_a_row: false }
     }
 
-    /// The same, for whoever makes many values in a row: room for the next may be asked for before it is made. When there
-    /// is no next, or not soon, that is [said](Objects::pause).
+    /// The same, for whoever makes many values in a row: room for the next may be asked for before it is made. That it
+    /// waits for something, or has made the last one, is to be [said](Objects::pause).
     pub fn in_a_row(self) -> Objects {
         Objects { in_a_row: true, ..self }
     }

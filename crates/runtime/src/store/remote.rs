@@ -102,13 +102,18 @@ impl Remote {
         self.process == std::process::id()
     }
 
-    fn say(&self, asks: &[Ask]) -> Result<(), Error> {
-        if !self.is_ours() {
-            return Err(Error::invalid(
+    fn check_ours(&self) -> Result<(), Error> {
+        match self.is_ours() {
+            true => Ok(()),
+            false => Err(Error::invalid(
                 "the node's store belongs to the process that was forked: large values cannot be read or made \
                  in a fork of a task",
-            ));
+            )),
         }
+    }
+
+    fn say(&self, asks: &[Ask]) -> Result<(), Error> {
+        self.check_ours()?;
         let words: BytesMut = asks.iter().flat_map(|ask| ask.encode()).collect();
         // Messages are short: they go as a whole.
         (&self.socket).write_all(&words).map_err(|_| {
@@ -126,6 +131,7 @@ impl Remote {
         in_a_row: bool,
         go_on: &mut dyn FnMut() -> bool,
     ) -> Result<Option<Session>, Error> {
+        self.check_ours()?; // What was asked for ahead is not a fork's.
         let layout = super::layout_of(parts)?;
         let bytes = layout.bytes() as u64;
         let (number, given) = self.room(bytes, go_on)?;
@@ -194,8 +200,16 @@ impl Remote {
 
     /// None follows soon.
     pub fn pause(&self) {
-        let ahead = std::mem::take(&mut *self.ahead());
-        ahead.asked.inspect(|(number, _)| self.give_up(*number));
+        if self.is_ours() {
+            self.ahead().last = None;
+            self.give_back_ahead();
+        }
+    }
+
+    /// Room that was asked for ahead is not kept from others, who may need it for what this process waits for.
+    fn give_back_ahead(&self) {
+        let asked = self.ahead().asked.take();
+        asked.inspect(|(number, _)| self.give_up(*number));
     }
 
     /// Has the data of an object saved, which this process made. It is on the disk when this returns; says whether
@@ -342,6 +356,9 @@ impl Remote {
         };
         // What is in this node's memory is answered at once: sooner than it takes to sleep and be woken.
         let came = self.spin.lock().expect("nothing panics under it").look(is_there);
+        if came.is_none() {
+            self.give_back_ahead();
+        }
         if came.is_none()
             && let Some(left) = left
         {

@@ -247,23 +247,20 @@ impl Minder {
                 self.shared.ready.store(true, Ordering::Relaxed);
                 Event::ExecutorReady { executor }
             }
-            FromWorker::Ended { attempt, end: End::Lost(error), .. } => {
-                Event::NotBegun { executor, task: attempt.task, error }
-            }
             FromWorker::Ended { attempt, end, kept, .. } => {
+                let task = attempt.task;
                 let outcome = match end {
                     End::Finished(values) => Ok(values),
-                    End::Failed(error) | End::Lost(error) => Err(error),
+                    End::Failed(error) => Err(error),
                     End::Cancelled => Err(Error::cancelled("it stopped as asked")),
+                    End::Lost(error) => {
+                        return self.tell(Event::NotBegun { executor, task, error });
+                    }
                 };
                 let end = CallEnd { outcome, kept };
                 match self.shared.source() {
-                    Some(Source::Actor(_)) => {
-                        Event::CallFinished { executor, call: attempt.task, end }
-                    }
-                    Some(Source::Task(_)) | None => {
-                        Event::RunEnded { executor, task: attempt.task, end }
-                    }
+                    Some(Source::Actor(_)) => Event::CallFinished { executor, call: task, end },
+                    Some(Source::Task(_)) | None => Event::RunEnded { executor, task, end },
                 }
             }
             FromWorker::Yielded { attempt, index, value, .. } => {

@@ -63,15 +63,11 @@ def wrapped(size: int) -> list[Any]:
     return [marline.put(pattern(size, 7)), "beside it"]
 
 
-def as_it_is(*parts: Any) -> tuple[Any, ...]:
-    return parts
-
-
 class Putting:
     """Puts a large value when it is pickled, which nobody else has a reference to; has another beside it."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return as_it_is, (pattern(MB, 2), marline.put(pattern(MB, 3)))
+        return tuple, ((pattern(MB, 2), marline.put(pattern(MB, 3))),)
 
 
 def is_put(value: Any) -> bool:

@@ -109,7 +109,9 @@ enum Why {
 
 /// So long nothing is freed before memory goes back to the system.
 const REST: Duration = Duration::from_secs(5);
-/// No more than this part of the memory is given out ahead of need.
+/// Room is given out ahead of need while no more than this part of the memory is taken ...
+const MUCH_PART: u64 = 2;
+/// ... and no more of it than this part.
 const AHEAD_PART: u64 = 8;
 /// So long after the disk failed it is tried again.
 const DISK_PAUSE: Duration = Duration::from_secs(1);
@@ -223,7 +225,7 @@ impl Store {
     /// Whether there is room for what may not be needed, and few have such.
     fn has_much_room(&self, bytes: u64) -> bool {
         self.waiting.is_empty()
-            && self.used.saturating_add(bytes) <= self.config.limit / 2
+            && self.used.saturating_add(bytes) <= self.config.limit / MUCH_PART
             && self.ahead.saturating_add(bytes) <= self.config.limit / AHEAD_PART
     }
 

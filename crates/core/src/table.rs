@@ -118,11 +118,6 @@ impl<K: Hash + Eq, V> Table<K, V> {
         self.entries.iter().map(|(_, (key, value))| (key, value))
     }
 
-    /// The same, to be changed.
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = (&K, &mut V)> {
-        self.entries.values_mut().map(|(key, value)| (&*key, value))
-    }
-
     /// All keys.
     pub fn keys(&self) -> impl Iterator<Item = &K> {
         self.iter().map(|(key, _)| key)

@@ -193,9 +193,10 @@ impl Controller {
 
     /// A worker that is about to leave has one value more.
     pub(super) fn move_too(&mut self, worker: Session, id: ObjectId, effects: &mut Vec<Effect>) {
-        let has = self.has_copy(worker.id, id);
+        let row = self.objects.row(&id);
         let record = self.workers.get_mut(&worker.id).filter(|record| record.is_draining());
-        if let Some(record) = record.filter(|_| has) {
+        let has = |record: &&mut Worker| row.is_some_and(|row| record.stored.contains(&row));
+        if let Some(record) = record.filter(has) {
             record.to_move.push_back(id);
             self.move_on(worker.id, effects);
         }

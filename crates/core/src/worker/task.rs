@@ -175,7 +175,7 @@ impl Worker {
         self.executor_ended(now, executor, id, End::Lost(error), Vec::new(), effects);
     }
 
-    /// An executor has ended with a task: as it says, unless it did not finish because it was stopped.
+    /// An executor has ended with a task.
     fn executor_ended(
         &mut self,
         now: Time,
@@ -189,6 +189,18 @@ impl Worker {
             return;
         }
         self.vacate(executor, effects);
+        self.ended(now, id, end, kept, effects);
+    }
+
+    /// An attempt has ended so, unless it did not finish because it was stopped.
+    fn ended(
+        &mut self,
+        now: Time,
+        id: TaskId,
+        end: End,
+        kept: Vec<Thing>,
+        effects: &mut Vec<Effect>,
+    ) {
         let end = match (end, self.attempts[&id].stop) {
             (End::Finished(values), _) => End::Finished(values),
             (_, Some(Stop::Cancelled)) => End::Cancelled,
@@ -209,13 +221,7 @@ impl Worker {
         error: Error,
         effects: &mut Vec<Effect>,
     ) {
-        let result = match self.attempts[&id].stop {
-            Some(Stop::Cancelled) => End::Cancelled,
-            Some(Stop::TimedOut) => End::Failed(self.timed_out(id)),
-            Some(Stop::GivenBack) => return self.give_back(id, Refusal::Draining, effects),
-            None => End::Lost(error),
-        };
-        self.attempt_over(now, id, result, Vec::new(), effects);
+        self.ended(now, id, End::Lost(error), Vec::new(), effects);
     }
 
     fn timed_out(&self, id: TaskId) -> Error {

@@ -59,8 +59,8 @@ docs: ## the API documentation, without a warning, and the examples
 	$(CARGO) run --quiet --release -p marline --example tour >/dev/null
 	$(CARGO) run --quiet --release -p marline --example ledger >/dev/null
 
-sim: ## the simulator that kills everything, on SEEDS=1000 seeds
-	$(CARGO) run --quiet --release -p marline-sim -- --seeds $(or $(SEEDS),1000)
+sim: ## the simulator that kills everything, on SEEDS=1000 fresh seeds, or for MINUTES=60
+	$(CARGO) run --quiet --release -p marline-sim -- $(if $(MINUTES),--minutes $(MINUTES),--seeds $(or $(SEEDS),1000))
 
 model: ## the model checker on the channel's protocols, and on each with one step left out
 	RUSTFLAGS="--cfg marline_model" CARGO_TARGET_DIR=target/model \

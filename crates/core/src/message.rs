@@ -358,6 +358,16 @@ pub enum ToHost {
     Took { call: TaskId, count: u32 },
 }
 
+impl ToHost {
+    /// The call that the message is about.
+    pub fn call(&self) -> TaskId {
+        match self {
+            ToHost::Call { spec, .. } => spec.id,
+            ToHost::CancelCall { call, .. } | ToHost::Took { call, .. } => *call,
+        }
+    }
+}
+
 /// From a worker to a client whose calls it hosts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FromHost {

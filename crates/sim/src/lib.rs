@@ -26,3 +26,17 @@ mod worker;
 mod world;
 
 pub use world::{Report, run};
+
+use std::hash::{BuildHasher, RandomState};
+
+/// A seed that differs from run to run, far from those that every run uses.
+pub fn fresh_seed() -> u64 {
+    // The tests' own seeds are smaller.
+    const FIRST: u64 = 1_000_000;
+    FIRST + RandomState::new().hash_one("seed") % 1_000_000_000
+}
+
+/// The command that runs one seed again.
+pub fn replay(seed: u64) -> String {
+    format!("cargo run --release -p marline-sim -- --seed {seed}")
+}

@@ -1,4 +1,4 @@
-//! `marline-sim --seeds COUNT [--from N]` runs many seeds, `--seed N` replays one with a trace.
+//! `marline-sim --seeds COUNT` runs many seeds, `--minutes COUNT` as many as fit, `--seed N` replays one with a trace.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
@@ -7,10 +7,17 @@ use std::time::{Duration, Instant};
 const HELP: &str = "\
 Runs simulated clusters in which everything is killed, and checks every promise after every step.
 
-usage: marline-sim --seeds COUNT [--from SEED]   run many seeds, stop at the first that fails
-       marline-sim --seed SEED [--quiet]         replay one seed, printing what happens
+usage: marline-sim --seeds COUNT [--from SEED]     run this many seeds
+       marline-sim --minutes COUNT [--from SEED]   run seeds for this long
+       marline-sim --seed SEED [--quiet]           replay one seed, printing what happens
 
-A run that fails prints its seed and what was broken, and exits with status 1.";
+Without --from, the first seed differs from run to run; it is printed. Each seed that fails is printed with the
+promise it broke. The exit status is 1 if any failed.";
+
+/// How often progress is printed.
+const PROGRESS: Duration = Duration::from_secs(5);
+/// A run stops after this many failures: more of them say no more.
+const MAX_FAILURES: usize = 20;
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -18,9 +25,13 @@ fn main() -> ExitCode {
         let at = args.iter().position(|arg| arg == name)?;
         Some(args.get(at + 1).and_then(|value| value.parse::<u64>().ok()))
     };
-    match (value("--seed"), value("--seeds"), value("--from").unwrap_or(Some(0))) {
-        (Some(Some(seed)), None, _) => one(seed, !args.iter().any(|arg| arg == "--quiet")),
-        (None, Some(Some(count)), Some(from)) => many(from, count),
+    let from = value("--from").unwrap_or_else(|| Some(marline_sim::fresh_seed()));
+    match (value("--seed"), value("--seeds"), value("--minutes"), from) {
+        (Some(Some(seed)), None, None, _) => one(seed, !args.iter().any(|arg| arg == "--quiet")),
+        (None, Some(Some(count)), None, Some(from)) => many(from, Until::Seeds(count)),
+        (None, None, Some(Some(minutes)), Some(from)) => {
+            many(from, Until::Time(Duration::from_secs(minutes.saturating_mul(60))))
+        }
         _ => {
             eprintln!("{HELP}");
             ExitCode::from(2)
@@ -34,33 +45,57 @@ fn one(seed: u64, trace: bool) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn many(from: u64, count: u64) -> ExitCode {
+/// How long a run goes on.
+#[derive(Clone, Copy)]
+enum Until {
+    Seeds(u64),
+    Time(Duration),
+}
+
+fn many(from: u64, until: Until) -> ExitCode {
     let start = Instant::now();
-    let mut said = start;
+    let mut printed = start;
     let mut total = marline_sim::Report::default();
-    for seed in from..from + count {
-        let Ok(report) = catch_unwind(AssertUnwindSafe(|| marline_sim::run(seed, false))) else {
-            eprintln!(
-                "seed {seed} failed; replay it with: cargo run --release -p marline-sim -- --seed {seed}"
-            );
-            return ExitCode::FAILURE;
-        };
-        total.steps += report.steps;
-        total.finished += report.finished;
-        total.failed += report.failed;
-        total.faults += report.faults;
-        if said.elapsed() > Duration::from_secs(5) {
-            said = Instant::now();
-            eprintln!("{} of {count} seeds, {} steps", seed - from + 1, total.steps);
+    let mut failed = Vec::new();
+    println!("from seed {from}");
+    let mut count = 0;
+    while failed.len() < MAX_FAILURES
+        && match until {
+            Until::Seeds(seeds) => count < seeds,
+            Until::Time(time) => start.elapsed() < time,
+        }
+    {
+        let seed = from.wrapping_add(count);
+        count += 1;
+        match catch_unwind(AssertUnwindSafe(|| marline_sim::run(seed, false))) {
+            Ok(report) => {
+                total.steps += report.steps;
+                total.finished += report.finished;
+                total.failed += report.failed;
+                total.faults += report.faults;
+            }
+            Err(_) => {
+                eprintln!("seed {seed} failed; replay it with: {}", marline_sim::replay(seed));
+                failed.push(seed);
+            }
+        }
+        if printed.elapsed() > PROGRESS {
+            printed = Instant::now();
+            eprintln!("{count} seeds, {} steps", total.steps);
         }
     }
     println!(
-        "{count} seeds passed in {:.1} s: {} steps, {} tasks and calls finished, {} failed, {} faults",
+        "{} of {count} seeds passed in {:.1} s: {} steps, {} tasks and calls finished, {} failed, {} faults",
+        count - failed.len() as u64,
         start.elapsed().as_secs_f64(),
         total.steps,
         total.finished,
         total.failed,
         total.faults
     );
-    ExitCode::SUCCESS
+    if failed.is_empty() {
+        return ExitCode::SUCCESS;
+    }
+    println!("failed: {failed:?}");
+    ExitCode::FAILURE
 }

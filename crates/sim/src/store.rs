@@ -112,6 +112,7 @@ impl World {
             }
             Effect::Bring { object, from } => {
                 let came = match from.is_empty() {
+                    _ if self.keep_here(at, object) => true,
                     true => self.load(at, object),
                     false => self.copy(at, object, &from),
                 };
@@ -145,7 +146,20 @@ impl World {
         !self.random.one_in(8) && self.fill(to, object)
     }
 
+    /// A worker that is told to bring what it has made meanwhile keeps that. Says whether it has it.
+    fn keep_here(&mut self, at: ProcessId, object: ObjectId) -> bool {
+        let Some(entry) = self.worker_shell(at).store.entries.get_mut(&object) else {
+            return false;
+        };
+        entry.kept = true;
+        self.tell(at, Event::DataCopied { object });
+        true
+    }
+
     fn fill(&mut self, to: ProcessId, object: ObjectId) -> bool {
+        if self.worker_shell(to).store.entries.contains_key(&object) {
+            return true; // It was made here meanwhile: its maker says so.
+        }
         let entry = Entry { maker: Maker::Other, kept: true };
         self.worker_shell(to).store.entries.insert(object, entry);
         self.tell(to, Event::DataCopied { object });

@@ -1,17 +1,19 @@
-//! A fixed number of seeds in every test run; `cargo run --release -p marline-sim -- --seeds COUNT`
-//! runs more.
+//! The same seeds in every test run, and as many that differ from run to run: those find what the first do not.
+//! `make sim` runs more.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Seeds of each of the four tests, which run side by side.
+/// Seeds of each test; the tests run side by side.
 const SEEDS: u64 = 100;
 
 fn run(from: u64) {
+    println!("seeds {from} to {}", from + SEEDS - 1);
     for seed in from..from + SEEDS {
         let result = catch_unwind(AssertUnwindSafe(|| marline_sim::run(seed, false)));
         assert!(
             result.is_ok(),
-            "seed {seed} failed; replay it with: cargo run --release -p marline-sim -- --seed {seed}"
+            "seed {seed} failed; replay it with: {}",
+            marline_sim::replay(seed)
         );
     }
 }
@@ -34,6 +36,21 @@ fn every_promise_holds_whatever_is_killed_3() {
 #[test]
 fn every_promise_holds_whatever_is_killed_4() {
     run(300_000);
+}
+
+#[test]
+fn every_promise_holds_for_seeds_never_run_before_1() {
+    run(marline_sim::fresh_seed());
+}
+
+#[test]
+fn every_promise_holds_for_seeds_never_run_before_2() {
+    run(marline_sim::fresh_seed());
+}
+
+#[test]
+fn every_promise_holds_for_seeds_never_run_before_3() {
+    run(marline_sim::fresh_seed());
 }
 
 #[test]

@@ -9,6 +9,10 @@
 //! A worker that cannot bring something is not asked for it again; another is. When none is left, what was to be moved
 //! goes with its worker, and what was saved is made anew, if that can be; if not, whoever looks for it next has it
 //! tried again. What was saved waits for a worker that can read it.
+//!
+//! A worker answers each `Bring` once: `Copied` if it has the data by then, however it got it, else `NotBrought`. It may
+//! make the data itself meanwhile, and pass it on. Until it has answered, it is not told to forget that data: its
+//! `Copied` may be on its way already, and would count for a copy that the `Forget` removes.
 
 use super::query::WorkerState;
 use super::task::Task;
@@ -49,8 +53,11 @@ impl Controller {
         let Some(to) = self.bringer(id, first, &tried) else { return false };
         let from = self.copies(id).unwrap_or_default();
         self.bringing.insert(id, Bringing { at: to.id, tried, leaving });
-        self.workers.get_mut(&to.id).expect("it was found").bringing.insert(id);
-        effects.push(Effect::ToWorker { to, message: ToWorker::Bring { object: id, from } });
+        let worker = self.workers.get_mut(&to.id).expect("it was found");
+        worker.bringing.insert(id);
+        if worker.unanswered.insert(id) {
+            effects.push(Effect::ToWorker { to, message: ToWorker::Bring { object: id, from } });
+        }
         true
     }
 
@@ -71,7 +78,9 @@ impl Controller {
         });
         let order = |worker: &&Worker| {
             let here = worker.session.id;
-            (worker.state != WorkerState::Healthy, first != Some(here), worker.bringing.len(), here)
+            let healthy = worker.state == WorkerState::Healthy;
+            let busy = worker.unanswered.contains(&id);
+            (!healthy, busy, first != Some(here), worker.bringing.len(), here)
         };
         able.min_by_key(order).map(|worker| worker.session)
     }
@@ -105,6 +114,7 @@ impl Controller {
         error: Error,
         effects: &mut Vec<Effect>,
     ) {
+        self.workers.get_mut(&worker.id).expect("it speaks").unanswered.remove(&id);
         if self.bringing.get(&id).is_some_and(|bringing| bringing.at == worker.id)
             && !self.bring_again(id, effects)
         {
@@ -299,6 +309,10 @@ impl Controller {
             assert!(self.objects.contains_key(id), "{id} is brought for nobody");
             let at = self.workers.get(&bringing.at);
             assert!(at.is_some_and(|at| at.bringing.contains(id)), "nobody brings {id}");
+            assert!(
+                at.is_some_and(|at| at.unanswered.contains(id)),
+                "nobody was told to bring {id}"
+            );
         }
         for id in &self.unread {
             assert!(self.objects.contains_key(id), "{id} is to be read for nobody");

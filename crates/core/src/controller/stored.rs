@@ -70,7 +70,9 @@ impl Controller {
         let at = at.filter(|at| self.is_worker(*at));
         for stored in values.into_iter().filter_map(|value| value.payload.stored.as_ref()) {
             let object = stored.object;
-            if let Some(to) = at.filter(|at| !self.has_copy(at.id, object)) {
+            // A worker that is about to say that it brought it keeps it: see `bring`.
+            let brings = |at: &Session| self.workers[&at.id].unanswered.contains(&object);
+            if let Some(to) = at.filter(|at| !self.has_copy(at.id, object) && !brings(at)) {
                 effects.push(Effect::ToWorker { to, message: ToWorker::Forget { object } });
             }
             if stored.durable
@@ -125,6 +127,7 @@ impl Controller {
     pub(super) fn copied(&mut self, worker: Session, id: ObjectId, effects: &mut Vec<Effect>) {
         let row = self.objects.row(&id);
         let record = self.workers.get_mut(&worker.id).expect("it speaks");
+        record.unanswered.remove(&id);
         match row.map(|row| (row, self.objects.at_mut(row))).filter(|(_, it)| it.is_stored()) {
             Some((row, object)) => {
                 if record.stored.insert(row) {

@@ -33,6 +33,8 @@ pub(super) struct Worker {
     pub stored: Set<Row>,
     /// Objects whose data it is to bring.
     pub bringing: Set<ObjectId>,
+    /// Objects that it was told to bring and has not answered for, whether or not they are still wanted.
+    pub unanswered: Set<ObjectId>,
     /// If it is about to leave: what else is to be looked at that it may have alone, how much is moved at the
     /// moment, and whether it has nothing more to do and waits for that.
     pub to_move: VecDeque<ObjectId>,
@@ -88,6 +90,7 @@ impl Controller {
             actors: Map::default(),
             stored: Set::default(),
             bringing: Set::default(),
+            unanswered: Set::default(),
             to_move: VecDeque::new(),
             moving: 0,
             emptied: false,

@@ -150,13 +150,13 @@ impl Worker {
         self.post(now, call, effects);
     }
 
-    /// A call of this caller was answered without reaching its instance: its number is used up.
-    pub(super) fn skip_number(&mut self, session: Session, instance: Instance) {
+    /// So many calls of this caller were answered without reaching their instance: their numbers are used up.
+    pub(super) fn skip_numbers(&mut self, session: Session, instance: Instance, count: u64) {
         if let Some(hosted) = self.actors.get_mut(&instance.actor)
             && hosted.epoch == instance.epoch
             && hosted.life == Life::Ready
         {
-            *hosted.next.entry(session).or_default() += 1;
+            *hosted.next.entry(session).or_default() += count;
         }
     }
 

@@ -4,25 +4,71 @@
 use super::call::{Call, From};
 use super::{Effect, Worker};
 use crate::error::Error;
-use crate::id::Session;
-use crate::message::{FromHost, FromWorker, Instance, ToHost, Try};
+use crate::id::{Session, TaskId};
+use crate::map::Map;
+use crate::message::{FromHost, FromWorker, Instance, Manner, ToHost, Try};
 use crate::spec::Target;
 use crate::time::Time;
 
 #[derive(Debug)]
 pub(super) enum Caller {
-    /// The controller was asked; what it said meanwhile waits.
-    Asked { parked: Vec<Parked> },
+    /// The controller has not answered yet: the caller's calls wait.
+    Asked(Parked),
     /// It lives.
     Alive,
 }
 
-/// What a caller said before it was known to live.
+/// The calls of a caller that is not known to live, in the order in which they came.
+///
+/// A caller has no call anywhere else at this worker yet, so its other messages name calls that are here. Each is
+/// folded into its call: the calls are bounded, and no cancel and no count of taken items can be one too many.
+#[derive(Debug, Default)]
+pub(super) struct Parked {
+    calls: Vec<ParkedCall>,
+    /// How many of them wait. At most `max_parked_messages`.
+    waiting: usize,
+    /// Where each call stands, its latest attempt if there are several.
+    places: Map<TaskId, usize>,
+}
+
 #[derive(Debug)]
-pub(super) enum Parked {
-    Message(ToHost),
-    /// A call that was too many; its number is used up.
-    Skipped(Instance),
+enum ParkedCall {
+    /// The call, and how it is to be stopped if its caller took it back.
+    Waits { call: ToHost, cancel: Option<Manner> },
+    /// So many calls were refused since the limit was reached; their numbers are used up.
+    Refused { instance: Instance, count: u64 },
+}
+
+impl Parked {
+    fn add(&mut self, id: TaskId, call: ToHost) {
+        self.waiting += 1;
+        self.places.insert(id, self.calls.len());
+        self.calls.push(ParkedCall::Waits { call, cancel: None });
+    }
+
+    fn add_refused(&mut self, refused: Instance) {
+        match self.calls.last_mut() {
+            Some(ParkedCall::Refused { instance, count }) if *instance == refused => *count += 1,
+            _ => self.calls.push(ParkedCall::Refused { instance: refused, count: 1 }),
+        }
+    }
+
+    /// The caller stops a call. A call that does not wait was refused: its caller has that answer.
+    fn cancel(&mut self, id: TaskId, how: Manner) {
+        let call = self.places.get(&id).map(|at| &mut self.calls[*at]);
+        if let Some(ParkedCall::Waits { cancel, .. }) = call {
+            // Once a call is to be killed, a later request to ask it changes nothing.
+            *cancel = Some(if *cancel == Some(Manner::Force) { Manner::Force } else { how });
+        }
+    }
+
+    /// The caller took items of an earlier attempt.
+    fn took(&mut self, id: TaskId, count: u32) {
+        let call = self.places.get(&id).map(|at| &mut self.calls[*at]);
+        if let Some(ParkedCall::Waits { call: ToHost::Call { took, .. }, .. }) = call {
+            *took = count.max(*took);
+        }
+    }
 }
 
 impl Worker {
@@ -38,26 +84,30 @@ impl Worker {
         }
         match self.callers.get_mut(&session) {
             Some(Caller::Alive) => self.hear(now, session, message, effects),
-            Some(Caller::Asked { parked }) if parked.len() < self.config.max_parked_messages => {
-                parked.push(Parked::Message(message));
-            }
-            Some(Caller::Asked { .. }) => self.too_many_parked(session, message, effects),
+            Some(Caller::Asked(_)) => self.park(session, message, effects),
             None => {
-                self.callers
-                    .insert(session, Caller::Asked { parked: vec![Parked::Message(message)] });
+                self.callers.insert(session, Caller::Asked(Parked::default()));
+                self.park(session, message, effects);
                 effects.push(Effect::ToController(FromWorker::Watch { session }));
             }
         }
     }
 
-    /// More calls came than are kept before their caller is known to live.
-    fn too_many_parked(&mut self, session: Session, message: ToHost, effects: &mut Vec<Effect>) {
-        let ToHost::Call { spec, attempt, epoch, .. } = message else { return };
-        let Target::Method { actor, .. } = spec.target else { return };
-        if let Some(Caller::Asked { parked }) = self.callers.get_mut(&session) {
-            parked.push(Parked::Skipped(Instance { actor, epoch }));
-        }
+    /// Keeps a message until the controller has answered; refuses a call that is one too many.
+    fn park(&mut self, session: Session, message: ToHost, effects: &mut Vec<Effect>) {
         let limit = self.config.max_parked_messages;
+        let Some(Caller::Asked(parked)) = self.callers.get_mut(&session) else { return };
+        let (spec, attempt, epoch) = match &message {
+            ToHost::CancelCall { call, how } => return parked.cancel(*call, *how),
+            ToHost::Took { call, count } => return parked.took(*call, *count),
+            ToHost::Call { spec, attempt, epoch, .. } => (spec, *attempt, *epoch),
+        };
+        if parked.waiting < limit {
+            return parked.add(spec.id, message);
+        }
+        if let Target::Method { actor, .. } = spec.target {
+            parked.add_refused(Instance { actor, epoch });
+        }
         let error = Error::exhausted(format!(
             "{limit} calls wait for the controller's word on their caller (max_parked_messages): call again later"
         ));
@@ -88,20 +138,27 @@ impl Worker {
         alive: bool,
         effects: &mut Vec<Effect>,
     ) {
-        let Some(Caller::Asked { parked }) = self.callers.get_mut(&session) else { return };
+        let Some(Caller::Asked(parked)) = self.callers.get_mut(&session) else { return };
         let parked = std::mem::take(parked);
-        if alive {
-            self.callers.insert(session, Caller::Alive);
-            for parked in parked {
-                match parked {
-                    Parked::Message(message) => self.hear(now, session, message, effects),
-                    Parked::Skipped(instance) => self.skip_number(session, instance),
+        if !alive {
+            self.counters.fenced += parked.waiting as u64;
+            self.callers.remove(&session);
+            return effects.push(Effect::FenceCaller(session));
+        }
+        self.callers.insert(session, Caller::Alive);
+        for parked in parked.calls {
+            match parked {
+                ParkedCall::Waits { call, cancel } => {
+                    let id = call.call();
+                    self.hear(now, session, call, effects);
+                    if let Some(how) = cancel {
+                        self.cancel_call(now, session, id, how, effects);
+                    }
+                }
+                ParkedCall::Refused { instance, count } => {
+                    self.skip_numbers(session, instance, count);
                 }
             }
-        } else {
-            self.counters.fenced += parked.len() as u64;
-            self.callers.remove(&session);
-            effects.push(Effect::FenceCaller(session));
         }
     }
 

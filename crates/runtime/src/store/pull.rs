@@ -200,9 +200,11 @@ impl State {
                 self.bodies.is_in_memory(blob, room);
                 self.copied.extend(making.map(|making| (blob, making)));
                 if counts && self.bodies.named(object).is_none() {
+                    if let Some(missing) = self.missing.get_mut(&object) {
+                        missing.told = false; // It is answered below, as for others.
+                    }
                     self.sealed(now, blob, object);
-                    self.keep(now, object);
-                    self.outside.push(Outside::Tell(worker::Event::DataCopied { object }));
+                    self.keep_copy(now, object);
                 } else {
                     self.abandon(now, THIS, blob); // Or it was made here meanwhile.
                 }

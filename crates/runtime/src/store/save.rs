@@ -10,14 +10,13 @@
 
 use super::erase::{Erase, Erasing};
 use super::words::Answer;
-use super::{Durable, Outside, Shared, State, Store, unmappable};
+use super::{Durable, Shared, State, Store, unmappable};
 use marline_core::error::{Error, Ran};
 use marline_core::id::{ClusterId, ObjectId};
 use marline_core::map::Map;
 use marline_core::message::CopyAt;
 use marline_core::store::Process;
 use marline_core::time::Time;
-use marline_core::worker;
 use marline_objects::{FileId, Saved, lacks_memory};
 use std::io;
 use std::sync::Weak;
@@ -190,8 +189,7 @@ impl State {
     /// The data of an object is to be here, though nobody asked for it: from one of these, or from where it was saved.
     pub(super) fn told_to_bring(&mut self, now: Time, object: ObjectId, from: Vec<CopyAt>) {
         if self.bodies.named(object).is_some() {
-            self.keep(now, object);
-            return self.outside.push(Outside::Tell(worker::Event::DataCopied { object }));
+            return self.keep_copy(now, object);
         }
         let missing = self.missing.entry(object).or_default();
         missing.told = true;

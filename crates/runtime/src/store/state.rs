@@ -179,9 +179,19 @@ impl State {
         if let Some(before) = before {
             self.unname(now, before);
         }
+        let told = self.missing.get(&object).is_some_and(|missing| missing.told);
         for request in self.looked_for(now, object) {
             self.read(now, request, object);
         }
+        if told {
+            self.keep_copy(now, object);
+        }
+    }
+
+    /// The cluster keeps the data of this object, and the controller learns that it is here.
+    pub(super) fn keep_copy(&mut self, now: Time, object: ObjectId) {
+        self.keep(now, object);
+        self.outside.push(Outside::Tell(worker::Event::DataCopied { object }));
     }
 
     /// Another has its name.

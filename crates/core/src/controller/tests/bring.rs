@@ -2,6 +2,7 @@
 
 use super::stored::{found, looks, loses, made, released, result, stored};
 use super::*;
+use crate::error::Ran;
 
 fn drained(rig: &mut Rig, worker: Session) {
     rig.worker_says(worker, FromWorker::Draining);
@@ -98,6 +99,43 @@ fn a_result_that_comes_while_its_worker_is_about_to_leave_is_moved_too() {
     rig.nothing_left();
     rig.worker_says(other, FromWorker::Copied { object: result(1) });
     assert_eq!(rig.orders(leaving), ToWorker::Leave);
+}
+
+#[test]
+fn a_worker_that_is_to_bring_an_item_and_makes_it_itself_keeps_it() {
+    let mut rig = Rig::new();
+    let (client, leaving) = (rig.client(1), rig.worker(2, 1));
+    rig.submit(client, TaskSpec { stream: Some(4), ..task(1) });
+    let attempt = rig.assigns(leaving, 1);
+    let object = ObjectId::item(attempt.task, 0);
+    let gives = |rig: &mut Rig, worker, attempt| {
+        let value = stored(object);
+        rig.worker_says(worker, FromWorker::Yielded { attempt, to: None, index: 0, value });
+    };
+    gives(&mut rig, leaving, attempt);
+    rig.effects.clear();
+    let other = rig.worker(3, 1);
+    // The task runs again elsewhere, and gives the same item while its data is to be brought there.
+    rig.end(leaving, attempt, End::Lost(Error::unavailable(Ran::Maybe, "killed")), None);
+    drained(&mut rig, leaving);
+    rig.worker_says(leaving, FromWorker::Emptied);
+    rig.pass(60 * SECOND);
+    let bring = |effect: &Effect| matches!(effect, Effect::ToWorker { to, message: ToWorker::Bring { .. } } if *to == other);
+    assert!(rig.effects.iter().any(bring), "{:?}", rig.effects);
+    rig.effects.retain(|effect| !bring(effect) && !matches!(effect, Effect::ToClient { .. }));
+    let again = rig.assigns(other, 1);
+    gives(&mut rig, other, again);
+    let forgets = |effect: &Effect| {
+        matches!(effect, Effect::ToWorker { message: ToWorker::Forget { .. }, .. })
+    };
+    assert!(!rig.effects.iter().any(forgets), "its word that it has the data is on its way");
+    rig.effects.clear();
+    rig.worker_says(other, FromWorker::Copied { object });
+    assert_eq!(rig.orders(leaving), ToWorker::Leave);
+    rig.worker_says(leaving, FromWorker::Leaving);
+    rig.effects.clear();
+    looks(&mut rig, other, object);
+    assert_eq!(found(&mut rig, other).unwrap(), other);
 }
 
 #[test]

@@ -105,6 +105,70 @@ fn a_caller_is_parked_until_it_is_known_to_live_and_fenced_if_it_does_not() {
     assert_eq!(rig.take(), [calls(executor, method(3))]);
 }
 
+/// A worker that parks two calls of a caller, whose number 0 and 1 they are; number 2 was one too many.
+fn crowded() -> (Rig, ExecutorId) {
+    let config = Config { spare_executors: 0, max_parked_messages: 2, ..Config::default() };
+    let mut rig = Rig::with(config);
+    let executor = rig.host(ActorOptions::default());
+    for number in 0..3 {
+        rig.call(method(number.into()), number);
+    }
+    let [watch, refused] = &rig.take()[..] else { panic!("it asks, and refuses the third") };
+    assert_eq!(*watch, tell(FromWorker::Watch { session: CALLER }));
+    let Effect::ToCaller { message: FromHost::CallEnded { attempt, outcome, .. }, .. } = refused
+    else {
+        panic!("the third call ends")
+    };
+    let kind = outcome.as_ref().unwrap_err().kind();
+    assert_eq!((*attempt, kind), (tried(2), ErrorKind::Exhausted));
+    (rig, executor)
+}
+
+#[test]
+fn a_call_that_waits_for_the_word_on_its_caller_can_be_cancelled_however_many_wait() {
+    let (mut rig, executor) = crowded();
+    let cancel = |how| ToHost::CancelCall { call: task_id(1), how };
+    rig.caller_says(cancel(Manner::Ask));
+    rig.caller_says(ToHost::CancelCall { call: task_id(2), how: Manner::Ask });
+    assert_eq!(rig.take(), []);
+    rig.controller_says(ToWorker::Watched { session: CALLER, alive: true });
+    let effects = rig.take();
+    assert_eq!(effects[..2], [calls(executor, method(0)), calls(executor, method(1))]);
+    let interrupt = Effect::Interrupt { executor, task: task_id(1), alone: false };
+    assert!(effects.contains(&interrupt), "{effects:?}");
+    let ended = |effect: &Effect| {
+        matches!(effect, Effect::ToCaller { message: FromHost::CallEnded { attempt, outcome, .. }, .. }
+            if *attempt == tried(1) && outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::Cancelled))
+    };
+    assert_eq!(effects.iter().filter(|effect| ended(effect)).count(), 1, "{effects:?}");
+    assert_eq!(rig.worker.counters().stale, 0, "the refused call was answered: nothing to stop");
+
+    // The number of the refused call is used up.
+    rig.call(method(3), 3);
+    assert_eq!(rig.take(), [calls(executor, method(3))]);
+}
+
+#[test]
+fn a_call_that_waits_for_the_word_on_its_caller_is_killed_if_that_was_ever_asked_for() {
+    let (mut rig, executor) = crowded();
+    for how in [Manner::Force, Manner::Ask] {
+        rig.caller_says(ToHost::CancelCall { call: task_id(0), how });
+    }
+    rig.controller_says(ToWorker::Watched { session: CALLER, alive: true });
+    assert!(rig.take().contains(&Effect::Kill { executor }));
+}
+
+#[test]
+fn items_taken_while_a_call_waits_for_the_word_on_its_caller_count() {
+    let (mut rig, executor) = crowded();
+    for count in [3, 2] {
+        rig.caller_says(ToHost::Took { call: task_id(1), count });
+    }
+    rig.controller_says(ToWorker::Watched { session: CALLER, alive: true });
+    let took = Effect::Took { executor, task: task_id(1), count: 3 };
+    assert_eq!(rig.take(), [calls(executor, method(0)), calls(executor, method(1)), took]);
+}
+
 #[test]
 fn the_calls_of_a_caller_go_with_its_session() {
     let mut rig = Rig::new();

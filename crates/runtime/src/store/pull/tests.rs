@@ -127,6 +127,32 @@ fn what_was_brought_under_a_session_that_has_ended_counts_for_nothing() {
 }
 
 #[test]
+fn what_is_to_be_brought_and_is_made_here_meanwhile_is_answered_once_and_kept() {
+    let (store, wanted) = (store(), object(7));
+    store.works_under(Some(session(1)));
+    let told = store.tells(|state, now| {
+        state.pulls.running = MAX_PULLS; // It waits for its turn.
+        state.told_to_bring(now, wanted, vec![at("127.0.0.1:1")]);
+    });
+    assert_eq!(told, []);
+    let (blob, room) = store.room(1_000).unwrap().taken();
+    let told = store.tells(|state, now| {
+        state.bodies.is_in_memory(blob, room);
+        state.sealed(now, blob, wanted);
+    });
+    assert_eq!(told, [worker::Event::DataCopied { object: wanted }]);
+    assert!(store.keeps(wanted));
+
+    // The pull that was under way brings it once more, and says nothing.
+    let brought = store.room(1_000).unwrap().taken();
+    let told = store.tells(|state, now| {
+        state.pulls.waiting.clear();
+        state.pulled(now, &pull(Some(session(1)), wanted), came(brought));
+    });
+    assert_eq!(told, []);
+}
+
+#[test]
 fn what_does_not_come_is_asked_for_after_pauses_until_a_lease_would_be_over_and_then_refused() {
     let (store, wanted) = (store(), object(7));
     store.works_under(Some(session(1)));

@@ -178,3 +178,27 @@ def test_without_a_disk_producers_wait_are_refused_in_the_end_and_go_on_when_the
             assert is_whole(marline.get(ready), seeds.pop(ready))
             del ready
         assert all(is_whole(view, seed) for seed, view in enumerate(views)), "what was read stayed as it was"
+
+
+@pytest.mark.parametrize("actor", [False, True], ids=["task", "call"])
+def test_results_that_do_not_fit_together_go_to_the_disk_before_they_are_passed_on(
+    tmp_path: Path, actor: bool
+) -> None:
+    count, size = 6, 4 * MIB
+
+    def several() -> list[Array]:
+        return [pattern(size, seed) for seed in range(count)]
+
+    class Makes:
+        def several(self) -> list[Array]:
+            return several()
+
+    spill = tmp_path / "spill"
+    spill.mkdir()
+    with node(tmp_path / "run", count * size // 2, spill):
+        if actor:
+            refs = marline.remote(Makes).remote().several.options(num_returns=count).remote()
+        else:
+            refs = marline.remote(num_returns=count, max_retries=0)(several).remote()
+        for seed, ref in enumerate(refs):
+            assert marline.get(checks.remote(ref, seed), timeout=PATIENCE)

@@ -183,6 +183,8 @@ impl Store {
                 self.wait(now, bytes, why, effects);
             }
             Event::Sealed { blob } => self.sealed(blob, effects),
+            Event::Abandoned { blob } => self.abandoned(blob, effects),
+            Event::Disowned { blob } => self.disowned(blob, effects),
             Event::Kept { blob } => {
                 if let Some(entry) = self.blobs.get_mut(blob) {
                     entry.kept = true;
@@ -372,8 +374,23 @@ impl Store {
         if let Some(process) = entry.users.take_filler() {
             self.ahead -= if std::mem::take(&mut entry.ahead) { entry.bytes } else { 0 };
             entry.place = Place::Memory;
-            // It is its process's until the cluster keeps it.
-            entry.users.pin(process);
+            // It is its process's until the cluster keeps it; nobody reads it, so it may go to the disk.
+            entry.users.set_owner(process);
+            self.look_at(blob, effects);
+        }
+    }
+
+    fn abandoned(&mut self, blob: Blob, effects: &mut Vec<Effect>) {
+        let filler = self.blobs.get(blob).and_then(|entry| entry.users.filled_by());
+        if filler.is_some() {
+            self.drop_blob(blob, effects);
+        }
+    }
+
+    fn disowned(&mut self, blob: Blob, effects: &mut Vec<Effect>) {
+        let owner = self.blobs.get_mut(blob).and_then(|entry| entry.users.take_owner());
+        if let Some(process) = owner {
+            self.forget_process(process, blob);
             self.look_at(blob, effects);
         }
     }
@@ -432,7 +449,14 @@ impl Store {
         self.look_at(blob, effects);
     }
 
+    /// A process may have nothing more to do with a blob.
     fn forget_process(&mut self, process: Process, blob: Blob) {
+        let users = self.blobs.get_mut(blob).map(|entry| &mut entry.users);
+        if users
+            .is_some_and(|users| users.owner() == Some(process) || users.pin_of(process).is_some())
+        {
+            return;
+        }
         if let Some(blobs) = self.processes.get_mut(&process) {
             blobs.remove(&blob);
             if blobs.is_empty() {
@@ -460,6 +484,9 @@ impl Store {
         for blob in self.processes.remove(&process).unwrap_or_default() {
             let entry = self.blobs.get_mut(blob).expect("its process had it");
             entry.users.unpin(process);
+            if entry.users.owner() == Some(process) {
+                entry.users.take_owner();
+            }
             self.look_at(blob, effects);
         }
     }
@@ -474,7 +501,7 @@ impl Store {
             Place::Memory | Place::Leaving | Place::Disk => true,
             Place::Wanted | Place::Coming => !entry.users.is_wanted(),
         };
-        if !entry.kept && !entry.users.is_pinned() && abandoned {
+        if !entry.kept && !entry.users.is_needed() && abandoned {
             // What is being written or read is dropped when that has ended.
             if !matches!(entry.place, Place::Leaving | Place::Coming) {
                 self.drop_blob(blob, effects);
@@ -497,7 +524,8 @@ impl Store {
         if self.wanted.remove(&blob) {
             self.stop_waiting(|why| *why == Why::Load(blob));
         }
-        if let Some(process) = entry.users.filled_by() {
+        // Data that cannot be read back may still be its maker's.
+        for process in entry.users.filled_by().into_iter().chain(entry.users.owner()) {
             self.forget_process(process, blob);
         }
         effects.push(Effect::Drop { blob });
@@ -516,7 +544,7 @@ impl Store {
         let entry = self.blobs.get_mut(blob).expect("it was leaving");
         self.leaving_bytes -= entry.bytes;
         entry.place = Place::Memory;
-        let needed = entry.kept || entry.users.is_pinned();
+        let needed = entry.kept || entry.users.is_needed();
         match result {
             Ok(()) if needed && !entry.users.is_pinned() => {
                 entry.place = Place::Disk;

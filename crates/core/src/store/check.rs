@@ -34,8 +34,8 @@ impl Store {
             assert!(!entry.ahead || entry.place == Place::Filling, "{blob:?} is filled: {entry:?}");
             let filled = entry.users.filled_by().is_none();
             assert_eq!(filled, entry.place != Place::Filling, "{blob:?}: {entry:?}");
-            for process in entry.users.readers() {
-                assert!(self.processes[process].contains(blob), "{process:?} has {blob:?} pinned");
+            for process in entry.users.readers().copied().chain(entry.users.owner()) {
+                assert!(self.processes[&process].contains(blob), "{process:?} has {blob:?}");
             }
             let waits =
                 self.waiting.iter().filter(|waiting| waiting.why == Why::Load(*blob)).count();
@@ -45,7 +45,7 @@ impl Store {
             if !comes {
                 assert!(!entry.users.is_wanted(), "{blob:?} is here, or nobody fetches it");
             }
-            if !entry.kept && !entry.users.is_pinned() && !entry.users.is_wanted() {
+            if !entry.kept && !entry.users.is_needed() && !entry.users.is_wanted() {
                 let ends = matches!(entry.place, Place::Filling | Place::Leaving | Place::Coming);
                 assert!(ends, "{blob:?} is nobody's: {entry:?}");
             }

@@ -38,8 +38,13 @@ pub enum Event {
     /// A process wants to make something of this size; or is likely to, soon: then it is answered at once, and gets
     /// room only where there is much.
     CreateAsked { request: Request, process: Process, bytes: u64, ahead: bool },
-    /// It has filled it: from now on it is read, and does not change.
+    /// Its maker has filled it: from now on it is read, and does not change. It is its maker's until that ends or
+    /// disowns it.
     Sealed { blob: Blob },
+    /// Its maker does not fill it.
+    Abandoned { blob: Blob },
+    /// Its maker needs it no longer: the cluster keeps it, or nobody wants it.
+    Disowned { blob: Blob },
     /// The cluster keeps it, until it is forgotten.
     Kept { blob: Blob },
     /// The cluster keeps it no longer.

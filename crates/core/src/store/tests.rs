@@ -45,7 +45,7 @@ impl Rig {
         for event in [Event::Sealed { blob }, Event::Kept { blob }] {
             assert_eq!(self.handle(event), []);
         }
-        assert_eq!(self.handle(Event::Unpinned { process: ONE, blob }), []);
+        assert_eq!(self.handle(Event::Disowned { blob }), []);
         blob
     }
 
@@ -160,13 +160,14 @@ fn what_is_on_the_disk_is_read_back_for_whoever_wants_it() {
     let effects = rig.spill_ended(first);
     let [_, Effect::Grant { blob: other, .. }] = effects[..] else { panic!("{effects:?}") };
     assert_eq!(rig.handle(Event::Sealed { blob: other }), []);
+    rig.pinned(TWO, other);
     // Both wait for the same, and the second one makes room.
     let (one, effects) = rig.pin(ONE, first);
     assert_eq!(effects.len(), 1, "{effects:?}");
     let (two, none) = rig.pin(TWO, first);
     assert_eq!(none, []);
     let Effect::Spill { blob: victim } = effects[0] else { panic!("{effects:?}") };
-    assert_ne!(victim, other, "its process has it");
+    assert_ne!(victim, other, "its process reads it");
     assert_eq!(rig.spill_ended(victim), [Effect::FreeMemory { blob: victim }]);
     let gone = rig.handle(Event::ProcessGone { process: TWO });
     assert_eq!(gone, [Effect::Drop { blob: other }, Effect::Load { blob: first, bytes: 60 }]);
@@ -176,6 +177,46 @@ fn what_is_on_the_disk_is_read_back_for_whoever_wants_it() {
         [Effect::FreeDisk { blob: first }, Effect::Give { request: one, blob: first }],
         "the other one is gone: {two:?}"
     );
+}
+
+#[test]
+fn what_its_maker_has_not_passed_on_goes_to_the_disk_too() {
+    let mut rig = rig(true);
+    let mut made = Vec::new();
+    // One process makes more than there is room for before anybody hears of it.
+    for _ in 0..3 {
+        let (_, effects) = rig.create(ONE, 60);
+        let blob = match (effects.as_slice(), made.last().copied()) {
+            ([Effect::Grant { blob, .. }], None) => *blob,
+            ([Effect::Spill { blob }], Some(before)) => {
+                assert_eq!(*blob, before);
+                let effects = rig.spill_ended(before);
+                let [Effect::FreeMemory { .. }, Effect::Grant { blob, .. }] = effects[..] else {
+                    panic!("{effects:?}")
+                };
+                blob
+            }
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(rig.handle(Event::Sealed { blob }), []);
+        made.push(blob);
+    }
+    for blob in &made[..2] {
+        assert_eq!(rig.handle(Event::Kept { blob: *blob }), []);
+        assert_eq!(rig.handle(Event::Disowned { blob: *blob }), [], "the cluster keeps it");
+    }
+    assert_eq!(rig.handle(Event::Disowned { blob: made[2] }), [Effect::Drop { blob: made[2] }]);
+    assert_eq!((rig.store.used(), rig.store.spilled()), (0, 120));
+}
+
+#[test]
+fn what_is_not_filled_is_dropped() {
+    let mut rig = rig(true);
+    let (_, effects) = rig.create(ONE, 10);
+    let [Effect::Grant { blob, .. }] = effects[..] else { panic!("{effects:?}") };
+    assert_eq!(rig.handle(Event::Abandoned { blob }), [Effect::Drop { blob }]);
+    assert_eq!(rig.handle(Event::Abandoned { blob }), []);
+    assert_eq!(rig.store.used(), 0);
 }
 
 #[test]
@@ -340,7 +381,7 @@ fn who_waits_is_not_refused_as_long_as_others_are_given_room() {
         for event in [Event::Sealed { blob }, Event::Kept { blob }] {
             assert_eq!(rig.handle(event), []);
         }
-        assert_eq!(rig.handle(Event::Unpinned { process: TWO, blob }), []);
+        assert_eq!(rig.handle(Event::Disowned { blob }), []);
         held = blob;
     }
     assert_eq!(rig.create(ONE, 60).1, []);
@@ -356,6 +397,7 @@ struct Shell {
     reading: Vec<Blob>,
     asked: Set<Request>,
     given: Vec<(Process, Blob)>,
+    owned: Vec<(Process, Blob)>,
     asking: Map<Request, (Process, Option<Blob>)>,
     filling: Vec<(Process, Blob)>,
     kept: Set<Blob>,
@@ -365,6 +407,7 @@ impl Shell {
     /// A process is gone, with all that it had and asked for.
     fn goes(&mut self, rig: &mut Rig, process: Process) {
         self.given.retain(|(by, _)| *by != process);
+        self.owned.retain(|(by, _)| *by != process);
         self.filling.retain(|(by, _)| *by != process);
         self.asking.retain(|_, (by, _)| *by != process);
         let asking = &self.asking;
@@ -410,11 +453,16 @@ impl Shell {
                 Effect::Drop { blob } => {
                     assert!(!self.kept.contains(&blob), "{blob:?} is kept");
                     assert!(self.given.iter().all(|(_, given)| *given != blob), "it is read");
+                    assert!(
+                        self.owned.iter().all(|(_, owned)| *owned != blob),
+                        "it is its maker's"
+                    );
                     assert!(!self.writing.contains(&blob) && !self.reading.contains(&blob));
                     self.memory.remove(&blob);
                     self.disk.remove(&blob);
                 }
                 Effect::Lost { blob, .. } => {
+                    self.owned.retain(|(_, owned)| *owned != blob);
                     self.kept.remove(&blob);
                 }
             }
@@ -514,12 +562,20 @@ fn step(random: &mut Random, rig: &mut Rig, shell: &mut Shell) {
         2 | 3 if !shell.filling.is_empty() => {
             let index = random.below(shell.filling.len() as u64) as usize;
             let (process, blob) = shell.filling.swap_remove(index);
-            shell.given.push((process, blob));
+            if random.one_in(5) {
+                return shell.take(rig.handle(Event::Abandoned { blob }));
+            }
+            shell.owned.push((process, blob));
             shell.take(rig.handle(Event::Sealed { blob }));
             if !random.one_in(5) {
                 shell.kept.insert(blob);
                 shell.take(rig.handle(Event::Kept { blob }));
             }
+        }
+        4 if !shell.owned.is_empty() => {
+            let index = random.below(shell.owned.len() as u64) as usize;
+            let (_, blob) = shell.owned.swap_remove(index);
+            shell.take(rig.handle(Event::Disowned { blob }));
         }
         4 | 5 if !shell.given.is_empty() => {
             let index = random.below(shell.given.len() as u64) as usize;

@@ -10,6 +10,8 @@ pub(super) struct Users(Option<Box<Present>>);
 #[derive(Debug, Default)]
 struct Present {
     filled_by: Option<Process>,
+    /// Its maker, which may not have passed it on yet. It does not read it.
+    owner: Option<Process>,
     /// How often each process reads it.
     pins: Vec<(Process, Pin)>,
     /// Who wants to read it when it is back.
@@ -33,9 +35,27 @@ impl Users {
         self.0.as_ref()?.filled_by
     }
 
-    /// It is filled, by whom it says.
+    /// Nobody fills it any more. Says who did.
     pub fn take_filler(&mut self) -> Option<Process> {
         self.change(|present| present.filled_by.take())
+    }
+
+    /// Its maker, until that disowns it.
+    pub fn owner(&self) -> Option<Process> {
+        self.0.as_ref()?.owner
+    }
+
+    pub fn set_owner(&mut self, process: Process) {
+        self.0.get_or_insert_default().owner = Some(process);
+    }
+
+    pub fn take_owner(&mut self) -> Option<Process> {
+        self.change(|present| present.owner.take())
+    }
+
+    /// Whether somebody reads it, or may pass it on.
+    pub fn is_needed(&self) -> bool {
+        self.is_pinned() || self.owner().is_some()
     }
 
     pub fn is_pinned(&self) -> bool {
@@ -102,7 +122,10 @@ impl Users {
         let Some(present) = &mut self.0 else { return T::default() };
         let result = what(present);
         self.0.take_if(|present| {
-            present.filled_by.is_none() && present.pins.is_empty() && present.wanted.is_empty()
+            present.filled_by.is_none()
+                && present.owner.is_none()
+                && present.pins.is_empty()
+                && present.wanted.is_empty()
         });
         result
     }

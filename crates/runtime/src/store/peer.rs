@@ -239,7 +239,7 @@ impl State {
                 }
                 self.handle(now, Event::GivenUp { request });
             }
-            Some(Held::Fills(blob)) => self.abandon(now, process, blob),
+            Some(Held::Fills(blob)) => self.handle(now, Event::Abandoned { blob }),
             Some(Held::Reads(blob)) => self.handle(now, Event::Unpinned { process, blob }),
             None => {}
         }

@@ -4,13 +4,13 @@
 mod tests;
 
 use super::room::Room;
-use super::{LOOK_FOR, Making, Outside, Shared, State, Store, THIS, lost};
+use super::{LOOK_FOR, Making, Outside, Shared, State, Store, lost};
 use crate::net::data::{self, Coming, Wanted};
 use crate::net::server::Token;
 use marline_core::error::{Error, Ran};
 use marline_core::id::{ObjectId, Session};
 use marline_core::message::CopyAt;
-use marline_core::store::{Blob, Request};
+use marline_core::store::{Blob, Event, Request};
 use marline_core::time::Time;
 use marline_core::worker;
 use marline_objects::Writable;
@@ -170,7 +170,7 @@ impl State {
     fn drop_coming(&mut self, now: Time, coming: Option<Coming<(Blob, Writable)>>) {
         if let Some((blob, room)) = coming.map(Coming::into_room) {
             drop(room);
-            self.abandon(now, THIS, blob);
+            self.handle(now, Event::Abandoned { blob });
         }
     }
 
@@ -206,7 +206,7 @@ impl State {
                     self.sealed(now, blob, object);
                     self.keep_copy(now, object);
                 } else {
-                    self.abandon(now, THIS, blob); // Or it was made here meanwhile.
+                    self.handle(now, Event::Abandoned { blob }); // Or it was made here meanwhile.
                 }
             }
             Err(_) if !counts => self.drop_coming(now, coming),

@@ -41,7 +41,7 @@ impl Drop for Room {
     fn drop(&mut self) {
         if let Some((blob, room)) = self.filled.take() {
             drop(room);
-            self.store.enter(|state, now| state.abandon(now, THIS, blob));
+            self.store.enter(|state, now| state.handle(now, Event::Abandoned { blob }));
         }
     }
 }
@@ -102,7 +102,7 @@ impl Store {
         let worker = self.enter(|state, now| {
             state.bodies.is_in_memory(blob, room);
             let Some(worker) = state.worker else {
-                state.abandon(now, THIS, blob);
+                state.handle(now, Event::Abandoned { blob });
                 return None;
             };
             state.sealed(now, blob, object);
@@ -125,8 +125,8 @@ impl State {
     /// It is not its maker's any more.
     pub(super) fn let_go_of(&mut self, now: Time, object: ObjectId) {
         let Some(blob) = self.bodies.named(object) else { return };
-        if let Some(process) = self.makers.remove(&blob) {
-            self.handle(now, Event::Unpinned { process, blob });
+        if self.makers.remove(&blob).is_some() {
+            self.handle(now, Event::Disowned { blob });
         }
     }
 }

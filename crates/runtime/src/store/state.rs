@@ -95,13 +95,13 @@ impl State {
         self.bodies.add(blob);
         self.makers.insert(blob, process);
         if matches!(answer, To::Nobody) {
-            return self.abandon(now, process, blob);
+            return self.handle(now, Event::Abandoned { blob });
         }
         let room = match self.allocate(bytes) {
             Ok(room) => room,
             Err(error) => {
                 self.refuse_to(process, answer, unmappable(&error));
-                return self.abandon(now, process, blob);
+                return self.handle(now, Event::Abandoned { blob });
             }
         };
         match answer {
@@ -153,12 +153,6 @@ impl State {
         }
     }
 
-    /// What was to be filled is not.
-    pub(super) fn abandon(&mut self, now: Time, process: Process, blob: Blob) {
-        self.handle(now, Event::Sealed { blob });
-        self.handle(now, Event::Unpinned { process, blob });
-    }
-
     /// What was filled is the data of this object.
     pub(super) fn sealed(&mut self, now: Time, blob: Blob, object: ObjectId) {
         if !self.bodies.contains(blob) {
@@ -196,8 +190,8 @@ impl State {
 
     /// Another has its name.
     pub(super) fn unname(&mut self, now: Time, blob: Blob) {
-        if let Some(process) = self.makers.remove(&blob) {
-            self.handle(now, Event::Unpinned { process, blob });
+        if self.makers.remove(&blob).is_some() {
+            self.handle(now, Event::Disowned { blob });
         }
         self.handle(now, Event::Forgotten { blob });
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import atexit
 import logging
 import os
@@ -9,6 +10,7 @@ import pickle
 import signal
 import sys
 import threading
+import time
 import types
 from collections.abc import Callable
 from typing import Any
@@ -16,14 +18,19 @@ from typing import Any
 from marline import _namespace, _native, _propagate
 from marline._actor import is_async_class
 from marline._errors import NotFoundError, TaskCancelledError
-from marline._pickle import Need, can_read, incompatible
+from marline._pickle import Need, can_read, code_key, incompatible
 from marline._scope import current
 
-_codes: dict[str, Any] = {}
-_pickled: dict[str, tuple[bytes, int, bytes | None]] = {}
 # How to stop what runs on threads other than the main one, and on an event loop, by the id of its task.
 stops: dict[str, Callable[[], object]] = {}
+# The threads of those that have one.
+_threads: dict[str, int] = {}
 _main = 0
+
+# An interrupt during an import waits for its end. The seconds between looks.
+IMPORT_RECHECK = 0.005
+# A thread waits to interrupt the main thread.
+_interrupts_later = False
 
 _make_record = logging.getLogRecordFactory()
 
@@ -53,41 +60,67 @@ def label(name: str) -> str:
     return name.partition(":")[2].rpartition("#")[0] or name
 
 
-def _cancel_main(_number: int, _frame: object) -> None:
-    """What runs on the main thread may be asked to stop; waiting for something ends with it."""
-    if _native.is_to_stop():
-        raise TaskCancelledError("the task was cancelled")
+def _cancel_main(_number: int, frame: types.FrameType | None) -> None:
+    """Stops the task on the main thread, if it is to stop.
+
+    An import is not interrupted: half of a module would stay in ``sys.modules``, and fail every later task
+    that imports it. The worker kills a task that takes longer than its grace.
+    """
+    global _interrupts_later
+    if not _imports(frame):
+        if _native.is_to_stop():
+            raise TaskCancelledError("the task was cancelled")
+    elif not _interrupts_later:
+        _interrupts_later = True
+        # Unlike `threading.Thread`, it takes no lock that the interrupted code may hold.
+        _thread.start_new_thread(_interrupt_after_import, ())
+
+
+def _imports(frame: types.FrameType | None) -> bool:
+    """Whether an import is under way."""
+    while frame is not None:
+        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _interrupt_after_import() -> None:
+    global _interrupts_later
+    while _imports(sys._current_frames().get(_main)):
+        time.sleep(IMPORT_RECHECK)
+    _interrupts_later = False
+    _native.interrupt_main_thread()  # Its handler looks again: it may import something else by now.
+
+
+def is_code_of(name: str, pickled: bytes) -> bool:
+    """Whether this is the code whose key is at the end of the name."""
+    _, _, key = name.rpartition("#")
+    return not key or code_key(pickled) == key
 
 
 def code(name: str, pickled: bytes, version: int, environment: bytes | None) -> Any:
-    """The function or class of this name. Its code comes once, with the environment that it is to be read in,
-    and is read until that succeeds."""
-    if name not in _codes:
-        pickled, version, environment = _pickled.setdefault(name, (pickled, version, environment))
-        if not can_read(version):
-            raise incompatible(version, name)
-        if environment is not None:
-            from marline import _runtime_env_here
+    """Loads the function or class of this name, in the environment that came with its code."""
+    if not can_read(version):
+        raise incompatible(version, name)
+    if environment is not None:
+        from marline import _runtime_env_here
 
-            _runtime_env_here.apply(environment)
-        _codes[name] = pickle.loads(pickled)
-        del _pickled[name]
-    return _codes[name]
+        _runtime_env_here.apply(environment)
+    return pickle.loads(pickled)
 
 
 def find(name: str) -> Any:
-    """The function or class of a name that came without code: ``python:package.module.function``."""
-    if name not in _codes:
-        import pkgutil
+    """Imports the function or class of a name that came without code: ``python:package.module.function``."""
+    import pkgutil
 
-        path = name.partition(":")[2]
-        try:
-            found = pkgutil.resolve_name(path)
-        except (AttributeError, ValueError) as error:
-            raise NotFoundError(f"{path!r} is nothing that can be imported: {error}") from None
-        # What is remote stands for what it was made of.
-        _codes[name] = getattr(found, "__marline_remote__", found)
-    return _codes[name]
+    path = name.partition(":")[2]
+    try:
+        found = pkgutil.resolve_name(path)
+    except (AttributeError, ValueError) as error:
+        raise NotFoundError(f"{path!r} is nothing that can be imported: {error}") from None
+    # A remote function stands for the function that it was made of.
+    return getattr(found, "__marline_remote__", found)
 
 
 def fill(
@@ -153,16 +186,26 @@ def _run(
     scope: _native.Scope, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     if threading.get_ident() == _main:
-        return _call(function, args, kwargs)
+        result = _call(function, args, kwargs)
+        if scope.is_cancelled():  # During an import, perhaps: it was not interrupted there.
+            _cancel_main(signal.SIGURG, None)
+        return result
     # On a thread of its own, which signals do not reach.
     running = scope.running()
     task = running[1] if running else ""
     thread = threading.get_ident()
+    _threads[task] = thread
     stops[task] = lambda: _cancel_thread(thread)
     try:
-        return _call(function, args, kwargs)
+        if scope.is_cancelled():  # Before it could be reached.
+            stop_here()
+        result = _call(function, args, kwargs)
+        if scope.is_cancelled():  # During an import, perhaps.
+            stop_here()
+        return result
     finally:
         stops.pop(task, None)
+        _threads.pop(task, None)
 
 
 def _cancel_thread(thread: int) -> None:
@@ -240,7 +283,9 @@ def stop_here() -> None:
 
 
 def interrupt(task: str) -> None:
-    """A task is to stop that does not run on the main thread."""
+    """A task is to stop that does not run on the main thread. Imports are not interrupted."""
+    while (thread := _threads.get(task)) is not None and _imports(sys._current_frames().get(thread)):
+        time.sleep(IMPORT_RECHECK)
     # Once: what it does to end in good order is not disturbed when it is asked again.
     stop = stops.pop(task, None)
     if stop is not None:

@@ -84,7 +84,8 @@ async def _await(
     durable = kwargs.pop(LASTING, False)
     try:
         result = method(*args, **kwargs)
-        if inspect.isawaitable(result):
+        # A reference is a result: its call may wait for this actor.
+        if inspect.isawaitable(result) and not isinstance(result, _native.ObjectRef):
             result = await result
         if items is not None or collects:
             from marline._generator import collect_each, give_each

@@ -37,6 +37,7 @@ __all__ = [
     "about_to_fork",
     "available_cpus",
     "forked",
+    "interrupt_main_thread",
     "is_to_stop",
     "look_around",
     "met_buffer",
@@ -259,6 +260,9 @@ class Scope:
     def wait(self, timeout: float) -> int:
         """Waits until all that was submitted in it has ended; how many have not in time."""
 
+    def is_cancelled(self) -> bool:
+        """Whether the task or call is to stop."""
+
     def unfinished(self) -> int:
         """How much of what was submitted in it has not ended."""
 
@@ -276,6 +280,7 @@ class CallEnd:
     def fail(self, error: BaseException) -> None: ...
 
 def serve(variable: str) -> None: ...
+def interrupt_main_thread() -> None: ...
 def is_to_stop() -> bool: ...
 def noting(dumps: Callable[[], _T]) -> tuple[_T, Things]: ...
 def available_cpus() -> int: ...

@@ -99,9 +99,14 @@ def dumps_code(code: Any) -> Code:
         (pickled, version), things = _native.noting(lambda: dumps_by_value(code))
     except Exception as error:
         raise explain(code, error, getattr(code, "__qualname__", "the function")) from error
-    import hashlib  # Those who only read code do without.
+    return Code(pickled, code_key(pickled), version, things or None)
 
-    return Code(pickled, hashlib.blake2b(pickled, digest_size=8).hexdigest(), version, things or None)
+
+def code_key(pickled: bytes) -> str:
+    """The content hash of code. It is the last part of the name of a function, after ``#``."""
+    import hashlib  # It takes a while to import, and not every process needs it.
+
+    return hashlib.blake2b(pickled, digest_size=8).hexdigest()
 
 
 def can_read(version: int) -> bool:

@@ -5,12 +5,18 @@ from __future__ import annotations
 import asyncio
 import copy
 import os
+import sys
 import time
 from pathlib import Path
+from typing import Any
 
+import cloudpickle
 import marline
 import pytest
 from conftest import PATIENCE, lives, until
+
+# Workers elsewhere cannot import it.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 pytestmark = pytest.mark.usefixtures("cluster")
 
@@ -441,3 +447,44 @@ def test_an_actor_class_says_how_it_is_used() -> None:
             marline.method(num_returns=returns)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="'tiemout'"):
         Counter.remote().add.options(tiemout=1)
+
+
+class Returns:
+    """Its methods give back references to calls of actors, which they do not wait for."""
+
+    def own(self, me: Any, words: str) -> list[Any]:
+        return [me.echo.remote(words)]
+
+    def own_at_once(self, me: Any, words: str) -> Any:
+        return me.echo.remote(words)
+
+    def other_s(self, me: Any, other: Any) -> list[Any]:
+        return [other.asks.remote(me)]
+
+    def asks(self, other: Any) -> Any:
+        return marline.get(other.echo.remote("asked"))
+
+    def echo(self, words: str) -> str:
+        return words
+
+
+class ReturnsAsync(Returns):
+    async def own(self, me: Any, words: str) -> list[Any]:
+        return [me.echo.remote(words)]
+
+
+@pytest.mark.parametrize(("cls", "concurrency"), [(Returns, 1), (Returns, 2), (ReturnsAsync, 1)])
+def test_a_method_returns_a_reference_to_a_call_that_its_own_actor_has_yet_to_run(
+    cls: type, concurrency: int
+) -> None:
+    actor = marline.remote(max_concurrency=concurrency)(cls).remote()
+    [inner] = marline.get(actor.own.remote(actor, "hello"), timeout=PATIENCE)
+    assert marline.get(inner, timeout=PATIENCE) == "hello"
+    inner = marline.get(actor.own_at_once.remote(actor, "hello"), timeout=PATIENCE)
+    assert marline.get(inner, timeout=PATIENCE) == "hello"
+
+
+def test_a_method_returns_a_reference_to_a_call_that_waits_for_its_actor() -> None:
+    first, second = marline.remote(Returns).remote(), marline.remote(Returns).remote()
+    [inner] = marline.get(first.other_s.remote(first, second), timeout=PATIENCE)
+    assert marline.get(inner, timeout=PATIENCE) == "asked"

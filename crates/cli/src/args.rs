@@ -183,7 +183,7 @@ pub struct Listen {
     #[arg(long, env = "MARLINE_LISTEN", default_value = "127.0.0.1:7420", value_name = "ADDRESS")]
     pub listen: String,
 
-    /// A process that is not heard for this long is lost
+    /// A process that is silent for this long is lost; it survives a silence of at most four fifths of it
     #[arg(long, env = "MARLINE_LEASE", default_value = "30s", value_name = "TIME")]
     pub lease: Time,
 

@@ -211,6 +211,8 @@ pub struct Controller {
     /// Things that nobody holds any more, and work whose values came or never will, to be seen to before
     /// an event is done with. Lists, so that a long chain does not take a deep stack.
     freed: Vec<Thing>,
+    /// Why that is, if a session has ended with them.
+    freed_by: Option<EndCause>,
     woken: VecDeque<(Work, Result<(), Error>)>,
     names: BTreeMap<(Arc<str>, Arc<str>), ActorId>,
     timers: BTreeSet<(Time, Timer)>,
@@ -253,6 +255,7 @@ impl Controller {
             actors: Map::default(),
             dead_actors: VecDeque::new(),
             freed: Vec::new(),
+            freed_by: None,
             woken: VecDeque::new(),
             names: BTreeMap::new(),
             timers: BTreeSet::new(),

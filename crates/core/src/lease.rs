@@ -5,6 +5,9 @@
 //! arrives after it was sent, so the holder stops before the controller gives its work away, also when
 //! only one direction is cut, and without the two clocks ever being compared. The margin pays for
 //! clocks that run at different speeds and for the time it takes to stop.
+//!
+//! A pong counts for its holder once a later ping names it. When a silence begins, the last pong that counts may
+//! therefore be two pings old: a process survives any silence of at most [`Terms::tolerated`].
 
 use crate::time::Time;
 use std::collections::{BTreeSet, VecDeque};
@@ -19,17 +22,35 @@ pub struct Terms {
     pub ping_interval: Duration,
 }
 
+/// How often a session is pinged while its lease lasts. More pings cost more; fewer shorten the silence that a session
+/// survives, by two intervals.
+const PINGS_PER_LEASE: u32 = 20;
+
 const CENTURY: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 impl Default for Terms {
     fn default() -> Terms {
-        Terms { lease: Duration::from_secs(30), ping_interval: Duration::from_secs(10) }
+        Terms::of(Duration::from_secs(30))
     }
 }
 
 impl Terms {
     /// Those of a session in the controller's own process: nothing runs out for a hundred years.
     pub const FOREVER: Terms = Terms { lease: CENTURY, ping_interval: CENTURY };
+
+    /// The terms of a lease of this length.
+    pub const fn of(lease: Duration) -> Terms {
+        // Of less than twenty nanoseconds, nothing would be left.
+        let interval = lease.as_nanos() as u64 / PINGS_PER_LEASE as u64;
+        let interval = if interval == 0 { 1 } else { interval };
+        Terms { lease, ping_interval: Duration::from_nanos(interval) }
+    }
+
+    /// The longest silence that a session survives, in either direction: four fifths of its lease, less the time that
+    /// messages take.
+    pub fn tolerated(&self) -> Duration {
+        self.lease.saturating_sub(self.margin() + 2 * self.ping_interval)
+    }
 
     /// What the holder keeps back: a tenth.
     pub fn margin(&self) -> Duration {
@@ -189,6 +210,36 @@ mod tests {
         let ping = granted.ping(at(25));
         held.ping(at(1_026), ping).unwrap();
         assert_eq!(held.ends_at(), at(1_043), "from when the pong was sent, less a tenth");
+    }
+
+    /// Pings from the opening at time 0 until a silence begins, and when each end then counts the session as over.
+    fn silent_from(terms: &Terms, silence: Duration) -> (Time, Time) {
+        let start = at(0);
+        let (mut granted, mut held) = (Granted::new(start), Held::new(*terms, start));
+        let mut now = start + terms.ping_interval;
+        while now < start + silence {
+            let ping = granted.ping(now);
+            let pong = held.ping(now, ping).expect("nothing is silent yet");
+            granted.pong(now, pong);
+            now = now + terms.ping_interval;
+        }
+        (held.ends_at(), granted.ends_at(terms))
+    }
+
+    #[test]
+    fn a_silence_of_four_fifths_of_the_lease_is_survived_whenever_it_begins() {
+        for lease in [30, 5, 3_600] {
+            let terms = Terms::of(Duration::from_secs(lease));
+            let tolerated = terms.tolerated();
+            assert_eq!(tolerated, terms.lease.mul_f64(0.8));
+            for tenth in 0..1_000 {
+                let begins = terms.ping_interval * tenth / 10;
+                let ends = at(0) + begins + tolerated;
+                let (holder, controller) = silent_from(&terms, begins);
+                assert!(holder >= ends, "the holder stops {begins:?} after the opening");
+                assert!(controller > holder, "the controller gives its work away first");
+            }
+        }
     }
 
     #[test]

@@ -77,10 +77,10 @@ impl ControllerBuilder {
         self
     }
 
-    /// A process that was not heard for this long is lost (30 s, unless said otherwise). It is asked three
-    /// times as often.
+    /// A process that is silent for this long is lost (30 s by default). A silence of at most four fifths of it is
+    /// survived.
     pub fn lease(mut self, lease: Duration) -> Self {
-        self.config.terms = Terms { lease, ping_interval: lease / 3 };
+        self.config.terms = Terms::of(lease);
         self
     }
 

@@ -11,6 +11,7 @@ use crate::submitted;
 use crate::wait::wait_for_room;
 use marline_runtime::core::error::{Error, ErrorKind};
 use marline_runtime::core::id::{Attempt, ObjectId, TaskId, Thing};
+use marline_runtime::core::map::Map;
 use marline_runtime::core::message::Try;
 use marline_runtime::core::payload::{Encoding, Payload, Value};
 use marline_runtime::core::spec::SAVE_METHOD;
@@ -21,6 +22,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
+use std::cell::Cell;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -28,7 +30,7 @@ use std::thread;
 /// Makes this process an executor until it ends. Does not return, unless it is none.
 #[pyfunction]
 pub fn serve(py: Python<'_>, variable: &str) {
-    let program: Arc<dyn Program> = Arc::new(Interpreter);
+    let program: Arc<dyn Program> = Arc::new(Interpreter::default());
     py.detach(|| serve_as(variable, &program));
 }
 
@@ -40,15 +42,93 @@ pub fn is_to_stop() -> bool {
     let Some(context) = context().filter(|context| context.cancel.is_cancelled()) else {
         return false;
     };
+    if LOADING.get() {
+        return false; // The task stops when it is loaded.
+    }
     let this = Some((context.task, context.attempt));
     let mut told = TOLD.lock().expect("nothing panics under it");
     std::mem::replace(&mut *told, this) != this
 }
 
+thread_local! {
+    /// This thread loads code or arguments. An interrupt would leave half-imported modules behind, for every later task.
+    static LOADING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Loads something that is needed to run a task. The task is interrupted afterwards, if it is to stop.
+fn loading<R>(py: Python<'_>, load: impl FnOnce() -> PyResult<R>) -> PyResult<R> {
+    LOADING.set(true);
+    let loaded = load();
+    LOADING.set(false);
+    if context().is_some_and(|context| context.cancel.is_cancelled()) {
+        is_to_stop(); // Nothing is raised once more.
+        return Err(to_python(py, &Error::cancelled("the task was cancelled before it ran")));
+    }
+    loaded
+}
+
 /// Functions and classes whose code comes with the arguments.
-struct Interpreter;
+#[derive(Default)]
+struct Interpreter {
+    /// Those that were loaded, by name.
+    loaded: Mutex<Map<Arc<str>, Py<PyAny>>>,
+}
+
+impl Interpreter {
+    /// The function or class that is meant, and the values that are arguments: the last value is its code with its
+    /// environment. One that came without code is imported.
+    fn load<'py, 'a>(
+        &self,
+        py: Python<'py>,
+        invocation: &'a Invocation,
+    ) -> PyResult<(Bound<'py, PyAny>, &'a [Value])> {
+        let (code, values) = match invocation.values.split_last() {
+            _ if is_plain(invocation) => (None, &*invocation.values),
+            Some((code, values)) => (Some(&code.payload), values),
+            None => return Err(to_python(py, &without_code(&invocation.name))),
+        };
+        let known = {
+            let loaded = self.loaded.lock().expect("nothing panics under it");
+            loaded.get(&invocation.name).map(|known| known.bind(py).clone())
+        };
+        if let Some(known) = known {
+            return Ok((known, values));
+        }
+        let loaded = match code {
+            None => helper(py, Helper::Find)?.call1((&*invocation.name,))?,
+            Some(Payload { inline, buffers, code_version, .. }) => {
+                let environment = buffers.first().map(|buffer| PyBytes::new(py, buffer));
+                let code = PyBytes::new(py, inline);
+                let code = (&*invocation.name, code, code_version, environment);
+                helper(py, Helper::Code)?.call1(code)?
+            }
+        };
+        let name = invocation.name.clone();
+        self.loaded.lock().expect("nothing panics under it").insert(name, loaded.clone().unbind());
+        Ok((loaded, values))
+    }
+}
+
+fn without_code(name: &str) -> Error {
+    Error::invalid(format!(
+        "{name:?} came with pickled arguments and without its code: send the arguments as MessagePack, and name a \
+         function that can be imported where it runs (python:package.module.function)"
+    ))
+}
 
 impl Program for Interpreter {
+    fn comes_with_code(&self) -> bool {
+        true
+    }
+
+    fn is_code_of(&self, name: &str, code: &Payload) -> bool {
+        Python::attach(|py| {
+            let code = (name, PyBytes::new(py, &code.inline));
+            helper(py, Helper::IsCodeOf)?.call1(code)?.is_truthy()
+        })
+        .unwrap_or(false)
+    }
+
     fn provides(&self) -> Vec<String> {
         Vec::new()
     }
@@ -60,15 +140,15 @@ impl Program for Interpreter {
     fn run(&self, invocation: &Invocation) -> Result<Reply, Error> {
         user_code(|py| {
             show_gpus(py, invocation)?;
-            let (function, values) = code(py, invocation)?;
-            run(invocation, function, values)
+            let (function, values) = loading(py, || self.load(py, invocation))?;
+            run(invocation, function, values, Results::of_task(invocation))
         })
     }
 
     fn construct(&self, invocation: &Invocation) -> Result<Arc<dyn Instance>, Error> {
         user_code(|py| {
             show_gpus(py, invocation)?;
-            let (class, values) = code(py, invocation)?;
+            let (class, values) = self.load(py, invocation)?;
             let all = arguments(py, invocation, values)?;
             let (object, is_async): (Py<PyAny>, bool) =
                 helper(py, Helper::Construct)?.call1((class, all.0, all.1, all.2))?.extract()?;
@@ -104,9 +184,9 @@ impl Instance for Actor {
     fn call(&self, invocation: &Invocation) -> Result<Reply, Error> {
         let call = |py: Python<'_>| {
             let method = self.object.bind(py).getattr(&*invocation.name)?;
-            run(invocation, method, &invocation.values)
+            run(invocation, method, &invocation.values, Results::of_call(invocation))
         };
-        let results = Results::of(invocation);
+        let results = Results::of_call(invocation);
         guarded(|py| call(py).or_else(|error| results.raised(py, error)))
     }
 
@@ -130,13 +210,14 @@ impl Instance for Actor {
         let begin = |py: Python<'_>, end: &Bound<'_, CallEnd>| {
             let method = self.object.bind(py).getattr(&*invocation.name)?;
             let (args, kwargs, along, collects) = arguments(py, invocation, &invocation.values)?;
-            let items = Items::of(invocation).map(|items| Bound::new(py, items)).transpose()?;
+            let items = Items::of(invocation, Results::of_call(invocation));
+            let items = items.map(|items| Bound::new(py, items)).transpose()?;
             let begin = helper(py, Helper::Begin)?;
             begin.call1((method, args, kwargs, along, end, items, collects))?;
             Ok::<_, PyErr>(())
         };
         Python::attach(|py| {
-            let results = Results { tried: tried(), ..Results::of(invocation) };
+            let results = Results { tried: tried(), ..Results::of_call(invocation) };
             let end = Mutex::new(Some(end));
             let end = CallEnd { end, results, generation: generation() };
             let Ok(end) = Bound::new(py, end) else { return };
@@ -152,11 +233,11 @@ fn run<'py>(
     invocation: &Invocation,
     function: Bound<'py, PyAny>,
     values: &[Value],
+    results: Results,
 ) -> PyResult<Reply> {
     let py = function.py();
-    let (args, kwargs, along, collects) = arguments(py, invocation, values)?;
-    let results = Results::of(invocation);
-    if let Some(items) = Items::of(invocation) {
+    let (args, kwargs, along, collects) = loading(py, || arguments(py, invocation, values))?;
+    if let Some(items) = Items::of(invocation, results) {
         let given = (function, args, kwargs, along, items);
         helper(py, Helper::Stream)?.call1(given)?;
         results.keep(py, None, Vec::new())?;
@@ -176,8 +257,8 @@ pub struct Items {
 
 impl Items {
     /// If items are what is wanted.
-    fn of(invocation: &Invocation) -> Option<Items> {
-        let results = Results { tried: tried(), ..Results::of(invocation) };
+    fn of(invocation: &Invocation, results: Results) -> Option<Items> {
+        let results = Results { tried: tried(), ..results };
         invocation.items.clone().map(|items| Items { items, results })
     }
 }
@@ -294,6 +375,7 @@ enum Helper {
     Fill,
     Find,
     Interrupt,
+    IsCodeOf,
     Load,
     Run,
     ShowGpus,
@@ -316,6 +398,7 @@ fn helper<'py>(py: Python<'py>, helper: Helper) -> PyResult<&'py Bound<'py, PyAn
         Helper::Fill => (PLAIN, "fill"),
         Helper::Find => (PLAIN, "find"),
         Helper::Interrupt => (PLAIN, "interrupt"),
+        Helper::IsCodeOf => (PLAIN, "is_code_of"),
         Helper::Load => (PLAIN, "load"),
         Helper::Run => (PLAIN, "run"),
         Helper::ShowGpus => (PLAIN, "show_gpus"),
@@ -330,26 +413,6 @@ fn show_gpus(py: Python<'_>, invocation: &Invocation) -> PyResult<()> {
         return Ok(());
     }
     helper(py, Helper::ShowGpus)?.call1((invocation.gpus.to_vec(),)).map(drop)
-}
-
-/// The function or class that is meant, and the values that are arguments: the last value is its code with
-/// its environment, or empty if this executor has had it. What came without code is imported.
-fn code<'py, 'a>(
-    py: Python<'py>,
-    invocation: &'a Invocation,
-) -> PyResult<(Bound<'py, PyAny>, &'a [Value])> {
-    if is_plain(invocation) {
-        return Ok((helper(py, Helper::Find)?.call1((&*invocation.name,))?, &invocation.values));
-    }
-    let Some((code, values)) = invocation.values.split_last() else {
-        let words = format!("{:?} came without its code", invocation.name);
-        return Err(to_python(py, &Error::internal(words)));
-    };
-    let Payload { inline, buffers, code_version, .. } = &code.payload;
-    let environment = buffers.first().map(|buffer| PyBytes::new(py, buffer));
-    let code = PyBytes::new(py, inline);
-    let code = (&*invocation.name, code, code_version, environment);
-    Ok((helper(py, Helper::Code)?.call1(code)?, values))
 }
 
 /// Arguments by position and by name, the values of context variables that came along, and whether all items are
@@ -392,6 +455,8 @@ fn is_plain(invocation: &Invocation) -> bool {
 struct Results {
     returns: u32,
     is_plain: bool,
+    /// A task gives them, not a call of an actor.
+    is_of_task: bool,
     /// They are the state of an actor, to be saved.
     is_state: bool,
     /// Whose they are, where that is not to be seen from where they come.
@@ -404,10 +469,14 @@ fn tried() -> Option<Try> {
 }
 
 impl Results {
-    fn of(invocation: &Invocation) -> Results {
-        let is_state = &*invocation.name == SAVE_METHOD;
+    fn of_task(invocation: &Invocation) -> Results {
         let (returns, is_plain) = (invocation.returns, is_plain(invocation));
-        Results { returns, is_plain, is_state, tried: None }
+        Results { returns, is_plain, is_of_task: true, is_state: false, tried: None }
+    }
+
+    fn of_call(invocation: &Invocation) -> Results {
+        let is_state = &*invocation.name == SAVE_METHOD;
+        Results { is_of_task: false, is_state, ..Results::of_task(invocation) }
     }
 
     fn encode(self, result: &Bound<'_, PyAny>, name: &str, index: u32) -> PyResult<(Value, Met)> {
@@ -434,7 +503,11 @@ impl Results {
         if self.is_plain {
             return Ok((plain::dump(result)?.into(), Met::default()));
         }
-        let encoded = pickle::encode_result(result, name, |_| self.room(objects?, index))?;
+        let room = |_| self.room(objects?, index);
+        let encoded = match self.is_of_task {
+            true => pickle::encode_result_of_task(result, name, room)?,
+            false => pickle::encode(result, name, room)?,
+        };
         Ok((encoded.value, encoded.met))
     }
 

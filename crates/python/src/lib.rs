@@ -65,5 +65,7 @@ mod _native {
     #[pymodule_export]
     use crate::session::{Session, sweep};
     #[pymodule_export]
+    use crate::signal::interrupt_main_thread;
+    #[pymodule_export]
     use crate::status::Status;
 }

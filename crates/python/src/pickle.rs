@@ -25,7 +25,7 @@ thread_local! {
     /// The references that were met while something is pickled on this thread.
     static MET: RefCell<Option<Met>> = const { RefCell::new(None) };
     /// Whether that is what a task or call gives back.
-    static IS_RESULT: Cell<bool> = const { Cell::new(false) };
+    static IS_RESULT_OF_TASK: Cell<bool> = const { Cell::new(false) };
 }
 
 /// References in something that is pickled: what each names, and it itself. User code that is asked how to pickle
@@ -45,21 +45,21 @@ pub struct Encoded {
     pub met: Met,
 }
 
-/// Whether what is pickled outlives what made it: then it names nothing that only this process waits for, which
-/// may end.
-pub fn is_result() -> bool {
-    IS_RESULT.get()
+/// Whether the result of a task is pickled. The executor may end after the task: the result names no call whose answer
+/// only this process waits for.
+pub fn is_result_of_task() -> bool {
+    IS_RESULT_OF_TASK.get()
 }
 
-/// Pickles what a task or call gives back.
-pub fn encode_result(
+/// Pickles what a task gives back.
+pub fn encode_result_of_task(
     value: &Bound<'_, PyAny>,
     name: &str,
     room: impl FnOnce(usize) -> Option<Room>,
 ) -> PyResult<Encoded> {
-    let outer = IS_RESULT.replace(true);
+    let outer = IS_RESULT_OF_TASK.replace(true);
     let encoded = encode(value, name, room);
-    IS_RESULT.set(outer);
+    IS_RESULT_OF_TASK.set(outer);
     encoded
 }
 

@@ -342,7 +342,8 @@ impl ObjectRef {
     }
 
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Reduced<'py>> {
-        if pickle::is_result() {
+        // Not in an actor: it lives on, and the call may wait for just this actor.
+        if pickle::is_result_of_task() {
             slf.get().settle(slf.py())?;
         }
         let id = slf.get().public_id(slf.py())?;

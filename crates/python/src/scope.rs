@@ -83,6 +83,11 @@ impl Scope {
         Ok(self.unfinished())
     }
 
+    /// Whether the task or call is to stop.
+    fn is_cancelled(&self) -> bool {
+        self.running.as_ref().is_some_and(|context| context.cancel.is_cancelled())
+    }
+
     /// How much of what was submitted in it has not ended.
     fn unfinished(&self) -> usize {
         self.pending().len()

@@ -10,6 +10,7 @@
 mod arguments;
 pub(crate) mod ask;
 pub(crate) mod child;
+mod code;
 pub(crate) mod command;
 pub(crate) mod items;
 pub(crate) mod lifeline;
@@ -52,6 +53,16 @@ pub trait Program: Send + Sync + 'static {
     /// Whether its functions and methods give items where an [invocation](Invocation::items) asks for them.
     fn streams(&self) -> bool {
         false
+    }
+
+    /// Whether the last value of each task is the code of its function.
+    fn comes_with_code(&self) -> bool {
+        false
+    }
+
+    /// Whether this is all of the code of that function. Called when the code arrives.
+    fn is_code_of(&self, _name: &str, _code: &Payload) -> bool {
+        true
     }
 
     /// What runs under this id is to stop, alone or with what it has submitted: its token is cancelled. Called

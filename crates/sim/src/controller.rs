@@ -11,8 +11,7 @@ use marline_core::random::Random;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-pub const TERMS: Terms =
-    Terms { lease: Duration::from_secs(30), ping_interval: Duration::from_secs(10) };
+pub const TERMS: Terms = Terms::of(Duration::from_secs(30));
 
 /// How long workers may finish what they have when the controller ends.
 const GRACE: Duration = Duration::from_secs(5);

@@ -28,7 +28,7 @@ pub fn run(args: &Args, asked: &Asked, printer: Printer) -> Done {
 pub fn config(listen: &Listen) -> Config {
     let lease = listen.lease.0;
     Config {
-        terms: Terms { lease, ping_interval: lease / 3 },
+        terms: Terms::of(lease),
         result_ttl: listen.result_ttl.0,
         max_pending_tasks: listen.max_pending_tasks,
         ..Config::default()

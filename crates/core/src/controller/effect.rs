@@ -63,8 +63,10 @@ impl std::fmt::Display for EndCause {
         match self {
             EndCause::Closed => f.write_str("it left"),
             EndCause::Died(how) => write!(f, "its process died: {how}"),
-            EndCause::LeaseOver => f.write_str("it was not heard for the time of its lease"),
-            EndCause::Replaced => f.write_str("its process joined again"),
+            EndCause::LeaseOver => f.write_str("its lease ran out: it was silent for too long"),
+            EndCause::Replaced => f.write_str(
+                "its lease ran out: its process was cut off for too long, and joined again",
+            ),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::actor::DeathCause;
 use super::known::Object;
-use super::{Controller, Effect, Timer};
+use super::{Controller, Effect, EndCause, Timer};
 use crate::error::Error;
 use crate::hold::Holder;
 use crate::id::{ActorId, ObjectId, Session, SessionId, Thing};
@@ -174,6 +174,7 @@ impl Controller {
                     }
                 }
             } else {
+                self.freed_by = None;
                 return;
             }
         }
@@ -454,7 +455,13 @@ impl Controller {
         let non_detached =
             self.is_living(id) && self.actors[&id].spec.options.lifetime == Lifetime::NonDetached;
         if non_detached {
-            let words = format!("actor {id} ended with its last handle");
+            let words = match self.freed_by.as_ref().filter(|cause| **cause != EndCause::Closed) {
+                None => format!("actor {id} ended with its last handle"),
+                Some(cause) => format!(
+                    "actor {id} ended with the session of the process that held its last handle: {cause}; make \
+                     it detached if it is to live on"
+                ),
+            };
             let error = Error::gone(Thing::Actor(id), words);
             self.die(now, id, DeathCause::OwnerGone, error, effects);
         }

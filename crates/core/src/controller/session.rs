@@ -246,6 +246,7 @@ impl Controller {
         }
         let free = self.holds.release_all(Holder::Session(id));
         self.free(free);
+        self.freed_by = Some(cause);
         self.end_family(now, member.session, member.actors, effects);
         self.promise_starved(effects);
     }

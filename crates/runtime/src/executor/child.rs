@@ -13,10 +13,11 @@
 
 use super::Program;
 use super::ask::{self, Ask};
+use super::code::ReceivedCode;
 use super::command::Commands;
 use super::lifeline;
 use super::log::Source;
-use super::run::{Command, Runner, Running};
+use super::run::{Command, Runner, Running, Tell};
 use super::spin::Spin;
 use super::wire::{decode_command, encode_ready, encode_said, next_frame};
 use crate::clock::Clock;
@@ -35,7 +36,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Says to a process that it is an executor: the number (inode) of the socket that is its standard input,
 /// the most memory it may take (0: any), and its runtime.
@@ -117,14 +118,22 @@ fn serve(program: Arc<dyn Program>, memory: u64) -> io::Result<()> {
         let _ = io::stdout().flush();
         say(&answers, &encode_said(said));
     };
-    let mut runner = Runner::new(program, running, objects, Arc::new(tell));
+    let tell: Tell = Arc::new(tell);
+    let mut code = program.comes_with_code().then(ReceivedCode::default);
+    let mut runner = Runner::new(program.clone(), running, objects, tell.clone());
     let (mut read, mut buffer) = (BytesMut::new(), vec![0; READ_BYTES]);
     let mut spin = Spin::default();
     loop {
         while let Some(frame) = next_frame(&mut read).map_err(io::Error::other)? {
-            let command = decode_command(frame).map_err(io::Error::other)?;
+            let mut command = decode_command(frame).map_err(io::Error::other)?;
+            let arrived = Instant::now();
             note_source(&command);
-            runner.handle(command);
+            let complete =
+                code.as_mut().map_or(Ok(()), |code| code.complete(&*program, &mut command));
+            match complete {
+                Ok(()) => runner.handle(command, arrived),
+                Err(not_begun) => tell(not_begun),
+            }
         }
         match receive(&socket, &mut buffer, &mut spin) {
             Ok(0) => return Ok(()), // The worker is done with this executor.

@@ -23,6 +23,7 @@ pub use switchboard::{Waited, Waiter};
 
 use super::ask::Ask;
 use super::child::{DESCRIPTORS, HAS_STORE, VARIABLE};
+use super::code::SentCode;
 use super::lifeline::Lifeline;
 use super::log::{Logs, Source};
 use super::memory;
@@ -36,8 +37,6 @@ use birth::{Born, Outfit};
 use death::{Whose, end, how, was_killed};
 use ears::{Ears, Pipes};
 use marline_core::error::{Error, Ran};
-use marline_core::map::Set;
-use marline_core::payload::Value;
 use marline_core::store;
 use marline_core::worker::{Event, ExecutorId};
 use outgoing::Outgoing;
@@ -89,9 +88,8 @@ struct Shared {
     source: Mutex<Option<(Source, Whose)>>,
     /// It has said that it is up.
     ready: AtomicBool,
-    /// Whether it is a fork, and the functions whose code it has had.
-    is_fork: bool,
-    codes: Mutex<Set<Arc<str>>>,
+    /// Which code it was sent, if it is a fork.
+    sent_code: Option<SentCode>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -123,6 +121,7 @@ impl Handle {
         let memory = launch.memory.unwrap_or(0);
         let variable = format!("{}:{memory}:{runtime}", rustix::fs::fstat(&theirs)?.st_ino);
         let line = switchboard().next_line();
+        let is_fork = launch.forks.as_ref().is_some_and(|forks| forks.serves(runtime));
         let shared = Arc::new(Shared {
             commands: Outgoing::new(socket, line),
             asks: Outgoing::new(control, line),
@@ -131,8 +130,7 @@ impl Handle {
             life: Mutex::new(Life::Starting),
             source: Mutex::default(),
             ready: AtomicBool::new(false),
-            is_fork: launch.forks.as_ref().is_some_and(|forks| forks.serves(runtime)),
-            codes: Mutex::default(),
+            sent_code: is_fork.then(SentCode::default),
         });
         launch.alive.fetch_add(1, Ordering::Relaxed);
         memory::start(&node, worker, &launch);
@@ -149,7 +147,9 @@ impl Handle {
 
     /// Tells it to do something. Does not block: what has no room goes when there is.
     pub fn send(&self, mut command: Command) {
-        self.shared.leave_out_code(&mut command);
+        if let Some(sent) = &self.shared.sent_code {
+            sent.leave_out(&mut command);
+        }
         let source = command.source().zip(Whose::of(&command));
         if source.is_some() {
             *self.shared.source.lock().expect("nothing panics under it") = source;
@@ -198,22 +198,6 @@ impl Shared {
         switchboard().remove(self.line, &self.answers);
         self.commands.remove_line();
         self.asks.remove_line();
-    }
-
-    /// The code of a function comes with it as the last of its values, in runtimes whose executors are
-    /// forks: once to each executor.
-    fn leave_out_code(&self, command: &mut Command) {
-        let Command::Run { spec, values, .. } = command else { return };
-        if self.is_fork
-            && let Some(code) = values.last_mut()
-            && !self
-                .codes
-                .lock()
-                .expect("nothing panics under it")
-                .insert(spec.target.name().clone())
-        {
-            *code = Value::default();
-        }
     }
 
     /// Says whether it was killed before.

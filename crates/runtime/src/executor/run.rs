@@ -249,6 +249,8 @@ pub(crate) struct Runner {
     actor: Option<Actor>,
     /// The actor has ended itself.
     exited: Arc<AtomicBool>,
+    /// When the command arrived that it handles: the time that user code has left counts from then.
+    arrived: Instant,
 }
 
 #[derive(Clone)]
@@ -269,12 +271,14 @@ impl Runner {
         objects: Option<Objects>,
         tell: Tell,
     ) -> Runner {
-        Runner { program, tell, running, objects, actor: None, exited: Arc::default() }
+        let (exited, arrived) = (Arc::default(), Instant::now());
+        Runner { program, tell, running, objects, actor: None, exited, arrived }
     }
 
     /// Does what it is told, and says how it ended. Calls of an actor that takes several at a time run
     /// on threads of their own.
-    pub fn handle(&mut self, command: Command) {
+    pub fn handle(&mut self, command: Command, arrived: Instant) {
+        self.arrived = arrived;
         match command {
             Command::Run { spec, attempt, values, grant } => {
                 let program = self.program.clone();
@@ -450,7 +454,7 @@ impl Runner {
         let (actor, actor_epoch) = actor.unzip();
         let tell = Teller(self.tell.clone());
         let (name, task) = (spec.target.name().clone(), spec.id);
-        let deadline = spec.options.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let deadline = spec.options.timeout.and_then(|timeout| self.arrived.checked_add(timeout));
         let context = Context {
             name: name.clone(),
             task,
@@ -662,12 +666,8 @@ mod tests {
         });
         let mut run = |payload: Payload| {
             let (spec, grant) = (spec.clone(), Grant::default());
-            runner.handle(Command::Run {
-                spec,
-                attempt: Attempt(1),
-                values: vec![payload.into()],
-                grant,
-            });
+            let (attempt, values) = (Attempt(1), vec![payload.into()]);
+            runner.handle(Command::Run { spec, attempt, values, grant }, Instant::now());
             heard.recv().unwrap()
         };
         let stored = Payload::default().stored_as(ObjectId::of(TaskId::from_u128(2), 0));

@@ -11,7 +11,7 @@ use marline_core::error::{Error, Ran};
 use marline_core::worker::{Event, ExecutorId};
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What a thread is to run.
 pub(super) type Job = Box<dyn FnOnce() + Send>;
@@ -84,7 +84,7 @@ impl Handle {
         let mut runner = Runner::new(program, running.clone(), objects, Arc::new(tell));
         let run = move || {
             while let Ok(command) = inbox.recv().wait() {
-                runner.handle(command);
+                runner.handle(command, Instant::now());
             }
         };
         let start = Start { job: Box::new(run), node, worker, executor };

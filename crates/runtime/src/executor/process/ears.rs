@@ -254,6 +254,9 @@ impl Minder {
                     End::Failed(error) => Err(error),
                     End::Cancelled => Err(Error::cancelled("it stopped as asked")),
                     End::Lost(error) => {
+                        if let Some(sent) = &self.shared.sent_code {
+                            sent.forget(); // Its code may be why.
+                        }
                         return self.tell(Event::NotBegun { executor, task, error });
                     }
                 };

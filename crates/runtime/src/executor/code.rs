@@ -1,0 +1,198 @@
+//! The code of functions, in runtimes whose executors are forks: there it is the last value of each task whose
+//! arguments are pickled. Tasks of clients in other languages name a function that can be imported, without code.
+//!
+//! A worker sends the code of a function to each of its executors once. The executor keeps it from the moment
+//! it arrives, so it does not matter whether the task that brought it ever runs. Code that did not arrive
+//! whole is sent again with the next task: see [`ReceivedCode::complete`].
+//!
+//! Code that is in the node's store is never left out: no bytes are copied for it.
+
+use super::Program;
+use super::run::{Command, Said};
+use bytes::Bytes;
+use marline_core::error::{Error, Ran};
+use marline_core::id::Attempt;
+use marline_core::map::{Map, Set};
+use marline_core::message::Try;
+use marline_core::payload::{Encoding, Payload, Value};
+use marline_core::spec::TaskSpec;
+use std::sync::{Arc, Mutex};
+
+/// Which functions' code an executor was sent, from its worker's side.
+#[derive(Default)]
+pub(super) struct SentCode(Mutex<Set<Arc<str>>>);
+
+impl SentCode {
+    /// Leaves the code out of a task if it was sent before.
+    pub fn leave_out(&self, command: &mut Command) {
+        let Some((spec, _, code)) = code_of(command) else { return };
+        let name = spec.target.name().clone();
+        if code.payload.stored.is_none()
+            && !self.0.lock().expect("nothing panics under it").insert(name)
+        {
+            *code = Value::default();
+        }
+    }
+
+    /// The executor does not have code that it was sent: all of it is sent again when it is next needed.
+    pub fn forget(&self) {
+        self.0.lock().expect("nothing panics under it").clear();
+    }
+}
+
+/// The code that an executor has received, from its own side.
+#[derive(Default)]
+pub(super) struct ReceivedCode(Map<Arc<str>, Payload>);
+
+impl ReceivedCode {
+    /// Keeps the code that comes with a task, or puts it back where it was left out. A task whose code is not here,
+    /// or not whole, has not begun: the answer tells the worker so.
+    pub fn complete(&mut self, program: &dyn Program, command: &mut Command) -> Result<(), Said> {
+        let Some((spec, attempt, code)) = code_of(command) else { return Ok(()) };
+        let name = spec.target.name();
+        let whole = if code.payload.stored.is_some() {
+            true
+        } else if *code == Value::default() {
+            self.0.get(name).map(|kept| code.payload = kept.clone()).is_some()
+        } else {
+            let whole = program.is_code_of(name, &code.payload);
+            if whole {
+                self.0.insert(name.clone(), detached(&code.payload));
+            }
+            whole
+        };
+        if whole {
+            return Ok(());
+        }
+        let words = format!("the code of {name:?} did not arrive whole at this executor");
+        let attempt = Try { task: spec.id, attempt };
+        Err(Said::NotBegun { attempt, error: Error::unavailable(Ran::No, words) })
+    }
+}
+
+/// The code of a task's function, if it has come with it.
+fn code_of(command: &mut Command) -> Option<(&TaskSpec, Attempt, &mut Value)> {
+    match command {
+        Command::Run { spec, attempt, values, .. } if spec.args.encoding == Encoding::Pickle5 => {
+            Some((spec, *attempt, values.last_mut()?))
+        }
+        Command::Run { .. } | Command::Construct { .. } | Command::Call { .. } => None,
+    }
+}
+
+/// The same payload, without the message that it came in.
+fn detached(payload: &Payload) -> Payload {
+    let copy = |bytes: &Bytes| Bytes::copy_from_slice(bytes);
+    let (inline, buffers) = (copy(&payload.inline), payload.buffers.iter().map(copy).collect());
+    Payload { inline, buffers, ..payload.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Instance, Invocation, Reply};
+    use super::*;
+    use marline_core::account::Grant;
+    use marline_core::id::{ObjectId, TaskId};
+    use marline_core::spec::Target;
+
+    /// Its code is whole if it begins with the name of its function.
+    struct Named;
+
+    impl Program for Named {
+        fn provides(&self) -> Vec<String> {
+            Vec::new()
+        }
+
+        fn run(&self, _: &Invocation) -> Result<Reply, Error> {
+            unreachable!("nothing is run here")
+        }
+
+        fn construct(&self, _: &Invocation) -> Result<Arc<dyn Instance>, Error> {
+            unreachable!("nothing is run here")
+        }
+
+        fn comes_with_code(&self) -> bool {
+            true
+        }
+
+        fn is_code_of(&self, name: &str, code: &Payload) -> bool {
+            code.inline.starts_with(name.as_bytes())
+        }
+    }
+
+    fn task(function: &str, code: Payload) -> Command {
+        let spec = TaskSpec {
+            id: TaskId::from_u128(1),
+            target: Target::Function(function.into()),
+            args: Payload { encoding: Encoding::Pickle5, ..Payload::default() },
+            needs: Vec::new(),
+            holds: Vec::new(),
+            returns: 1,
+            stream: None,
+            options: Arc::default(),
+        };
+        let values = vec![Payload::raw("argument").into(), code.into()];
+        Command::Run { spec: Arc::new(spec), attempt: Attempt(1), values, grant: Grant::default() }
+    }
+
+    fn code(command: &Command) -> Payload {
+        let Command::Run { values, .. } = command else { panic!("it is a task") };
+        values[1].payload.clone()
+    }
+
+    #[test]
+    fn code_is_sent_once_and_is_there_for_every_task() {
+        let (sent, mut received) = (SentCode::default(), ReceivedCode::default());
+        let whole = Payload { code_version: 11, ..Payload::raw("f: return 1") };
+        for time in 0..3 {
+            let mut command = task("f", whole.clone());
+            sent.leave_out(&mut command);
+            assert_eq!(code(&command) == Payload::default(), time > 0, "sent with the first only");
+            received.complete(&Named, &mut command).expect("it is here");
+            assert_eq!(code(&command), whole);
+        }
+    }
+
+    #[test]
+    fn code_that_did_not_arrive_whole_is_sent_again() {
+        let (sent, mut received) = (SentCode::default(), ReceivedCode::default());
+        let mut command = task("f", Payload::raw("x: flipped"));
+        sent.leave_out(&mut command);
+        let Err(Said::NotBegun { error, .. }) = received.complete(&Named, &mut command) else {
+            panic!("the task must not begin")
+        };
+        assert_eq!(error.message(), "the code of \"f\" did not arrive whole at this executor");
+        // A task that was sent before the worker heard of it has not begun, either.
+        let mut command = task("f", Payload::raw("f: return 1"));
+        sent.leave_out(&mut command);
+        assert!(received.complete(&Named, &mut command).is_err());
+        sent.forget();
+        let mut command = task("f", Payload::raw("f: return 1"));
+        sent.leave_out(&mut command);
+        received.complete(&Named, &mut command).expect("it came with this task");
+    }
+
+    #[test]
+    fn the_last_argument_of_a_task_without_code_is_left_alone() {
+        let sent = SentCode::default();
+        for _ in 0..2 {
+            let mut command = task("f", Payload::raw("the last argument"));
+            let Command::Run { spec, .. } = &mut command else { unreachable!() };
+            Arc::make_mut(spec).args.encoding = Encoding::MessagePack;
+            sent.leave_out(&mut command);
+            assert_eq!(code(&command), Payload::raw("the last argument"));
+        }
+    }
+
+    #[test]
+    fn code_in_the_store_comes_with_every_task() {
+        let (sent, mut received) = (SentCode::default(), ReceivedCode::default());
+        let stored = Payload::default().stored_as(ObjectId::of(TaskId::from_u128(2), 0));
+        for _ in 0..2 {
+            let mut command = task("f", stored.clone());
+            sent.leave_out(&mut command);
+            received.complete(&Named, &mut command).expect("it is in the store");
+            assert_eq!(code(&command), stored);
+        }
+    }
+}

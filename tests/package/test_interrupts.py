@@ -1,0 +1,139 @@
+"""A task that is stopped while its executor loads something: the executor works as before."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import marline
+import pytest
+from conftest import PATIENCE, until
+
+# An import of this that stops in the middle cannot be repeated in the same process. The import begins, is
+# seen to have begun, and goes on a while after the task that imports it was told to stop.
+MODULE = """
+import pathlib
+import time
+from marline import _native
+from .part import *
+pathlib.Path({begun!r}).touch()
+end = time.monotonic() + {patience}
+while not _native.Scope().is_cancelled() and time.monotonic() < end:
+    pass
+for _ in range(100):
+    time.sleep(0.001)
+names = part.__all__
+"""
+
+
+@pytest.fixture
+def begun(tmp_path: Path) -> Iterator[Path]:
+    """A package `slow_pack`, and the file that says that its import has begun."""
+    begun = tmp_path / "begun"
+    package = tmp_path / "slow_pack"
+    package.mkdir()
+    (package / "part.py").write_text("__all__ = ['x']\nx = 1\n")
+    (package / "__init__.py").write_text(MODULE.format(begun=str(begun), patience=PATIENCE / 2))
+    sys.path.insert(0, str(tmp_path))
+    with marline.init(num_cpus=1):
+        yield begun
+    sys.path.remove(str(tmp_path))
+
+
+def import_it(then_wait: bool) -> list[str]:
+    import slow_pack
+
+    end = time.monotonic() + PATIENCE / 2
+    while then_wait and time.monotonic() < end:
+        time.sleep(0.001)  # Until it is interrupted.
+    names: list[str] = slow_pack.names
+    return names
+
+
+@marline.remote(max_retries=0)
+def use(then_wait: bool) -> tuple[int, list[str]]:
+    return os.getpid(), import_it(then_wait)
+
+
+@marline.remote(max_retries=0)
+def pid() -> int:
+    return os.getpid()
+
+
+def works_as_before(executor: int) -> None:
+    """The executor that was interrupted has the whole package."""
+    assert marline.get(use.remote(False)) == (executor, ["x"])
+
+
+def test_a_cancel_waits_for_the_end_of_an_import(begun: Path) -> None:
+    executor = marline.get(pid.remote())
+    ref = use.remote(True)
+    until("the import begins", begun.exists)
+    marline.cancel(ref)
+    marline.cancel(ref)
+    with pytest.raises(marline.TaskCancelledError):
+        marline.get(ref)
+    works_as_before(executor)
+
+
+def test_a_timeout_waits_for_the_end_of_an_import(begun: Path) -> None:
+    executor = marline.get(pid.remote())
+    ref = use.options(timeout=0.2).remote(True)
+    until("the import begins", begun.exists)
+    with pytest.raises(TimeoutError):
+        marline.get(ref)
+    works_as_before(executor)
+
+
+class Importing:
+    """A value that imports the package where it is read."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return __import__, ("slow_pack",)
+
+
+@marline.remote(max_retries=0)
+def take(_: Any) -> str:
+    return "taken"
+
+
+def test_a_cancel_waits_until_the_arguments_are_loaded(begun: Path) -> None:
+    executor = marline.get(pid.remote())
+    ref = take.remote(Importing())
+    until("the import begins", begun.exists)
+    marline.cancel(ref)
+    with pytest.raises(marline.TaskCancelledError):
+        marline.get(ref)
+    works_as_before(executor)
+
+
+def test_a_call_on_a_thread_is_not_interrupted_during_an_import(begun: Path) -> None:
+    @marline.remote(max_concurrency=2)
+    class Imports:
+        def use(self, then_wait: bool) -> list[str]:
+            return import_it(then_wait)
+
+    actor = Imports.remote()
+    ref = actor.use.remote(True)
+    until("the import begins", begun.exists)
+    marline.cancel(ref)
+    with pytest.raises(marline.TaskCancelledError):
+        marline.get(ref)
+    assert marline.get(actor.use.remote(False)) == ["x"]
+
+
+def test_a_function_whose_first_task_is_cancelled_early_works_afterwards() -> None:
+    with marline.init(num_cpus=1):
+        executor = marline.get(pid.remote())
+        for number in range(200):
+
+            @marline.remote(max_retries=0)
+            def function(number: int = number) -> tuple[int, int]:
+                return os.getpid(), number
+
+            marline.cancel(function.remote())
+            assert marline.get(function.remote()) == (executor, number)

@@ -178,7 +178,8 @@ impl Client {
     /// Gets the value of a reference, blocking this thread until there is one and it is here. A large one is read in
     /// shared memory: [`Bytes`] are that memory, other values are made of it.
     pub fn get<T: DeserializeOwned + 'static>(&self, object: &ObjectRef<T>) -> Result<T, Error> {
-        decode(&self.inner.open(&self.inner.get(object.id())?.wait()??.payload)?)
+        let value = self.inner.get(object.id())?.wait()??;
+        decode(self, &value.payload)
     }
 }
 

@@ -19,7 +19,7 @@ use crate::upstream::Upstream;
 use bring::Brings;
 use marline_channel::oneshot;
 use marline_core::controller::Role;
-use marline_core::error::{Error, ErrorKind};
+use marline_core::error::{Error, ErrorKind, Ran};
 use marline_core::id::{ActorId, ObjectId, TaskId, Thing};
 use marline_core::message::{Manner, Try};
 use marline_core::output::{Audience, Source};
@@ -298,7 +298,11 @@ impl Client {
 
     /// The value of what was announced, or why there is none.
     pub fn resolve(&self, object: ObjectId, value: Result<Value, Error>) {
-        let fitting = |value: Value| fits("the value's bytes", value.payload.len()).map(|()| value);
+        // The value may be the result of work that ran.
+        let fitting = |value: Value| {
+            let fits = fits("the value's bytes", value.payload.len());
+            fits.map(|()| value).map_err(|error| error.ran(Ran::Maybe))
+        };
         let value = value.and_then(fitting);
         self.with(|machine, effects| machine.resolve(object, value, effects));
     }

@@ -59,6 +59,7 @@ impl<T> Pending<T> {
         came.map_err(|error| match error.kind() {
             marline_channel::ErrorKind::Timeout => {
                 Error::timeout(format!("nothing came within {timeout:?}; it may still come"))
+                    .ran(Ran::Maybe)
             }
             _ => gone(),
         })

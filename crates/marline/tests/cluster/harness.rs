@@ -193,7 +193,7 @@ fn worker_process() {
     let mut words = join.split(' ');
     let controller = words.next().unwrap().to_owned();
     let mut worker = Worker::of(program()).resources(Resources::cpus(2)).quiet();
-    let mut run = false;
+    let (mut run, mut in_runtime) = (false, false);
     for word in words {
         worker = match word {
             "threads" => worker.threads(),
@@ -202,6 +202,10 @@ fn worker_process() {
             "impatient" => worker.cancel_grace(Duration::from_millis(50)),
             "run" => {
                 run = true;
+                worker
+            }
+            "tokio" => {
+                in_runtime = true;
                 worker
             }
             "token" => worker.token("a token, since others could reach it"),
@@ -218,6 +222,10 @@ fn worker_process() {
                 _ => panic!("no such option: {other}"),
             },
         };
+    }
+    if run && in_runtime {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        return runtime.block_on(async { worker.run(&controller).unwrap() });
     }
     if run {
         return worker.run(&controller).unwrap();

@@ -2,6 +2,7 @@
 //! a test needs: see `harness.rs`.
 
 mod actors;
+mod async_runtimes;
 mod commands;
 mod controllers;
 mod executors;

@@ -62,13 +62,18 @@ impl<T: DeserializeOwned + 'static> TaskHandle<T> {
     }
 
     /// Blocks this thread until it has ended.
+    ///
+    /// Inside a task, the task that waits lends its CPU to other tasks meanwhile. At most `max_blocked_executors`
+    /// (1,000) tasks of a worker wait at a time; one more fails with `Exhausted`. `MARLINE_MAX_BLOCKED_EXECUTORS`
+    /// sets that limit where the worker starts. Awaiting a handle lends nothing: a task that blocks on a future
+    /// keeps its CPU.
     pub fn wait(self) -> Result<T, Error> {
         let outcome = self.pending.wait()?;
         decode_outcome(&self.client, outcome)
     }
 
     /// Blocks this thread until it has ended, or the time is over: then it can be waited for again. Its
-    /// result is given once; asking again after that is `Invalid`.
+    /// result is given once; asking again after that is `Invalid`. A task lends its CPU as with [`wait`](Self::wait).
     pub fn wait_timeout(&mut self, timeout: Duration) -> Result<T, Error> {
         decode_outcome(&self.client, self.pending.wait_timeout(timeout)?)
     }

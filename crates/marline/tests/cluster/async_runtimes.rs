@@ -13,7 +13,7 @@ async fn use_everything(client: &Client) -> Result<(), Error> {
     assert_eq!(client.task("double").submit::<u64>((1_u64,))?.await?, 2);
     assert_eq!(client.task("double").submit::<u64>((2_u64,))?.wait()?, 4);
     let mut tasks = vec![client.task("double").submit::<u64>((3_u64,))?];
-    client.wait(&mut tasks, 1, None);
+    client.wait(&mut tasks, 1, None)?;
     tasks[0].status()?;
     let counter = client.actor("Counter").name("one").create((40_u64,))?;
     assert_eq!(counter.call::<u64>("add", (1_u64,))?.await?, 41);

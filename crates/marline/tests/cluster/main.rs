@@ -9,6 +9,7 @@ mod executors;
 mod harness;
 mod leases;
 mod ledger;
+mod nested;
 mod objects;
 mod partitions;
 mod threads;

@@ -348,6 +348,8 @@ pub enum ExecutorOptions {
         pass_on: PassOn,
         /// Where executors of another runtime come from.
         forks: Option<ForkServer>,
+        /// The arguments that they are started with; without any, those of this process.
+        arguments: Option<Vec<String>>,
     },
 }
 
@@ -358,10 +360,10 @@ impl ExecutorOptions {
         node: &Node,
         program: Arc<dyn Program>,
     ) -> Result<(Executors, Option<Process>), Error> {
-        let (memory, pass_on, forks) = match self {
+        let (memory, pass_on, forks, arguments) = match self {
             ExecutorOptions::Threads => return Ok((Executors::Threads(program), Process::this())),
-            ExecutorOptions::Processes { memory, pass_on, forks, .. } => {
-                (*memory, *pass_on, forks.clone())
+            ExecutorOptions::Processes { memory, pass_on, forks, arguments, .. } => {
+                (*memory, *pass_on, forks.clone(), arguments.clone())
             }
         };
         allow_descriptors();
@@ -378,6 +380,7 @@ impl ExecutorOptions {
             memory,
             pass_on,
             forks: forks.map(Forks::new),
+            arguments,
             alive: Arc::default(),
             memory_watch: Default::default(),
         };

@@ -129,7 +129,7 @@ fn fan_out(address: String, count: u64) -> Result<u64, Error> {
     doubles.into_iter().map(|double| double.wait()).sum()
 }
 
-fn append(file: &str, line: &str) {
+pub fn append(file: &str, line: &str) {
     let mut file = std::fs::OpenOptions::new().append(true).create(true).open(file).unwrap();
     file.write_all(format!("{line}\n").as_bytes()).unwrap();
 }
@@ -261,6 +261,7 @@ fn worker_process() {
     let mut words = join.split(' ');
     let controller = words.next().unwrap().to_owned();
     let mut worker = Worker::of(program()).resources(Resources::cpus(2)).quiet();
+    worker = worker.executor_test(EXECUTOR);
     let (mut run, mut in_runtime) = (false, false);
     for word in words {
         worker = match word {
@@ -282,12 +283,7 @@ fn worker_process() {
                 Some(("cpus", cpus)) => worker.resources(Resources::cpus(cpus.parse().unwrap())),
                 Some(("durable", folder)) => worker.durable_folder(folder),
                 Some(("store", bytes)) => worker.object_store_memory(bytes.parse().unwrap()),
-                Some(("late", file)) => {
-                    if std::env::var_os("MARLINE_EXECUTOR").is_some() {
-                        outlive_the_parent(file);
-                    }
-                    worker
-                }
+                Some(("late", _)) => worker, // See `executor_process`.
                 _ => panic!("no such option: {other}"),
             },
         };
@@ -302,6 +298,20 @@ fn worker_process() {
     let _worker = worker.join(&controller).unwrap();
     // It ends with the test that started it: its input is that process's.
     let _ = std::io::stdin().read_line(&mut String::new());
+}
+
+/// Where executors begin.
+pub const EXECUTOR: &str = "harness::executor_process";
+
+/// Not a test: what executors run. One that is to be late waits first.
+#[test]
+fn executor_process() {
+    let join = std::env::var("MARLINE_TEST_JOIN").unwrap_or_default();
+    let late = join.split(' ').find_map(|word| word.strip_prefix("late="));
+    if let Some(file) = late.filter(|_| std::env::var_os("MARLINE_EXECUTOR").is_some()) {
+        outlive_the_parent(file);
+    }
+    marline::executor_main(program());
 }
 
 /// Says in the file who this is, and goes on when the parent is gone.

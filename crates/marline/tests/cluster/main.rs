@@ -12,5 +12,6 @@ mod ledger;
 mod nested;
 mod objects;
 mod partitions;
+mod test_binaries;
 mod threads;
 mod trouble;

@@ -2,6 +2,7 @@
 //! are told of it: it is an object then.
 
 use crate::client::Client;
+use crate::handle::without_value;
 use crate::reference::ObjectRef;
 use marline_runtime::core::error::Error;
 use marline_runtime::core::id::{ObjectId, TaskId, Thing};
@@ -68,9 +69,8 @@ impl Answer {
     fn came(&self, client: &WeakClient, outcome: &Outcome) {
         let named = outcome.iter().flatten().flat_map(Value::names);
         let names = named.map(|thing| Hold { client: client.clone(), thing }).collect();
-        let value = outcome.clone().and_then(|values| {
-            values.into_iter().next().ok_or_else(|| Error::internal("a result without a value"))
-        });
+        let value =
+            outcome.clone().and_then(|values| values.into_iter().next().ok_or_else(without_value));
         let state = State::Came { value: value.clone(), _names: names };
         let before = std::mem::replace(&mut *self.state(), state);
         if let State::Awaited { announced: true } = before

@@ -148,7 +148,7 @@ impl Client {
     }
 
     /// Blocks this thread until `count` of these tasks have ended, or the time is over. Says how many
-    /// have; [`TaskHandle::is_done`] says which.
+    /// have; [`TaskHandle::is_done`] says which. A task that waits lends its CPU, as [`TaskHandle::wait`] says.
     ///
     /// ```
     /// use marline::{Cluster, Program};
@@ -160,7 +160,7 @@ impl Client {
     /// for x in 0..10 {
     ///     tasks.push(client.task("square").submit::<i64>((x,))?);
     /// }
-    /// let ended = client.wait(&mut tasks, 3, Some(Duration::from_secs(60)));
+    /// let ended = client.wait(&mut tasks, 3, Some(Duration::from_secs(60)))?;
     /// assert!(ended >= 3 && tasks.iter().filter(|task| task.is_done()).count() >= 3);
     /// # Ok::<(), marline::Error>(())
     /// ```
@@ -169,16 +169,18 @@ impl Client {
         tasks: &mut [TaskHandle<T>],
         count: usize,
         timeout: Option<Duration>,
-    ) -> usize {
-        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+    ) -> Result<usize, Error> {
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let mut pending = tasks.iter_mut().map(|task| &mut task.pending);
         wait_for_some(&mut pending, count, deadline)
     }
 
     /// Gets the value of a reference, blocking this thread until there is one and it is here. A large one is read in
-    /// shared memory: [`Bytes`] are that memory, other values are made of it.
+    /// shared memory: [`Bytes`] are that memory, other values are made of it. A task lends its CPU meanwhile, as
+    /// [`TaskHandle::wait`] says.
     pub fn get<T: DeserializeOwned + 'static>(&self, object: &ObjectRef<T>) -> Result<T, Error> {
-        decode(&self.inner.open(&self.inner.get(object.id())?.wait()??.payload)?)
+        let value = self.inner.get(object.id())?.wait()??;
+        decode(self, &value.payload)
     }
 }
 
@@ -248,7 +250,8 @@ impl TaskBuilder<'_> {
         })
     }
 
-    /// Submits it, blocking this thread as long as the cluster takes no more tasks.
+    /// Submits it, blocking this thread as long as the cluster takes no more tasks. A task lends its CPU if that takes
+    /// long.
     pub fn submit<T: DeserializeOwned + 'static>(
         self,
         args: impl Arguments,

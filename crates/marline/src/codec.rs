@@ -8,7 +8,7 @@ use crate::client::Client;
 use crate::reference::ObjectRef;
 use bytes::Bytes;
 use marline_runtime::Invocation;
-use marline_runtime::core::Error;
+use marline_runtime::core::error::{Error, Ran};
 use marline_runtime::core::id::ObjectId;
 use marline_runtime::core::payload::{Encoding, Payload, Value};
 use rmp::Marker;
@@ -66,17 +66,22 @@ pub(crate) fn encode<T: Serialize>(value: &T) -> Result<Payload, Error> {
     Ok(Payload::message_pack(bytes))
 }
 
-/// What user code returned, encoded: bytes as they are.
+/// Encodes what user code returned: bytes as they are. User code has run: an error says so.
 pub(crate) fn encode_result<T: Serialize + 'static>(value: &T) -> Result<Payload, Error> {
     match (value as &dyn Any).downcast_ref::<Bytes>() {
         Some(bytes) => Ok(Payload::raw(bytes.clone())),
-        None => encode(value),
+        None => encode(value).map_err(|error| error.ran(Ran::Maybe)),
     }
 }
 
-/// A result, decoded.
-pub(crate) fn decode<T: DeserializeOwned + 'static>(payload: &Payload) -> Result<T, Error> {
-    read(payload, || "the value".into())
+/// Reads a value that is there, wherever its data is. The work that made it has run: an error says so.
+pub(crate) fn decode<T: DeserializeOwned + 'static>(
+    client: &Client,
+    payload: &Payload,
+) -> Result<T, Error> {
+    let opened = client.inner.open(payload);
+    let value = opened.and_then(|payload| read(&payload, || "the value".into()));
+    value.map_err(|error| error.ran(Ran::Maybe))
 }
 
 /// What is in a payload.

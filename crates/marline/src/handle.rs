@@ -6,7 +6,7 @@ use crate::codec::decode;
 use crate::reference::ObjectRef;
 use marline_runtime::Pending;
 use marline_runtime::control::TaskStatus;
-use marline_runtime::core::error::Error;
+use marline_runtime::core::error::{Error, Ran};
 use marline_runtime::core::id::{ObjectId, TaskId};
 use marline_runtime::core::message::Manner;
 use marline_runtime::core::payload::Outcome;
@@ -62,13 +62,18 @@ impl<T: DeserializeOwned + 'static> TaskHandle<T> {
     }
 
     /// Blocks this thread until it has ended.
+    ///
+    /// Inside a task, the task that waits lends its CPU to other tasks meanwhile. At most `max_blocked_executors`
+    /// (1,000) tasks of a worker wait at a time; one more fails with `Exhausted`. `MARLINE_MAX_BLOCKED_EXECUTORS`
+    /// sets that limit where the worker starts. Awaiting a handle lends nothing: a task that blocks on a future
+    /// keeps its CPU.
     pub fn wait(self) -> Result<T, Error> {
         let outcome = self.pending.wait()?;
         decode_outcome(&self.client, outcome)
     }
 
     /// Blocks this thread until it has ended, or the time is over: then it can be waited for again. Its
-    /// result is given once; asking again after that is `Invalid`.
+    /// result is given once; asking again after that is `Invalid`. A task lends its CPU as with [`wait`](Self::wait).
     pub fn wait_timeout(&mut self, timeout: Duration) -> Result<T, Error> {
         decode_outcome(&self.client, self.pending.wait_timeout(timeout)?)
     }
@@ -133,13 +138,22 @@ fn decode_outcome<T: DeserializeOwned + 'static>(
     outcome: Outcome,
 ) -> Result<T, Error> {
     let values = outcome?;
-    let value = values.first().ok_or_else(|| Error::internal("a result without a value"))?;
-    decode(&client.inner.open(&value.payload)?)
+    let value = values.first().ok_or_else(without_value)?;
+    decode(client, &value.payload)
+}
+
+/// What a task or call ended with makes no sense: it has run.
+pub(crate) fn without_value() -> Error {
+    Error::internal("a result without a value").ran(Ran::Maybe)
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::{ActorId, Cluster, ObjectId, Program, TaskHandle, TaskId};
+    use crate::{ActorId, Cluster, Error, ErrorKind, ObjectId, Program, TaskHandle, TaskId};
+    use serde::{Serialize, Serializer, ser};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::time::Duration;
 
     #[test]
     fn handles_can_be_printed_and_their_ids_named() {
@@ -154,5 +168,80 @@ mod tests {
         let id: ActorId = clerk.id();
         assert_eq!(format!("{clerk:?}"), format!("ActorHandle({id})"));
         assert_eq!(format!("{client:?}"), "Client(of this process)");
+    }
+
+    /// A value that refuses to be encoded.
+    struct Opaque;
+
+    impl Serialize for Opaque {
+        fn serialize<S: Serializer>(&self, _: S) -> Result<S::Ok, S::Error> {
+            Err(ser::Error::custom("it is opaque"))
+        }
+    }
+
+    #[test]
+    fn an_error_after_the_work_ran_says_that_it_may_have_run() {
+        let runs = Arc::new(AtomicU32::new(0));
+        let run = {
+            let runs = runs.clone();
+            move || runs.fetch_add(1, Ordering::SeqCst) + 1
+        };
+        let (number, opaque) = (run.clone(), run.clone());
+        let program = Program::new()
+            .task("number", number)
+            .task("opaque", move || (opaque(), Opaque).1)
+            .task("square", |x: i64| x * x)
+            .actor(
+                "Clerk",
+                || (),
+                |clerk| {
+                    let opaque = run.clone();
+                    let clerk = clerk.method("number", move |_: &mut ()| run());
+                    clerk.method("opaque", move |_: &mut ()| (opaque(), Opaque).1)
+                },
+            );
+        let cluster = Cluster::local(program).unwrap();
+        let client = cluster.client();
+        let clerk = client.actor("Clerk").create(()).unwrap();
+        let ran = |error: Error, times: u32| {
+            assert_eq!((error.kind(), error.may_have_run()), (ErrorKind::Invalid, true), "{error}");
+            assert_eq!(runs.load(Ordering::SeqCst), times);
+        };
+        // The caller asks for another type.
+        ran(client.task("number").submit::<String>(()).unwrap().wait().unwrap_err(), 1);
+        ran(clerk.call::<String>("number", ()).unwrap().wait().unwrap_err(), 2);
+        let mut handle = client.task("number").submit::<String>(()).unwrap();
+        ran(handle.wait_timeout(Duration::from_secs(60)).unwrap_err(), 3);
+        let result = client.task("number").submit::<String>(()).unwrap().result();
+        ran(client.get(&result).unwrap_err(), 4);
+        let result = clerk.call::<String>("number", ()).unwrap().result();
+        ran(client.get(&result).unwrap_err(), 5);
+        // The executor cannot encode the result.
+        ran(client.task("opaque").submit::<()>(()).unwrap().wait().unwrap_err(), 6);
+        ran(clerk.call::<()>("opaque", ()).unwrap().wait().unwrap_err(), 7);
+        // The function does not begin without its arguments.
+        let error = client.task("square").submit::<i64>(("seven",)).unwrap().wait().unwrap_err();
+        assert_eq!((error.kind(), error.may_have_run()), (ErrorKind::Invalid, false), "{error}");
+    }
+
+    #[test]
+    fn a_wait_that_times_out_says_that_the_work_may_have_run() {
+        let (begun, has_begun) = crate::channel::oneshot();
+        let (stop, stopped) = crate::channel::bounded::<()>(1);
+        let begun = std::sync::Mutex::new(Some(begun));
+        let program = Program::new().task("hang", move || {
+            let begun = begun.lock().unwrap().take();
+            begun.map(|begun| begun.send(()));
+            let _ = stopped.recv().wait();
+        });
+        let cluster = Cluster::local(program).unwrap();
+        let client = cluster.client();
+        let mut handle = client.task("hang").submit::<()>(()).unwrap();
+        let mut has_begun = has_begun;
+        has_begun.recv().timeout(Duration::from_secs(60)).wait().unwrap();
+        let error = handle.wait_timeout(Duration::from_millis(1)).unwrap_err();
+        assert_eq!((error.kind(), error.may_have_run()), (ErrorKind::Timeout, true));
+        drop(stop);
+        handle.wait().unwrap();
     }
 }

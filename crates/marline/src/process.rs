@@ -12,6 +12,7 @@
 //! ```
 
 use crate::client::Client;
+use crate::executor::check_beginning;
 use crate::program::Program;
 use marline_runtime::core::controller::{Config, Counters, WorkerStatus};
 use marline_runtime::core::error::Error;
@@ -99,8 +100,8 @@ impl ControllerBuilder {
 
 /// A worker of a controller elsewhere. Ends when it is dropped.
 ///
-/// Its executors are processes: the worker's own program, started again with the same arguments. There it
-/// comes to [`join`](WorkerBuilder::join) or [`run`](WorkerBuilder::run) as well, and becomes an executor
+/// Its executors are processes: the worker's own program, started again with the same arguments. There the main
+/// thread comes to [`join`](WorkerBuilder::join) or [`run`](WorkerBuilder::run) as well, and becomes an executor
 /// instead of another worker. So a worker's program does little else before:
 ///
 /// ```no_run
@@ -111,6 +112,10 @@ impl ControllerBuilder {
 ///     Worker::of(program).run("127.0.0.1:7000")
 /// }
 /// ```
+///
+/// A program that does more, or joins from another thread, calls [`executor_main`](crate::executor_main) first. In a
+/// test binary, `main` is the test harness: see [`executor_test`](WorkerBuilder::executor_test), or use
+/// [`threads`](WorkerBuilder::threads).
 pub struct Worker {
     inner: marline_runtime::Worker,
 }
@@ -145,6 +150,7 @@ impl Worker {
                     memory: None,
                     pass_on: PassOn::All,
                     forks: None,
+                    arguments: None,
                 },
                 store: None,
                 config: Default::default(),
@@ -186,6 +192,39 @@ impl WorkerBuilder {
     /// worker along, and what does not stop when it is asked to runs on.
     pub fn threads(mut self) -> Self {
         self.options.executors = ExecutorOptions::Threads;
+        self
+    }
+
+    /// Its executors begin at the test of this name (with its modules), which calls
+    /// [`executor_main`](crate::executor_main) and does nothing else. For tests that need executors which are
+    /// processes: they run that test, and no other.
+    ///
+    /// ```
+    /// # use marline::{Controller, Error, Program, Worker};
+    /// fn program() -> Program {
+    ///     Program::new().task("pid", std::process::id)
+    /// }
+    ///
+    /// #[test]
+    /// fn executor() {
+    ///     marline::executor_main(program());
+    /// }
+    ///
+    /// #[test]
+    /// fn a_task_runs_in_a_process_of_its_own() {
+    ///     let controller = Controller::listen("127.0.0.1:0").unwrap();
+    ///     let worker = Worker::of(program()).executor_test("executor");
+    ///     let _worker = worker.join(controller.address()).unwrap();
+    ///     let pid: u32 = controller.client().task("pid").submit(()).unwrap().wait().unwrap();
+    ///     assert_ne!(pid, std::process::id());
+    /// }
+    /// ```
+    #[allow(clippy::test_attr_in_doctest)] // The example is a file of tests, and compiles.
+    pub fn executor_test(mut self, name: &str) -> Self {
+        if let ExecutorOptions::Processes { arguments, .. } = &mut self.options.executors {
+            let only = [name, "--exact", "--nocapture", "--test-threads=1"];
+            *arguments = Some(only.map(String::from).into());
+        }
         self
     }
 
@@ -263,8 +302,11 @@ impl WorkerBuilder {
 
     /// What it is to be, if that makes sense. Its executors come here too, and go no further.
     fn prepared(self) -> Result<WorkerOptions, Error> {
-        if let ExecutorOptions::Processes { .. } = self.options.executors {
+        if let ExecutorOptions::Processes { arguments, .. } = &self.options.executors {
             marline_runtime::serve_if_executor(&self.options.program);
+            if arguments.is_none() {
+                check_beginning()?;
+            }
         }
         self.options.resources.validate()?;
         let store =

@@ -224,6 +224,7 @@ impl Session {
                         args: args.to_vec(),
                         setup,
                     }),
+                    arguments: None,
                 },
                 store: Some(store),
                 config: worker::Config {

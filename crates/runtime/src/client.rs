@@ -9,6 +9,7 @@ mod upload;
 pub use pending::{Pending, Tell, wait_for_some};
 
 use crate::control::{Control, TaskStatus};
+use crate::executor::{LEND_AFTER, poll_until, runs_here};
 use crate::net::server::Secret;
 use crate::net::{MAX_MESSAGE_BYTES, dial};
 use crate::node::{Membership, Node, Onlooker, Printout, Seat};
@@ -17,9 +18,9 @@ use crate::proof::Process;
 use crate::stream::{Feed, Stream};
 use crate::upstream::Upstream;
 use bring::Brings;
-use marline_channel::oneshot;
+use marline_channel::{oneshot, watch};
 use marline_core::controller::Role;
-use marline_core::error::{Error, ErrorKind};
+use marline_core::error::{Error, ErrorKind, Ran};
 use marline_core::id::{ActorId, ObjectId, TaskId, Thing};
 use marline_core::message::{Manner, Try};
 use marline_core::output::{Audience, Source};
@@ -27,6 +28,7 @@ use marline_core::payload::{Outcome, Value};
 use marline_core::spec::{ActorSpec, TaskSpec};
 use objects::Near;
 use pending::gone;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -206,7 +208,8 @@ impl Client {
         self.with_room(|| self.try_submit_telling(spec.clone(), &tell))
     }
 
-    /// Tries until there is room.
+    /// Tries until there is room. The tasks that make room may need the CPU of the one that waits for it, which lends
+    /// it.
     fn with_room<R>(&self, submit: impl Fn() -> Result<R, Error>) -> Result<R, Error> {
         let mut room = None;
         loop {
@@ -214,7 +217,7 @@ impl Client {
                 Err(error) if error.kind() == ErrorKind::Exhausted => match &mut room {
                     // Tried once more after this, so that no room made meanwhile is missed.
                     None => room = Some(self.room()),
-                    Some(room) => room.changed().wait().map_err(|_| gone())?,
+                    Some(room) => wait_for_change(room)?,
                 },
                 result => return result,
             }
@@ -265,7 +268,7 @@ impl Client {
         self.with(|machine, effects| machine.show_output(Audience::OfSource(source), effects))
     }
 
-    fn room(&self) -> marline_channel::watch::Receiver<u64> {
+    fn room(&self) -> watch::Receiver<u64> {
         self.shared.node.enter(|state, _| state.client(self.shared.index).room.subscribe())
     }
 
@@ -298,7 +301,11 @@ impl Client {
 
     /// The value of what was announced, or why there is none.
     pub fn resolve(&self, object: ObjectId, value: Result<Value, Error>) {
-        let fitting = |value: Value| fits("the value's bytes", value.payload.len()).map(|()| value);
+        // The value may be the result of work that ran.
+        let fitting = |value: Value| {
+            let fits = fits("the value's bytes", value.payload.len());
+            fits.map(|()| value).map_err(|error| error.ran(Ran::Maybe))
+        };
         let value = value.and_then(fitting);
         self.with(|machine, effects| machine.resolve(object, value, effects));
     }
@@ -495,6 +502,28 @@ impl Client {
             state.client_effects(self.shared.index, effects);
             result
         })
+    }
+}
+
+/// Blocks this thread until there may be room. A task lends its CPU if that takes long: the first room of a new client
+/// comes soon.
+fn wait_for_change(room: &mut watch::Receiver<u64>) -> Result<(), Error> {
+    if !runs_here() {
+        return room.changed().wait().map_err(|_| gone());
+    }
+    match room.changed().timeout(LEND_AFTER).wait() {
+        Err(error) if error.kind() == marline_channel::ErrorKind::Timeout => {}
+        changed => return changed.map_err(|_| gone()),
+    }
+    let lent = {
+        let mut changed = pin!(room.changed());
+        poll_until(None, |cx| changed.as_mut().poll(cx))
+    };
+    match lent {
+        Ok(Some(Ok(()))) => Ok(()),
+        Ok(Some(Err(_)) | None) => Err(gone()),
+        // As many tasks wait as may: this one keeps its CPU, and others that end may make room.
+        Err(_) => room.changed().wait().map_err(|_| gone()),
     }
 }
 

@@ -5,6 +5,7 @@ use crate::client::Client;
 use crate::executor::{Executors, Program};
 use crate::net::server::Secret;
 use crate::node::Node;
+use crate::process::with_environment;
 use crate::store::{Store, StoreOptions};
 use marline_core::controller::{self, Counters, WorkerInfo, WorkerStatus};
 use marline_core::resources::Resources;
@@ -49,7 +50,8 @@ impl Cluster {
             durable: false,
             provides: Arc::new(Provided { names, preemptible: false }),
         };
-        self.node.host_worker(Executors::Threads(program), store, info, worker::Config::default());
+        let config = with_environment(worker::Config::default());
+        self.node.host_worker(Executors::Threads(program), store, info, config);
     }
 
     /// A client of this cluster.

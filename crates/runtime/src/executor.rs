@@ -28,6 +28,7 @@ mod wire;
 pub(crate) use items::COUNT_MARK;
 pub use items::{Items, LEND_AFTER};
 pub use print::PassOn;
+pub(crate) use waiting::poll_until;
 pub use waiting::{Wait, blocking};
 
 use marline_channel::CancelToken;
@@ -241,6 +242,11 @@ thread_local! {
 /// The context of the task or call that runs on this thread, if one does.
 pub fn context() -> Option<Context> {
     CURRENT.with_borrow(Clone::clone)
+}
+
+/// Whether a task or call runs on this thread.
+pub(crate) fn runs_here() -> bool {
+    CURRENT.with_borrow(Option::is_some)
 }
 
 /// Runs `work` with `context` as the current one.

@@ -28,7 +28,7 @@ mod wire;
 
 pub use client::{Client, Pending, Tell, WeakClient, wait_for_some};
 pub use cluster::Cluster;
-pub use executor::child::{objects, runs_for, serve_as, serve_if_executor};
+pub use executor::child::{is_main_thread, objects, runs_for, serve_as, serve_if_executor};
 pub use executor::command::{CommandEnd, CommandLine, MAX_OUTPUT_BYTES};
 pub use executor::process::{ForkServer, Waited, Waiter};
 pub use executor::{

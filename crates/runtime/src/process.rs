@@ -291,12 +291,17 @@ pub struct WorkerOptions {
 /// How many executors of a worker may wait for other tasks at a time, if the environment says it.
 const MAX_BLOCKED: &str = "MARLINE_MAX_BLOCKED_EXECUTORS";
 
+/// How a worker behaves: as its configuration says, unless the environment says otherwise.
+pub(crate) fn with_environment(config: worker::Config) -> worker::Config {
+    let said = std::env::var(MAX_BLOCKED).ok().and_then(|said| said.trim().parse().ok());
+    let max_blocked_executors = said.unwrap_or(config.max_blocked_executors);
+    worker::Config { max_blocked_executors, ..config }
+}
+
 impl WorkerOptions {
     /// How it behaves, and as the environment says.
     fn behaviour(&self) -> worker::Config {
-        let said = std::env::var(MAX_BLOCKED).ok().and_then(|said| said.trim().parse().ok());
-        let max_blocked_executors = said.unwrap_or(self.config.max_blocked_executors);
-        worker::Config { max_blocked_executors, ..self.config.clone() }
+        with_environment(self.config.clone())
     }
 
     /// What the worker says of itself, how it has its executors, and which process it is.
@@ -343,6 +348,8 @@ pub enum ExecutorOptions {
         pass_on: PassOn,
         /// Where executors of another runtime come from.
         forks: Option<ForkServer>,
+        /// The arguments that they are started with; without any, those of this process.
+        arguments: Option<Vec<String>>,
     },
 }
 
@@ -353,10 +360,10 @@ impl ExecutorOptions {
         node: &Node,
         program: Arc<dyn Program>,
     ) -> Result<(Executors, Option<Process>), Error> {
-        let (memory, pass_on, forks) = match self {
+        let (memory, pass_on, forks, arguments) = match self {
             ExecutorOptions::Threads => return Ok((Executors::Threads(program), Process::this())),
-            ExecutorOptions::Processes { memory, pass_on, forks, .. } => {
-                (*memory, *pass_on, forks.clone())
+            ExecutorOptions::Processes { memory, pass_on, forks, arguments, .. } => {
+                (*memory, *pass_on, forks.clone(), arguments.clone())
             }
         };
         allow_descriptors();
@@ -373,6 +380,7 @@ impl ExecutorOptions {
             memory,
             pass_on,
             forks: forks.map(Forks::new),
+            arguments,
             alive: Arc::default(),
             memory_watch: Default::default(),
         };

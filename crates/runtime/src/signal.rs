@@ -4,6 +4,10 @@
 use crate::net::io;
 use marline_channel::oneshot;
 use marline_core::error::Error;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// The signals that ask this process to end. From when this is made, they do not end it by themselves.
@@ -67,7 +71,7 @@ pub(crate) fn run_until_left(
     if !ready() {
         return Ok(());
     }
-    io().block_on(async {
+    block_on(async {
         tokio::select! {
             _ = left => return,
             () = signals.next() => {}
@@ -78,4 +82,27 @@ pub(crate) fn run_until_left(
         }
     });
     Ok(())
+}
+
+/// Blocks this thread until the future is ready. `Runtime::block_on` panics on a thread of a user's own runtime; this
+/// does not.
+fn block_on<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut cx = Context::from_waker(&waker);
+    loop {
+        match future.as_mut().poll(&mut cx) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => thread::park(),
+        }
+    }
+}
+
+/// Wakes the thread that blocks.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
 }

@@ -59,6 +59,7 @@ pub fn options(offer: &Offer, home: &Home<'_>) -> Result<WorkerOptions, Failure>
             memory: offer.executor_memory.map(|memory| memory.0),
             pass_on: if offer.quiet { PassOn::Nothing } else { PassOn::All },
             forks,
+            arguments: None,
         },
         store: Some(store(offer)?),
         config,

@@ -26,7 +26,7 @@ fn start(home: &Home, role: &str) -> Running {
 #[test]
 fn a_users_program() {
     let result = match std::env::var(ROLE).as_deref() {
-        Ok("worker") => Worker::of(program()).run_local(),
+        Ok("worker") => Worker::of(program()).executor_test("neighbours::an_executor").run_local(),
         Ok("client") => use_the_cluster(),
         Ok("caller") => call_an_actor(),
         Ok("maker") => leave_actors(),
@@ -36,6 +36,12 @@ fn a_users_program() {
         eprintln!("{:?}: {error}", error.kind());
         std::process::exit(1);
     }
+}
+
+/// Not a test: where executors of the worker begin.
+#[test]
+fn an_executor() {
+    marline::executor_main(program());
 }
 
 struct Counter(u64);

@@ -3,7 +3,7 @@
 use super::actor::DeathCause;
 use super::known::Object;
 use super::{Controller, Effect, EndCause, Timer};
-use crate::error::Error;
+use crate::error::{Error, Ran};
 use crate::hold::Holder;
 use crate::id::{ActorId, ObjectId, Session, SessionId, Thing};
 use crate::message::{Instance, ToClient, ToWorker, Try};
@@ -270,8 +270,10 @@ impl Controller {
         }
         self.sessions.get_mut(&session.id).expect("it speaks").announced.remove(&id);
         let value = value.map_err(Error::bounded).and_then(|value| {
-            self.check_size("the value's bytes", value.payload.len())?;
-            self.check_bytes().map(|()| value)
+            let size = self.check_size("the value's bytes", value.payload.len());
+            // The value may be the result of work that ran.
+            let fits = size.and_then(|()| self.check_bytes());
+            fits.map(|()| value).map_err(|error| error.ran(Ran::Maybe))
         });
         self.object_made(now, id, 0, value, None, effects);
     }

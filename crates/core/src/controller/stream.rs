@@ -10,7 +10,7 @@
 
 use super::task::{State, Task};
 use super::{Controller, Effect, Owner};
-use crate::error::Error;
+use crate::error::{Error, Ran};
 use crate::hold::Holder;
 use crate::id::{ObjectId, Session, TaskId, Thing};
 use crate::message::{ToClient, ToWorker, Try};
@@ -169,7 +169,8 @@ impl Controller {
         effects: &mut Vec<Effect>,
     ) {
         let size = self.check_size("the item's bytes", value.payload.len());
-        self.object_made(now, object, 0, size.map(|()| value), Some(worker), effects);
+        let item = size.map(|()| value).map_err(|error| error.ran(Ran::Maybe));
+        self.object_made(now, object, 0, item, Some(worker), effects);
     }
 
     /// The consumer has taken so many items in all.

@@ -470,7 +470,8 @@ impl Controller {
             outcome.map_err(|error| if task.spent > 0 { error.ran(Ran::Maybe) } else { error });
         let outcome = outcome.and_then(|values| {
             let bytes = values.iter().map(|value| value.payload.len()).sum();
-            self.check_size("the results", bytes).map(|()| values)
+            let size = self.check_size("the results", bytes).map(|()| values);
+            size.map_err(|error| error.ran(Ran::Maybe))
         });
         if outcome.is_err() {
             self.discard(&stored, at, effects);

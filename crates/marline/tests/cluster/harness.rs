@@ -1,7 +1,7 @@
 //! Starting this test binary again as a worker or a controller, and what those run.
 
 use marline::channel::rendezvous;
-use marline::{Bytes, Client, Controller, Program, Resources, Worker, context};
+use marline::{Bytes, Client, Controller, Error, Program, Resources, Worker, context};
 use std::io::Write;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -73,7 +73,63 @@ pub fn is_shared(bytes: &Bytes) -> bool {
     line.unwrap().split_whitespace().nth(1).unwrap().ends_with('s')
 }
 
-fn append(file: &str, line: &str) {
+/// Far longer than anything takes on a busy machine.
+pub const MINUTE: Duration = Duration::from_secs(60);
+
+/// Waits for other work in every way there is. A new actor needs a free CPU, too.
+pub fn wait_in_every_way(client: &Client) -> Result<Vec<u64>, Error> {
+    let double = |x: u64| client.task("double").submit::<u64>((x,));
+    let mut results = vec![double(1)?.wait()?, double(2)?.wait_timeout(MINUTE)?];
+    let mut several = vec![double(3)?, double(4)?];
+    assert_eq!(client.wait(&mut several, 2, Some(MINUTE))?, 2);
+    for one in several {
+        results.push(one.wait()?);
+    }
+    results.push(client.get(&double(5)?.result())?);
+    let counter = client.actor("Counter").create((0_u64,))?;
+    results.push(counter.call::<u64>("add", (12_u64,))?.wait()?);
+    Ok(results)
+}
+
+/// What comes of waiting in every way where no task may wait.
+fn wait_in_vain(client: &Client) -> Result<Vec<Error>, Error> {
+    let double = |x: u64| client.task("double").submit::<u64>((x,));
+    let mut several = vec![double(3)?];
+    Ok(vec![
+        double(1)?.wait().unwrap_err(),
+        double(2)?.wait_timeout(MINUTE).unwrap_err(),
+        client.wait(&mut several, 1, Some(MINUTE)).unwrap_err(),
+        client.get(&double(4)?.result()).unwrap_err(),
+    ])
+}
+
+/// Waits for a task that waits for a task, and so on.
+fn nested(address: String, depth: u64) -> Result<u64, Error> {
+    let Some(rest) = depth.checked_sub(1) else { return Ok(0) };
+    let client = Client::connect(&address)?;
+    Ok(1 + client.task("nested").submit::<u64>((address, rest))?.wait()?)
+}
+
+/// Has another worker make a large value, and reads it when that worker is gone. It waits for nothing else meanwhile:
+/// its CPU stays its own.
+fn read_what_is_lost(address: String, made: String, lost: String) -> Result<u64, Error> {
+    let client = Client::connect(&address)?;
+    let value = client.task("make").submit::<Bytes>((1_usize << 20, 1_u8))?;
+    until("it is made", || value.is_done());
+    write_atomically(&made, "");
+    until("it is lost", || std::fs::exists(&lost).unwrap());
+    Ok(sum(&value.wait()?))
+}
+
+/// Submits many tasks before it waits for the first.
+fn fan_out(address: String, count: u64) -> Result<u64, Error> {
+    let client = Client::connect(&address)?;
+    let doubles: Vec<_> =
+        (0..count).map(|x| client.task("double").submit::<u64>((x,))).collect::<Result<_, _>>()?;
+    doubles.into_iter().map(|double| double.wait()).sum()
+}
+
+pub fn append(file: &str, line: &str) {
     let mut file = std::fs::OpenOptions::new().append(true).create(true).open(file).unwrap();
     file.write_all(format!("{line}\n").as_bytes()).unwrap();
 }
@@ -103,6 +159,18 @@ pub fn program() -> Program {
     Program::new()
         .task("pid", std::process::id)
         .task("double", |x: u64| x * 2)
+        .try_task("nested", nested)
+        .try_task("fan out", fan_out)
+        .try_task("read what is lost", read_what_is_lost)
+        .try_task("wait in every way", |address: String| {
+            wait_in_every_way(&Client::connect(&address)?)
+        })
+        // The kinds of errors, and whether they say that the work may have run.
+        .try_task("wait in vain", |address: String| {
+            let errors = wait_in_vain(&Client::connect(&address)?)?.into_iter();
+            let said = errors.map(|error| (format!("{:?}", error.kind()), error.may_have_run()));
+            Ok::<_, Error>(said.collect::<Vec<_>>())
+        })
         .task("nap", |ms: u64| {
             // Nobody sends: it ends when it is cancelled, or its time is over.
             let (_bell, door) = rendezvous::<()>();
@@ -193,7 +261,8 @@ fn worker_process() {
     let mut words = join.split(' ');
     let controller = words.next().unwrap().to_owned();
     let mut worker = Worker::of(program()).resources(Resources::cpus(2)).quiet();
-    let mut run = false;
+    worker = worker.executor_test(EXECUTOR);
+    let (mut run, mut in_runtime) = (false, false);
     for word in words {
         worker = match word {
             "threads" => worker.threads(),
@@ -204,20 +273,24 @@ fn worker_process() {
                 run = true;
                 worker
             }
+            "tokio" => {
+                in_runtime = true;
+                worker
+            }
             "token" => worker.token("a token, since others could reach it"),
             other => match other.split_once('=') {
                 Some(("at", at)) => worker.listen(at),
+                Some(("cpus", cpus)) => worker.resources(Resources::cpus(cpus.parse().unwrap())),
                 Some(("durable", folder)) => worker.durable_folder(folder),
                 Some(("store", bytes)) => worker.object_store_memory(bytes.parse().unwrap()),
-                Some(("late", file)) => {
-                    if std::env::var_os("MARLINE_EXECUTOR").is_some() {
-                        outlive_the_parent(file);
-                    }
-                    worker
-                }
+                Some(("late", _)) => worker, // See `executor_process`.
                 _ => panic!("no such option: {other}"),
             },
         };
+    }
+    if run && in_runtime {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        return runtime.block_on(async { worker.run(&controller).unwrap() });
     }
     if run {
         return worker.run(&controller).unwrap();
@@ -225,6 +298,20 @@ fn worker_process() {
     let _worker = worker.join(&controller).unwrap();
     // It ends with the test that started it: its input is that process's.
     let _ = std::io::stdin().read_line(&mut String::new());
+}
+
+/// Where executors begin.
+pub const EXECUTOR: &str = "harness::executor_process";
+
+/// Not a test: what executors run. One that is to be late waits first.
+#[test]
+fn executor_process() {
+    let join = std::env::var("MARLINE_TEST_JOIN").unwrap_or_default();
+    let late = join.split(' ').find_map(|word| word.strip_prefix("late="));
+    if let Some(file) = late.filter(|_| std::env::var_os("MARLINE_EXECUTOR").is_some()) {
+        outlive_the_parent(file);
+    }
+    marline::executor_main(program());
 }
 
 /// Says in the file who this is, and goes on when the parent is gone.

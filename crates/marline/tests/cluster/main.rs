@@ -2,13 +2,16 @@
 //! a test needs: see `harness.rs`.
 
 mod actors;
+mod async_runtimes;
 mod commands;
 mod controllers;
 mod executors;
 mod harness;
 mod leases;
 mod ledger;
+mod nested;
 mod objects;
 mod partitions;
+mod test_binaries;
 mod threads;
 mod trouble;

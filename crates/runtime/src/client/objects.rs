@@ -1,7 +1,7 @@
 //! Large values: which store they go to and come from.
 
 use super::{Client, bring, fits};
-use crate::executor::child;
+use crate::executor::{blocking, child, runs_here};
 use crate::net::data;
 use crate::store::{Objects, Remote};
 use bytes::Bytes;
@@ -187,14 +187,16 @@ impl Client {
         Ok(workers.into_iter().map(|worker| worker.store).filter(|path| !path.is_empty()).collect())
     }
 
-    /// A payload with its data, wherever that is. Blocks until it is at this node.
+    /// A payload with its data, wherever that is. Blocks until it is at this node. A task lends its CPU to what takes
+    /// long: other work may have to make a lost value anew.
     pub fn open(&self, payload: &Payload) -> Result<Payload, Error> {
         if payload.stored.is_none() {
             return Ok(payload.clone());
         }
         self.with_objects(|objects| match objects {
+            Some(objects) if runs_here() => open_lending(objects, payload),
             Some(objects) => objects.open(payload),
-            None => self.bring(payload),
+            None => blocking(|_| self.bring(payload)),
         })
     }
 
@@ -236,6 +238,31 @@ fn with_any<R, E>(
         }
         tries += 1;
     }
+}
+
+/// A task keeps its CPU for this long while a value comes that is nearly there. If it lent its CPU for every read from
+/// the disk, ever more tasks would begin, and hold all memory when one of them needs some.
+const BRIEFLY: Duration = Duration::from_millis(100);
+/// A task that has lent its CPU checks this often whether it may go on waiting.
+const CHECK_EVERY: Duration = Duration::from_millis(20);
+
+/// A payload with its data, for a task: lends its CPU if that takes long.
+fn open_lending(objects: &Objects, payload: &Payload) -> Result<Payload, Error> {
+    let Some(reading) = objects.read(payload) else { return Ok(payload.clone()) };
+    let mut reading = reading?;
+    if let Some(came) = reading.wait(Some(BRIEFLY)) {
+        return came;
+    }
+    blocking(|wait| {
+        loop {
+            if let Some(came) = reading.wait(Some(CHECK_EVERY)) {
+                return came;
+            }
+            if let Some(error) = wait.error() {
+                return Err(error);
+            }
+        }
+    })
 }
 
 fn not_durable() -> Error {

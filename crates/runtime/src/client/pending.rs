@@ -1,16 +1,20 @@
 //! What was asked for and has not come.
+//!
+//! A task that waits for other work lends its CPU meanwhile, in whichever way it waits here. The controller's own
+//! answers (an actor is registered, a name is found) come soon and need no CPU: nothing is lent for those.
 
+use crate::executor::{poll_until, runs_here};
 use marline_channel::oneshot;
 use marline_core::error::{Error, Ran};
 use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{self, Poll, Wake, Waker, ready};
-use std::thread::{self, Thread};
+use std::task::{self, Poll, ready};
 use std::time::{Duration, Instant};
 
 /// Something that was asked for and has not come: await it, or [`wait`](Pending::wait) for it.
 pub struct Pending<T> {
     receiver: oneshot::Receiver<T>,
+    /// Other work brings it: a task that waits for it lends its CPU.
+    of_work: bool,
     /// It came while several were waited for.
     came: Option<Result<T, Error>>,
     /// It came, and was given away.
@@ -22,20 +26,31 @@ pub struct Pending<T> {
 pub type Tell<T> = Box<dyn FnOnce(T) + Send>;
 
 impl<T: Send + 'static> Pending<T> {
-    /// Something that comes, and who is to be told of it.
+    /// Something that other work brings, and who is to be told of it.
     pub fn told() -> (Tell<T>, Pending<T>) {
         let (waiter, receiver) = oneshot();
-        (Box::new(move |value| drop(waiter.send(value))), Pending::new(receiver))
+        let pending = Pending { of_work: true, ..Pending::new(receiver) };
+        (Box::new(move |value| drop(waiter.send(value))), pending)
     }
 }
 
 impl<T> Pending<T> {
+    /// An answer of the controller's own.
     pub(super) fn new(receiver: oneshot::Receiver<T>) -> Pending<T> {
-        Pending { receiver, came: None, taken: false }
+        Pending { receiver, of_work: false, came: None, taken: false }
     }
 
-    /// Blocks this thread until it comes.
+    /// Whether this thread lends the CPU of its task while it waits.
+    fn lends(&self) -> bool {
+        self.of_work && runs_here()
+    }
+
+    /// Blocks this thread until it comes. A task that waits for other work lends its CPU meanwhile; if as many tasks
+    /// of its worker wait as may, this is `Exhausted`.
     pub fn wait(mut self) -> Result<T, Error> {
+        if self.lends() {
+            poll_until(None, |cx| self.poll_ready(cx)).map_err(refused)?;
+        }
         if let Some(came) = self.came {
             return came;
         }
@@ -45,8 +60,14 @@ impl<T> Pending<T> {
         self.receiver.recv().wait().map_err(|_| gone())
     }
 
-    /// Blocks this thread until it comes, or the time is over; then it can be waited for again.
+    /// Blocks this thread until it comes, or the time is over; then it can be waited for again. A task lends its CPU
+    /// as with [`wait`](Pending::wait).
     pub fn wait_timeout(&mut self, timeout: Duration) -> Result<T, Error> {
+        if self.lends() {
+            let deadline = Instant::now().checked_add(timeout);
+            let came = poll_until(deadline, |cx| self.poll_ready(cx)).map_err(refused)?;
+            came.ok_or_else(|| too_late(timeout))?;
+        }
         if let Some(came) = self.came.take() {
             self.taken = true;
             return came;
@@ -57,9 +78,7 @@ impl<T> Pending<T> {
         let came = self.receiver.recv().timeout(timeout).wait();
         self.taken = came.is_ok();
         came.map_err(|error| match error.kind() {
-            marline_channel::ErrorKind::Timeout => {
-                Error::timeout(format!("nothing came within {timeout:?}; it may still come"))
-            }
+            marline_channel::ErrorKind::Timeout => too_late(timeout),
             _ => gone(),
         })
     }
@@ -82,37 +101,21 @@ impl<T> Pending<T> {
     }
 }
 
-/// Blocks this thread until `count` of these have come, or the deadline is over. Says how many have.
+/// Blocks this thread until `count` of these have come, or the deadline is over. Says how many have. A task lends its
+/// CPU as with [`Pending::wait`].
 pub fn wait_for_some<'a, T: 'a>(
     pending: &mut dyn Iterator<Item = &'a mut Pending<T>>,
     count: usize,
     deadline: Option<Instant>,
-) -> usize {
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    let mut cx = task::Context::from_waker(&waker);
+) -> Result<usize, Error> {
     let mut left: Vec<&mut Pending<T>> = pending.collect();
     let all = left.len();
-    loop {
-        left.retain_mut(|pending| pending.poll_ready(&mut cx).is_pending());
-        let come = all - left.len();
-        let time = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        if come >= count.min(all) || time.is_some_and(|time| time.is_zero()) {
-            return come;
-        }
-        match time {
-            Some(time) => thread::park_timeout(time),
-            None => thread::park(),
-        }
-    }
-}
-
-/// Wakes a thread that waits for several things.
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
+    let waited = poll_until(deadline, |cx| {
+        left.retain_mut(|pending| pending.poll_ready(cx).is_pending());
+        if all - left.len() >= count.min(all) { Poll::Ready(()) } else { Poll::Pending }
+    });
+    waited.map_err(refused)?;
+    Ok(all - left.len())
 }
 
 impl<T: Unpin> Future for Pending<T> {
@@ -126,6 +129,15 @@ impl<T: Unpin> Future for Pending<T> {
 
 fn taken() -> Error {
     Error::invalid("its result was taken already: it is given once").ran(Ran::Maybe)
+}
+
+fn too_late(timeout: Duration) -> Error {
+    Error::timeout(format!("nothing came within {timeout:?}; it may still come")).ran(Ran::Maybe)
+}
+
+/// A task may not wait; what it would have waited for goes on.
+pub(super) fn refused(error: Error) -> Error {
+    error.ran(Ran::Maybe)
 }
 
 pub(super) fn gone() -> Error {

@@ -1,7 +1,7 @@
 //! An executor that is a process, seen from inside.
 //!
-//! A worker starts its own program again, with the same arguments and `MARLINE_EXECUTOR` set. Where the
-//! program would make itself a worker, [`serve_if_executor`] makes it an executor instead: its standard
+//! A worker starts its own program again, with the same arguments (or those that lead to one test of a test binary) and
+//! `MARLINE_EXECUTOR` set. Before the program makes itself a worker, [`serve_if_executor`] makes it an executor: its standard
 //! input is a socket to the worker, over which it first gets four descriptors: a pipe for its answers (quicker
 //! than the socket, and who waits at a socket is woken also when its peer has read from it), a socket on which
 //! it is asked to stop what it runs, one to the node's [store](crate::store), and the
@@ -58,6 +58,11 @@ pub fn serve_if_executor(program: &Arc<dyn Program>) {
     if let Ok(variable) = std::env::var(VARIABLE) {
         serve_as(&variable, program);
     }
+}
+
+/// Whether this is the thread that runs `main`.
+pub fn is_main_thread() -> bool {
+    rustix::thread::gettid() == rustix::process::getpid()
 }
 
 /// If this process is the executor that these words are about, is one until it ends, and does not return.

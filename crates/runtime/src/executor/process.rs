@@ -54,6 +54,9 @@ use switchboard::switchboard;
 /// How long an executor may take until it says that it is up.
 const START_PATIENCE: Duration = Duration::from_secs(60);
 
+/// Where a program that was started again becomes an executor.
+const BEGINNINGS: &str = "`marline::executor_main`, `Worker::join` or `Worker::run`";
+
 /// What the executors of one worker have in common.
 pub(crate) struct Launch {
     pub lifeline: Arc<Lifeline>,
@@ -62,6 +65,8 @@ pub(crate) struct Launch {
     pub memory: Option<u64>,
     /// Where executors of other runtimes come from.
     pub forks: Option<Forks>,
+    /// The arguments that this program is started again with; without any, its own.
+    pub arguments: Option<Vec<String>>,
     /// What of what they print is passed on to this process's standard error.
     pub pass_on: PassOn,
     /// How many there are that are not seen to be dead.
@@ -346,15 +351,18 @@ impl Minder {
         let words = if late {
             format!(
                 "an executor did not say that it is up within {START_PATIENCE:?}: does the program \
-                 come to `Worker::join` or `Worker::run` when it is started again?"
+                 come to {BEGINNINGS} when it is started again?"
             )
         } else if starved {
             format!(
                 "out of memory: {who} was killed by the kernel (signal 9), which needed its memory; ask \
                  for `memory`, so that less runs at a time"
             )
-        } else {
+        } else if self.shared.ready.load(Ordering::Relaxed) {
             how(&who, status)
+        } else {
+            let how = how(&who, status);
+            format!("{how} before it came to {BEGINNINGS}")
         };
         let last = self.shared.source().and_then(|source| self.launch.logs.last_words(source));
         let last = last.map_or(String::new(), |last| format!("; its last words: {last}"));

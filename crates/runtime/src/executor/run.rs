@@ -509,7 +509,8 @@ impl Runner {
         call_end(reply.and_then(bounded), invocation.items.as_ref())
     }
 
-    /// Puts large results into the node's store. The state of an actor is the controller's.
+    /// Puts large results into the node's store. The state of an actor is the controller's. User code has run: an
+    /// error says so.
     fn keep(
         &self,
         task: TaskId,
@@ -531,7 +532,7 @@ impl Runner {
                 Err(error) => {
                     let made = reply.values.iter().filter_map(|one| one.payload.stored_object());
                     made.for_each(|object| objects.discard(object));
-                    return Err(error);
+                    return Err(error.ran(Ran::Maybe));
                 }
             }
         }
@@ -583,7 +584,8 @@ struct Place {
 fn fit_to_keep(reply: Reply) -> Result<Reply, Error> {
     let bytes: usize = reply.values.iter().map(|value| value.payload.len()).sum();
     if reply.values.iter().any(|value| !value.contains.is_empty()) {
-        return Err(Error::invalid("a checkpoint cannot contain references or handles"));
+        let message = "a checkpoint cannot contain references or handles";
+        return Err(Error::invalid(message).ran(Ran::Maybe));
     }
     if bytes <= MAX_CHECKPOINT_BYTES {
         return Ok(reply);

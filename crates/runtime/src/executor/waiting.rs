@@ -6,6 +6,8 @@ use super::{Teller, context};
 use marline_core::Error;
 use marline_core::message::Try;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::task::{self, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
 
 /// One time that something waits. Nobody refuses it outside of tasks and calls.
 #[derive(Clone, Debug, Default)]
@@ -66,12 +68,55 @@ pub fn blocking<R>(wait: impl FnOnce(&Wait) -> R) -> R {
     result
 }
 
+/// Re-check the clock at least this often, where there is no deadline.
+const LONGEST: Duration = Duration::from_secs(60 * 60);
+
+/// Polls until there is something, or the deadline passes: then nothing. A task that has to wait lends its CPU as
+/// [`blocking`] says; if it may not wait, this fails.
+pub(crate) fn poll_until<R>(
+    deadline: Option<Instant>,
+    mut poll: impl FnMut(&mut task::Context<'_>) -> Poll<R>,
+) -> Result<Option<R>, Error> {
+    // The worker hears nothing of a wait for what has come already.
+    if let Poll::Ready(came) = poll(&mut task::Context::from_waker(Waker::noop())) {
+        return Ok(Some(came));
+    }
+    blocking(|wait| {
+        let waker = Waker::from(Arc::new(RingsOnWake(wait.waiter().clone())));
+        let mut cx = task::Context::from_waker(&waker);
+        loop {
+            // Before the poll: whatever comes after the poll rings again.
+            wait.waiter().begin_again();
+            if let Poll::Ready(came) = poll(&mut cx) {
+                return Ok(Some(came));
+            }
+            if let Some(error) = wait.error() {
+                return Err(error);
+            }
+            let now = Instant::now();
+            if deadline.is_some_and(|deadline| deadline <= now) {
+                return Ok(None);
+            }
+            wait.waiter().wait(deadline.unwrap_or(now + LONGEST));
+        }
+    })
+}
+
+/// Rings the waiter of a thread that polls.
+struct RingsOnWake(Arc<Waiter>);
+
+impl Wake for RingsOnWake {
+    fn wake(self: Arc<Self>) {
+        self.0.ring();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::executor::process::Waited;
     use marline_core::error::ErrorKind;
-    use std::time::Instant;
+    use std::thread;
 
     #[test]
     fn a_wait_that_is_refused_names_the_limit() {
@@ -88,5 +133,35 @@ mod tests {
             error.message().contains("7 tasks")
                 && error.message().contains("max_blocked_executors")
         );
+    }
+
+    #[test]
+    fn a_poll_that_is_woken_in_vain_goes_on_until_its_deadline() {
+        let polls = std::cell::Cell::new(0);
+        let soon = Instant::now() + Duration::from_millis(20);
+        let nothing = poll_until(Some(soon), |cx| {
+            polls.set(polls.get() + 1);
+            if polls.get() < 5 {
+                cx.waker().wake_by_ref();
+            }
+            Poll::<()>::Pending
+        });
+        assert_eq!(nothing, Ok(None));
+        assert!((5..20).contains(&polls.get()), "it sleeps when nobody wakes it: {}", polls.get());
+        assert!(Instant::now() >= soon);
+    }
+
+    #[test]
+    fn a_poll_is_woken_by_another_thread() {
+        let (tell, mut told) = marline_channel::oneshot();
+        let mut tell = Some(tell);
+        let came = poll_until(None, |cx| {
+            let polled = std::pin::Pin::new(&mut told).poll(cx);
+            if let Some(tell) = tell.take() {
+                thread::spawn(move || tell.send(7));
+            }
+            polled
+        });
+        assert_eq!(came, Ok(Some(Ok(7))));
     }
 }

@@ -28,7 +28,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, Interest};
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream, UnixListenerStream};
@@ -79,11 +79,24 @@ pub(crate) fn listen(
 ) -> Result<(Server, SocketAddr), Error> {
     let cannot =
         |error: std::io::Error| Error::invalid(format!("cannot listen on {address}: {error}"));
-    let listener = io().block_on(TcpListener::bind(address)).map_err(cannot)?;
+    let listener = bind(address).map_err(cannot)?;
     let bound = listener.local_addr().map_err(cannot)?;
     let incoming = TcpListenerStream::new(listener);
     Ok((sorted(node, incoming, secret, Socket::tcp), bound))
 }
+
+/// A listener of the runtime for input and output. `TcpListener::bind` would have to be awaited, and nobody may block
+/// on that inside a user's own runtime.
+fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let _guard = io().enter();
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
+/// How many connections may wait to be accepted.
+const BACKLOG: u32 = 1024;
 
 /// Serves a node on a Unix socket.
 pub(crate) fn listen_unix(node: &Arc<Node>, path: &Path, secret: Secret) -> Result<Server, Error> {

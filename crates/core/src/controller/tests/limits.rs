@@ -56,8 +56,9 @@ fn payloads_may_be_as_large_as_the_limit_and_not_one_byte_more() {
         rig.submit(client, TaskSpec { args: Payload::raw("four"), ..task(number) });
         let attempt = rig.assigns(worker, number);
         rig.end(worker, attempt, End::Finished(vec![value(result)]), None);
-        let kind = rig.ends(client, number).map_err(|error| error.kind());
-        assert_eq!(kind.err(), (!fits).then_some(ErrorKind::TooLarge));
+        let error = rig.ends(client, number).err();
+        let said = error.map(|error| (error.kind(), error.may_have_run()));
+        assert_eq!(said, (!fits).then_some((ErrorKind::TooLarge, true)));
     }
 
     let object = ObjectId::of(task_id(90), 0);

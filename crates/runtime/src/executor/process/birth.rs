@@ -45,7 +45,7 @@ impl Born {
                 let descriptors = [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()];
                 Process::Fork(forks.fork(variable, descriptors).await?)
             }
-            _ => Process::Child(start_again(outfit)?),
+            _ => Process::Child(start_again(launch, outfit)?),
         };
         let pid = match &process {
             Process::Child(child) => Pid::from_child(child),
@@ -78,7 +78,7 @@ impl Process {
 }
 
 /// Starts this program again.
-fn start_again(outfit: Outfit) -> io::Result<Child> {
+fn start_again(launch: &Launch, outfit: Outfit) -> io::Result<Child> {
     // A process that was started deaf to its children (SIGCHLD ignored) hears them from now on, and does
     // not hand that down.
     drop(signal(SignalKind::child())?);
@@ -87,7 +87,11 @@ fn start_again(outfit: Outfit) -> io::Result<Child> {
     if let Some(name) = args.next() {
         command.arg0(name);
     }
-    command.args(args).env(VARIABLE, outfit.variable).process_group(0);
+    match &launch.arguments {
+        Some(arguments) => command.args(arguments),
+        None => command.args(args),
+    };
+    command.env(VARIABLE, outfit.variable).process_group(0);
     command.stdin(Stdio::from(OwnedFd::from(outfit.stdin)));
     command.stdout(outfit.stdout).stderr(outfit.stderr).spawn()
 }

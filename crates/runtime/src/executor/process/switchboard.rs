@@ -262,6 +262,11 @@ impl Waiter {
         }
     }
 
+    /// It waits anew: from now on it is rung again. What rang it before is to be looked at after this.
+    pub fn begin_again(&self) {
+        self.state.fetch_and(!RUNG, Ordering::AcqRel);
+    }
+
     fn wake(&self) {
         let _ = futex::wake(&self.state, futex::Flags::PRIVATE, 1);
     }
@@ -360,6 +365,10 @@ mod tests {
         let waiter = Arc::<Waiter>::default();
         assert_eq!(waiter.wait(Instant::now() + Duration::from_millis(1)), Waited::TimedOut);
         waiter.ring();
+        waiter.ring();
+        assert_eq!(waiter.wait(Instant::now()), Waited::Rung);
+        waiter.begin_again();
+        assert_eq!(waiter.wait(Instant::now()), Waited::TimedOut);
         waiter.ring();
         assert_eq!(waiter.wait(Instant::now()), Waited::Rung);
     }

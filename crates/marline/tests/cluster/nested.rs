@@ -1,0 +1,99 @@
+//! Tasks that wait for other tasks: their CPU is free meanwhile, up to a limit.
+
+use crate::harness::{
+    MINUTE, cluster, program, start_worker, start_worker_as, until, wait_in_every_way,
+    write_atomically,
+};
+use marline::{Client, Cluster, Config, Controller, Resources};
+use std::process::Command;
+use std::sync::{Arc, OnceLock};
+
+/// Options of a worker whose only CPU is taken by the task that waits.
+const THREADS: &[&str] = &["cpus=1", "threads"];
+const PROCESSES: &[&str] = &["cpus=1"];
+
+#[test]
+fn a_task_that_waits_lends_its_cpu_in_a_cluster_of_one_process() {
+    let client = Arc::new(OnceLock::<Client>::new());
+    let inside = client.clone();
+    let program = program().try_task("outer", move || wait_in_every_way(inside.get().unwrap()));
+    let cluster = Cluster::builder().resources(Resources::cpus(1)).start(program).unwrap();
+    let client = client.get_or_init(|| cluster.client());
+    let mut outer = client.task("outer").submit::<Vec<u64>>(()).unwrap();
+    assert_eq!(outer.wait_timeout(MINUTE).unwrap(), [2, 4, 6, 8, 10, 12]);
+}
+
+#[test]
+fn a_task_that_waits_lends_its_cpu_whatever_executors_are() {
+    for options in [THREADS, PROCESSES] {
+        let (controller, client) = cluster();
+        let _worker = start_worker(&controller, options);
+        let args = (controller.address(),);
+        let mut outer = client.task("wait in every way").submit::<Vec<u64>>(args).unwrap();
+        assert_eq!(outer.wait_timeout(MINUTE).unwrap(), [2, 4, 6, 8, 10, 12], "{options:?}");
+        let mut nested = client.task("nested").submit::<u64>((controller.address(), 5)).unwrap();
+        assert_eq!(nested.wait_timeout(MINUTE).unwrap(), 5, "{options:?}");
+    }
+}
+
+#[test]
+fn a_task_that_waits_for_room_to_submit_lends_its_cpu() {
+    for options in [THREADS, PROCESSES] {
+        let config = Config { max_pending_tasks: 4, submit_window: 2, ..Config::default() };
+        let controller = Controller::builder().config(config).listen("127.0.0.1:0").unwrap();
+        let client = controller.client();
+        let _worker = start_worker(&controller, options);
+        let args = (controller.address(), 20);
+        let mut outer = client.task("fan out").submit::<u64>(args).unwrap();
+        assert_eq!(outer.wait_timeout(MINUTE).unwrap(), 380, "{options:?}");
+    }
+}
+
+#[test]
+fn a_task_that_reads_a_lost_value_lends_its_cpu_to_the_task_that_makes_it_anew() {
+    let (controller, client) = cluster();
+    let _worker = start_worker(&controller, PROCESSES);
+    let folder = tempfile::tempdir().unwrap();
+    let [made, lost] = ["made", "lost"].map(|name| folder.path().join(name).display().to_string());
+    let args = (controller.address(), &made, &lost);
+    let mut reads = client.task("read what is lost").submit::<u64>(args).unwrap();
+    until("it runs", || controller.workers()[0].tasks == 1);
+    let mut other = start_worker(&controller, PROCESSES);
+    until("the other worker has made it", || std::fs::exists(&made).unwrap());
+    other.kill();
+    until("the loss is seen", || controller.workers().len() == 1);
+    write_atomically(&lost, "");
+    assert_eq!(reads.wait_timeout(MINUTE).unwrap(), 1 << 20);
+}
+
+#[test]
+fn a_task_that_may_not_wait_is_told_why() {
+    for options in [THREADS, PROCESSES] {
+        let (controller, client) = cluster();
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.env("MARLINE_MAX_BLOCKED_EXECUTORS", "1");
+        let _worker = start_worker_as(command, &controller, options);
+        let nested = |depth: u64| {
+            let args = (controller.address(), depth);
+            client.task("nested").submit::<u64>(args).unwrap().wait_timeout(MINUTE)
+        };
+        assert_eq!(nested(1).unwrap(), 1, "one task may wait");
+        let error = nested(2).unwrap_err();
+        assert!(error.message().contains("max_blocked_executors"), "{options:?}: {error}");
+        assert_eq!(nested(1).unwrap(), 1, "none waits any more");
+    }
+}
+
+#[test]
+fn no_way_of_waiting_passes_the_limit() {
+    for options in [THREADS, PROCESSES] {
+        let (controller, client) = cluster();
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.env("MARLINE_MAX_BLOCKED_EXECUTORS", "0");
+        let _worker = start_worker_as(command, &controller, options);
+        let args = (controller.address(),);
+        let mut outer = client.task("wait in vain").submit::<Vec<(String, bool)>>(args).unwrap();
+        let said = outer.wait_timeout(MINUTE).unwrap();
+        assert_eq!(said, vec![("Exhausted".to_owned(), true); 4], "{options:?}");
+    }
+}

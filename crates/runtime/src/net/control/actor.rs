@@ -38,17 +38,19 @@ impl Service {
         &self,
         request: v1::GetActorStatusRequest,
     ) -> Result<v1::ActorStatus, Error> {
+        let node = self.node()?;
+        if !node.has_controller()
+            && let Ok(id) = request.actor_id.parse()
+            && let Some((worker, actor)) = node.actor_here(id)
+        {
+            return Ok(encode_actor_here(worker, &actor, self.wall));
+        }
+        self.of_controller()?;
         if request.actor_id.is_empty() == request.name.is_empty() {
             return Err(Error::invalid("an actor is asked about by its actor_id, or by its name"));
         }
-        let node = self.node()?;
         let status = if request.name.is_empty() {
             let id = id(&request.actor_id, "GetActorStatusRequest.actor_id")?;
-            if !node.has_controller()
-                && let Some((worker, actor)) = node.actor_here(id)
-            {
-                return Ok(encode_actor_here(worker, &actor, self.wall));
-            }
             node.look(|controller| controller.actor_status(id))??
         } else {
             let namespace = namespace(&request.namespace).into();

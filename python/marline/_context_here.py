@@ -245,11 +245,17 @@ class Here(Engine):
             self._actors.add(actor)
             if record.key is not None:
                 self._named[record.key] = actor
+            # An actor that died by itself need not be kept.
+            self._detached = {one for one in self._detached if one.is_alive()}
             if options.lifetime == "detached":
                 self._detached.add(actor)
         # Without the lock: this may run code of the user's.
         actor.start()
         return handle_of(actor, cls)
+
+    def _known(self) -> list[HereActor]:
+        with self._lock:
+            return list(self._actors)
 
     def _find(self, key: tuple[str, str]) -> HereActor | None:
         """The living actor that has a name."""
@@ -273,7 +279,7 @@ class Here(Engine):
         def is_meant(actor: HereActor) -> bool:
             return (actor.record.options.namespace or _namespace.current()) == namespace
 
-        living = [actor for actor in list(self._actors) if actor.is_alive() and is_meant(actor)]
+        living = [actor for actor in self._known() if actor.is_alive() and is_meant(actor)]
         living.sort(key=lambda actor: actor.record.number, reverse=True)
         return [actor.status() for actor in living]
 
@@ -296,7 +302,7 @@ class Here(Engine):
         return found.status()
 
     def close(self) -> None:
-        for actor in list(self._actors):
+        for actor in self._known():
             actor.end("owner gone", lost("the context was closed", may_have_run=False))
 
 

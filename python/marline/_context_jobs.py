@@ -28,7 +28,7 @@ class Job:
     def __init__(self, future: Pending | None = None, *, is_submitted: bool = True) -> None:
         self.future: Pending = concurrent.futures.Future() if future is None else future
         # Done when the job is to stop, for those that wait inside of it.
-        self._stopped: Pending = concurrent.futures.Future()
+        self.stopped: Pending = concurrent.futures.Future()
         self._lock = threading.Lock()
         # How to interrupt the code of the job while it runs.
         self._interrupt: Callable[[], object] | None = None
@@ -67,7 +67,7 @@ class Job:
 
     def _interrupt_now(self, recursive: bool) -> None:
         with contextlib.suppress(concurrent.futures.InvalidStateError):
-            self._stopped.set_result(None)
+            self.stopped.set_result(None)
         with self._lock:
             interrupt, self._interrupt = self._interrupt, None
             if interrupt is not None:
@@ -89,7 +89,7 @@ class Job:
         try:
             try:
                 self.may_be_interrupted(lambda: _raise_in(thread, TaskCancelledError))
-                if not self._stopped.done():
+                if not self.stopped.done():
                     outcome = work()
             finally:
                 self._leave(thread)
@@ -108,17 +108,17 @@ class Job:
     def wait(self, pending: Pending, timeout: float | None) -> Any:
         """The result of a future, for code of this job: it waits no longer than until the job is stopped."""
         concurrent.futures.wait(
-            [pending, self._stopped], timeout, return_when=concurrent.futures.FIRST_COMPLETED
+            [pending, self.stopped], timeout, return_when=concurrent.futures.FIRST_COMPLETED
         )
         if pending.done():
             return pending.result()
-        if self._stopped.done():
+        if self.stopped.done():
             raise TaskCancelledError("the task was cancelled")
         raise too_late(0, 1, timeout)
 
     def pause(self, seconds: float) -> None:
         """Waits for a while, or until the job is stopped."""
-        concurrent.futures.wait([self._stopped], seconds)
+        concurrent.futures.wait([self.stopped], seconds)
 
 
 # The job whose code runs here.

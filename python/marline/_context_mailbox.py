@@ -142,6 +142,8 @@ class Mailbox:
     def restart(self) -> None:
         """Ends the current life. Calls that wait go to the next one; those that ran fail, or are repeated."""
         with self._changed:
+            if self._record.error is not None:
+                return  # It died meanwhile.
             ran = list(self._running)
             before = self._end_life()
             repeated = [call for call in ran if is_allowed(self._record.options.max_task_retries, call.spent)]
@@ -329,6 +331,8 @@ class Mailbox:
         """Has a call run on the event loop. The next one does not wait for it."""
         came = loop.start(self._await(call, life, args, kwargs))
         call.job.may_be_interrupted(came.cancel)
+        if call.job.stopped.done():  # It was stopped before it could be interrupted.
+            came.cancel()
         came.add_done_callback(lambda came: self._came(call, life, came))
 
     async def _await(self, call: ActorCall, life: Life, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from marline._errors import InvalidError
 from marline._options import ACTOR_OPTIONS, TASK_OPTIONS, Options
 from marline._typo import meant
 
@@ -37,7 +38,10 @@ def for_task(options: Mapping[str, Any]) -> Options:
 def for_actor(options: Mapping[str, Any]) -> Options:
     """The options of ``create_actor()``."""
     _refuse(options, _FOR_ACTORS, "create_actor", "run")
-    return _ACTOR_DEFAULTS.with_actor_options(options)
+    checked = _ACTOR_DEFAULTS.with_actor_options(options)
+    if checked.get_if_exists and checked.name is None:
+        raise InvalidError("get_if_exists is about the actor that has a name: give one")
+    return checked
 
 
 def _refuse(options: Iterable[str], known: set[str], what: str, other: str) -> None:

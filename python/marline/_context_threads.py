@@ -17,7 +17,7 @@ from typing import Any
 from marline import _errors, _native
 from marline._context_engine import ContextFuture, Settled
 from marline._context_here import Here, HereActor, Record, Within, lost
-from marline._context_jobs import Job, Pending, result_of
+from marline._context_jobs import Job, Pending, current, result_of
 from marline._context_mailbox import ActorCall, Mailbox
 from marline._context_outcome import around, arrived, finished, outcome_of, resolved, with_retries
 from marline._options import Options
@@ -220,21 +220,25 @@ class Threads(Here):
         pending = {future.pending for future in futures if isinstance(future, ThreadFuture)}
         missing = num_returns - (len(futures) - len(pending))  # The others have come.
         end = None if timeout is None else time.monotonic() + timeout
+        job = current.get()
+        stops = set() if job is None else {job.stopped}
         with self._pool.waiting():
             while True:
+                if job is not None and job.stopped.done():
+                    raise _errors.TaskCancelledError("the task was cancelled")
                 done, pending = concurrent.futures.wait(pending, timeout=0)
                 missing -= len(done)
                 left = None if end is None else end - time.monotonic()
                 if missing <= 0 or (left is not None and left <= 0):
                     return
-                concurrent.futures.wait(pending, left, concurrent.futures.FIRST_COMPLETED)
+                concurrent.futures.wait(pending | stops, left, concurrent.futures.FIRST_COMPLETED)
 
     def new_actor(self, record: Record) -> HereActor:
         return ThreadActor(record, self._pool, self.within)
 
     def close(self) -> None:
         deadline = time.monotonic() + STOPS_WITHIN
-        actors = [actor for actor in list(self._actors) if isinstance(actor, ThreadActor)]
+        actors = [actor for actor in self._known() if isinstance(actor, ThreadActor)]
         super().close()
         words = "the context was closed"
         self._pool.close(lost(words, may_have_run=True), lost(words, may_have_run=False))

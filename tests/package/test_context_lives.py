@@ -541,6 +541,8 @@ def test_a_name_stands_for_one_class(ctx: marline.Context) -> None:
         ctx.create_actor(Saver, name="the one", get_if_exists=True)
     as_main = type("Worker", (Worker,), {"__module__": "__main__", "__qualname__": Worker.__qualname__})
     assert ctx.create_actor(as_main, name="the one", get_if_exists=True) == worker
+    with pytest.raises(ValueError, match="give one"):
+        ctx.create_actor(Worker, get_if_exists=True)
 
 
 SCRIPT = """
@@ -661,8 +663,9 @@ def test_a_coroutine_is_cancelled(ctx: marline.Context, kind: str, tmp_path: Pat
     until("its code was interrupted", exists(tmp_path / "cleaned up"))
 
 
+@pytest.mark.parametrize("waits", ["result", "get", "wait"])
 def test_what_a_cancelled_task_has_submitted_is_cancelled_with_it(
-    ctx: marline.Context, kind: str, tmp_path: Path
+    ctx: marline.Context, kind: str, waits: str, tmp_path: Path
 ) -> None:
     skip(kind, "sync", why="nothing overlaps")
 
@@ -674,7 +677,14 @@ def test_what_a_cancelled_task_has_submitted_is_cancelled_with_it(
             (folder / "cleaned up").touch()
 
     def outer(folder: Path) -> None:
-        marline.default_context().run(inner, folder).result()
+        context = marline.default_context()
+        future = context.run(inner, folder)
+        if waits == "result":
+            future.result()
+        elif waits == "get":
+            context.get([future])
+        else:
+            context.wait([future])
 
     future = ctx.run(outer, tmp_path)
     until("both run", exists(tmp_path / "begun"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from marline import _namespace, _native, _session
@@ -20,6 +21,10 @@ from marline._scope import current
 
 if TYPE_CHECKING:
     from marline._pickle import Code
+
+
+# Whether the method of an actor runs here that a context has in this process.
+lives_here: contextvars.ContextVar[bool] = contextvars.ContextVar("marline_lives_here", default=False)
 
 
 class ActorExit(BaseException):
@@ -70,7 +75,7 @@ class ActorClass:
         if native is None or native[0] is not session or native[2] != session.number:
             number = session.number  # If it changes while its code is put, it is put again.
             native = self._native = session, self._in(session), number
-        options = self._options.for_actor(is_async_class(self._cls), _saves(self._cls))
+        options = self._options.for_actor(is_async_class(self._cls), saves(self._cls))
         actor = session.create_actor(native[1], options, args, kwargs)
         return ActorHandle(actor, self._cls.__name__, _methods(self._cls))
 
@@ -95,7 +100,7 @@ def is_async_class(cls: type) -> bool:
     return any(inspect.iscoroutinefunction(one) or inspect.isasyncgenfunction(one) for one in methods)
 
 
-def _saves(cls: type) -> bool:
+def saves(cls: type) -> bool:
     """Whether the state of its instances can be saved."""
     return all(callable(getattr(cls, name, None)) for name in ("save_checkpoint", "load_checkpoint"))
 
@@ -260,6 +265,6 @@ def exit_actor() -> NoReturn:
     """
     scope = current.get()
     running = scope.running() if scope is not None else None
-    if running is None or running[3] is None:
+    if (running is None or running[3] is None) and not lives_here.get():
         raise RuntimeError("exit_actor() is for methods of actors: no actor runs here")
     raise ActorExit

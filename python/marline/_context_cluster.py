@@ -1,23 +1,24 @@
-"""The kinds of context that are clusters: this process's session behind ``marline.Context``."""
+"""The engine of a context on a cluster: this process's session."""
 
 from __future__ import annotations
 
+import collections
 import functools
 import inspect
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from marline import _actor, _session
-from marline._codes import Codes, name_of
+from marline import _actor, _namespace, _native, _session
+from marline._codes import Codes
 from marline._context_engine import (
     Actor,
     ActorStatus,
     ContextActor,
     ContextFuture,
     Engine,
+    Name,
     Settled,
-    Terms,
     collected,
     handle_of,
     result_within,
@@ -27,15 +28,20 @@ from marline._native import ObjectRef
 from marline._option_values import ONE
 from marline._options import Options
 
-# An actor that does not answer for this long, in seconds, is busy.
-ANSWERS_WITHIN = 0.5
+# How many names of actors that were created here are remembered, to tell why a dead one died.
+MAX_NAMES = 1_000
 
 
 class ClusterFuture(ContextFuture):
     """A reference as a future."""
 
-    def __init__(self, ref: ObjectRef) -> None:
+    def __init__(self, ref: ObjectRef, engine: Cluster | None = None) -> None:
         self._ref = ref
+        # A future keeps the session that it came from.
+        self._engine = engine
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ClusterFuture, (self._ref,)
 
     def result(self, timeout: float | None = None) -> Any:
         if self._ref.done():
@@ -48,6 +54,10 @@ class ClusterFuture(ContextFuture):
 
     def done(self) -> bool:
         return self._ref.done()
+
+    def cancel(self, *, force: bool = False, recursive: bool = True) -> None:
+        if not self._ref.done():
+            _session.cancel(self._ref, force=force, recursive=recursive)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ClusterFuture) and self._ref == other._ref
@@ -64,21 +74,25 @@ class ClusterActor(Actor):
         # Where it was created, unless that was elsewhere.
         self._engine = engine
 
+    @property
+    def id(self) -> str:
+        return self.handle._actor.id
+
     def __reduce__(self) -> tuple[Any, ...]:
         return ClusterActor, (self.handle,)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ClusterActor) and self.handle._actor.id == other.handle._actor.id
+        return isinstance(other, ClusterActor) and self.id == other.id
 
     def __hash__(self) -> int:
-        return hash(self.handle._actor.id)
+        return hash(self.id)
 
     def call(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ContextFuture:
         if self._engine is not None and self._engine.is_over():
             return Settled(error=WorkerLostError("the context was closed"))
         try:
             values, named = _arguments(args, kwargs)
-            return ClusterFuture(self.handle._actor.call(method, values, named, ONE))
+            return ClusterFuture(self.handle._actor.call(method, values, named, ONE), self._engine)
         except MarlineError as error:
             return Settled(error=error)  # It fails as what it depends on did.
 
@@ -116,7 +130,7 @@ def _collecting(method: Callable[..., Any]) -> Callable[..., Any]:
     def collect(*args: Any, **kwargs: Any) -> Any:
         return collected(method(*args, **kwargs))
 
-    # Whoever looks sees what it is, not what it wraps: a plain function.
+    # `inspect` is to see a plain function, not the generator function that it wraps.
     del collect.__wrapped__
     return collect
 
@@ -125,30 +139,29 @@ class Cluster(Engine):
     """This process's session."""
 
     def __init__(self, owns_session: bool) -> None:
-        # The session that ends with this; nothing if it is whichever there is.
-        self._session = _session.current() if owns_session else None
+        # The session that ends with this; `None` stands for the session that this process has at the time.
+        self.session = _session.current() if owns_session else None
         self._codes = Codes()
         self._lock = threading.Lock()
-        # The classes of the actors that were named here.
-        self._classes: dict[str, str] = {}
-        # The question that an actor has not answered yet: a busy one is not asked twice.
-        self._asked: dict[ClusterActor, ObjectRef] = {}
+        # The ids of the actors that were named here, by namespace and name.
+        self._ids: collections.OrderedDict[tuple[str, str], str] = collections.OrderedDict()
+        # The connection for questions, and the session that it belongs to.
+        self._status: tuple[_native.Session, _native.Status] | None = None
 
     def run(
-        self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], name: str | None
+        self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], options: Options
     ) -> ContextFuture:
         self._check()
-        options = Options(name=name or name_of(fn))
         remote = self._codes.remote(functools.partial(call, fn), options)
         try:
             values, named = _arguments(args, kwargs)
-            return ClusterFuture(remote.remote(*values, **named))
+            return ClusterFuture(remote.remote(*values, **named), self)
         except MarlineError as error:
             return Settled(error=error)  # It fails as what it depends on did.
 
     def put(self, value: Any) -> ContextFuture:
         self._check()
-        return ClusterFuture(_session.put(value))
+        return ClusterFuture(_session.put(value), self)
 
     def wait(self, futures: Sequence[ContextFuture], num_returns: int, timeout: float | None) -> None:
         self._check()
@@ -158,67 +171,88 @@ class Cluster(Engine):
             _session.wait(refs, num_returns=missing, timeout=timeout)
 
     def create_actor(
-        self, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any], terms: Terms
+        self, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options
     ) -> ContextActor:
         self._check()
-        options = Options(
-            name=terms.name,
-            get_if_exists=terms.get_if_exists,
-            lifetime=terms.lifetime,
-            preemptible=terms.preemptible,
-            num_cpus=terms.num_cpus,
-        )
         values, named = _arguments(args, kwargs)
         handle = _actor.ActorClass(hosted(cls), options).remote(*values, **named)
-        if terms.name is not None:
-            self._classes[terms.name] = cls.__name__
-        return handle_of(ClusterActor(handle, self), cls)
+        actor = ClusterActor(handle, self)
+        if options.name is not None:
+            self._remember(_key(Name(options.name, options.namespace)), actor.id)
+        return handle_of(actor, cls)
 
-    def delete_actor(self, actor: str | ContextActor) -> None:
-        self._check()
-        _actor.kill(_actor.get_actor(actor) if isinstance(actor, str) else _cluster_actor(actor).handle)
-
-    def actor_status(self, actor: str | ContextActor) -> ActorStatus:
-        self._check()
-        if isinstance(actor, ContextActor):
-            return ActorStatus(None, actor._class_name, self._state(_cluster_actor(actor)))
-        class_name = self._classes.get(actor, "")
-        try:
-            found = ClusterActor(_actor.get_actor(actor))
-        except NotFoundError:
-            return ActorStatus(actor, class_name, "dead")
-        return ActorStatus(actor, class_name, self._state(found))
-
-    def _state(self, actor: ClusterActor) -> str:
-        """Asks an actor for something that every object knows."""
+    def _remember(self, key: tuple[str, str], id: str) -> None:
         with self._lock:
-            asked = self._asked.pop(actor, None)
-        if asked is None:
-            asked = actor.handle._actor.call("__sizeof__", (), {}, ONE)
+            self._ids[key] = id
+            self._ids.move_to_end(key)
+            if len(self._ids) > MAX_NAMES:
+                self._ids.popitem(last=False)
+
+    def get_actor(self, name: Name) -> ContextActor:
+        self._check()
+        handle = _actor.get_actor(name.name, name.namespace)
+        return ContextActor(ClusterActor(handle, self), name.name, None)
+
+    def list_actors(self, namespace: str | None) -> list[ActorStatus]:
+        self._check()
+        namespace = namespace or _namespace.current()
+        return [_status(known) for known in self._asked().actors() if known["namespace"] == namespace]
+
+    def kill(self, actor: Name | ContextActor, no_restart: bool) -> None:
+        self._check()
+        if isinstance(actor, Name):
+            handle = _actor.get_actor(actor.name, actor.namespace)
+        else:
+            handle = _cluster_actor(actor).handle
+        _actor.kill(handle, no_restart=no_restart)
+
+    def actor_status(self, actor: Name | ContextActor) -> ActorStatus:
+        self._check()
+        status = self._asked()
+        if isinstance(actor, ContextActor):
+            return self._by_id(status, _cluster_actor(actor).id, ActorStatus(None, actor._class_name, "dead"))
+        key = _key(actor)
         try:
-            _session.get(asked, timeout=ANSWERS_WITHIN)
-        except TimeoutError:
-            with self._lock:
-                self._asked[actor] = asked
-            return "busy"
-        except WorkerLostError:
-            return "busy"  # It is on its way back.
-        except MarlineError:
-            return "dead"  # It is gone, or could not be made.
-        return "ready"
+            return _status(status.actor_named(*key))
+        except NotFoundError:
+            id, unknown = self._ids.get(key), ActorStatus(actor.name, "", "dead")
+            return unknown if id is None else self._by_id(status, id, unknown)
+
+    def _by_id(self, status: _native.Status, id: str, unknown: ActorStatus) -> ActorStatus:
+        try:
+            return _status(status.actor(id))
+        except NotFoundError:
+            return unknown  # The controller has forgotten it: it died too long ago.
+
+    def _asked(self) -> _native.Status:
+        """Whom to ask about actors."""
+        session, known = _session.current(), self._status
+        if known is None or known[0] is not session:
+            known = self._status = session, _session.status()
+        return known[1]
 
     def close(self) -> None:
-        if self._session is not None and not self.is_over():
+        if self.session is not None and not self.is_over():
             _session.shutdown()
 
     def is_over(self) -> bool:
         """Whether its session has ended."""
-        return self._session is not None and self._session is not _session._session
+        return self.session is not None and self.session is not _session._session
 
     def _check(self) -> None:
         """What is asked of a session that is over must not start another one."""
         if self.is_over():
             raise RuntimeError("marline.shutdown() was called: this context is closed")
+
+
+def _key(name: Name) -> tuple[str, str]:
+    return _namespace.checked(name.namespace) or _namespace.current(), name.name
+
+
+def _status(known: dict[str, Any]) -> ActorStatus:
+    """The answer of the controller."""
+    rest = {name: value for name, value in known.items() if name not in ("namespace", "class_name")}
+    return ActorStatus(class_name=known["class_name"].rpartition(".")[2], **rest)
 
 
 def _cluster_actor(handle: ContextActor) -> ClusterActor:

@@ -1,235 +1,439 @@
-"""Contexts that are in this process; of these the one that runs everything at once, in this thread.
+"""Engines that are in this process: how their actors are named, found, restarted and ended; and the engine
+that runs everything at once, in the thread that asks for it.
 
-The other one is in ``_context_threads``. Values are not copied here: what a task or actor changes, its
-caller sees.
+The other one is in ``_context_threads``. Values are not copied here: what a task or actor changes, its caller
+sees.
 """
 
 from __future__ import annotations
 
+import abc
 import asyncio
-import inspect
+import contextlib
+import contextvars
+import dataclasses
+import itertools
+import pickle
 import threading
-import traceback
+import time
+import uuid
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from marline import _errors
-from marline._actor import is_async_class
+import cloudpickle
+
+from marline import _errors, _namespace
+from marline._actor import ActorExit, is_async_class, lives_here, saves
 from marline._context_engine import (
     Actor,
     ActorStatus,
     ContextActor,
     ContextFuture,
     Engine,
+    Name,
     Settled,
-    Terms,
-    collected,
     handle_of,
 )
+from marline._context_outcome import (
+    around,
+    arrived,
+    finished,
+    is_allowed,
+    outcome_of,
+    resolved,
+    values_of,
+    with_retries,
+)
+from marline._options import Options
 
 # Makes a context the default one for a while: that of what runs in it.
 Within = Callable[[], AbstractContextManager[Any]]
 
-
-def values_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Arguments, with the values of the futures among them."""
-    return tuple(map(_value, args)), {name: _value(arg) for name, arg in kwargs.items()}
+_numbers = itertools.count()
 
 
-def _value(arg: Any) -> Any:
-    return arg.result() if isinstance(arg, ContextFuture) else arg
+def lost(words: str, may_have_run: bool) -> _errors.WorkerLostError:
+    """The error of a call whose actor was lost, or of work whose context was closed."""
+    error = _errors.WorkerLostError(words)
+    error.may_have_run = may_have_run
+    return error
 
 
-def outcome_of(call: Callable[[], Any]) -> Settled:
-    """Calls something of the user's. An attempt to exit is a failure, as it is elsewhere."""
-    try:
-        return Settled(call())
-    except Exception as error:
-        return Settled(error=error)
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:
-        text = "".join(traceback.format_exception(error))
-        name = type(error).__qualname__
-        return Settled(error=_errors.make("Failed", True, str(error), name, text, None, None))
+class Checkpoint:
+    """The state that an actor saved last, as bytes, and when it saves next."""
+
+    def __init__(self, options: Options, saves: bool) -> None:
+        self._every = options.checkpoint_every
+        self._interval = options.checkpoint_interval
+        self._saves = saves
+        self._saved: bytes | None = None
+        self._calls = 0
+        self._saved_at = time.monotonic()
+
+    def is_saved(self) -> bool:
+        return self._saved is not None
+
+    def load(self, instance: Any) -> Any:
+        """Has an instance begin with the state; returns a coroutine if its method is one."""
+        assert self._saved is not None
+        return instance.load_checkpoint(pickle.loads(self._saved))
+
+    def is_due_after(self, method: str, result: Any) -> bool:
+        """Whether to save after a call. A call of ``save_checkpoint`` itself saves its result."""
+        if not self._saves:
+            return False
+        if method == "save_checkpoint":
+            self.save(result)
+            return False
+        self._calls += 1
+        is_old = self._interval is not None and time.monotonic() >= self._saved_at + self._interval
+        return is_old or (self._every is not None and self._calls >= self._every)
+
+    def save(self, state: Any) -> None:
+        # Pickled: what the instance changes later is not saved.
+        self._saved = cloudpickle.dumps(state)
+        self._calls, self._saved_at = 0, time.monotonic()
 
 
-class Names:
-    """The actors of a context that have names. One whose last handle is gone is gone, unless detached."""
+@dataclasses.dataclass(eq=False)
+class Record:
+    """What is known of an actor: how it was asked for, and its state. It has no reference to handles."""
 
-    def __init__(self) -> None:
-        self.lock = threading.RLock()
-        self._named: weakref.WeakValueDictionary[str, HereActor] = weakref.WeakValueDictionary()
-        self._detached: set[HereActor] = set()
+    cls: type
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    options: Options
+    #: The context variables that came along.
+    along: dict[str, Any] | None = dataclasses.field(default_factory=around)
+    id: str = dataclasses.field(default_factory=lambda: str(uuid.uuid4()))
+    #: Later ones have larger numbers.
+    number: int = dataclasses.field(default_factory=lambda: next(_numbers))
+    is_ready: bool = False
+    epoch: int = 0
+    restarts: int = 0
+    created_at: float = dataclasses.field(default_factory=time.time)
+    last_used_at: float = dataclasses.field(default_factory=time.time)
+    #: Why it is dead, and what its calls fail with.
+    cause: str | None = None
+    error: BaseException | None = None
 
-    def find(self, name: str) -> HereActor | None:
-        actor = self._named.get(name)
-        return actor if actor is not None and actor.is_alive() else None
+    def __post_init__(self) -> None:
+        self.checkpoint = Checkpoint(self.options, saves(self.cls))
 
-    def add(self, actor: HereActor, terms: Terms) -> None:
-        if terms.name is not None:
-            self._named[terms.name] = actor
-        if terms.lifetime == "detached":
-            self._detached.add(actor)
+    @property
+    def key(self) -> tuple[str, str] | None:
+        """Its namespace and name, if it has a name."""
+        name = self.options.name
+        return None if name is None else _key(Name(name, self.options.namespace))
 
-    def forget(self, actor: HereActor) -> None:
-        with self.lock:
-            self._detached.discard(actor)
-            if actor.name is not None and self._named.get(actor.name) is actor:
-                del self._named[actor.name]
+    def die(self, cause: str, error: BaseException) -> None:
+        """It is gone for good; the first cause counts."""
+        if self.error is None:
+            self.cause, self.error, self.is_ready = cause, error, False
+
+    def may_restart(self) -> bool:
+        return is_allowed(self.options.max_restarts, self.restarts)
+
+    def used_up(self) -> BaseException:
+        """The error of an actor that may not be restarted any more."""
+        words = f"the actor {self.cls.__name__} was killed; it may not be restarted (again)"
+        error = _errors.ActorDiedError(words)
+        error.may_have_run = True
+        return error
+
+    def begin_life(self) -> None:
+        """Its next instance is about to be made."""
+        self.epoch += 1
+        self.restarts = self.epoch - 1
+        self.is_ready = False
+
+    def make(self) -> Any:
+        """A new instance."""
+        values, named = values_of(self.args, self.kwargs)
+        with arrived(self.along):
+            return self.cls(*values, **named)
+
+    def status(self, queue_length: int) -> ActorStatus:
+        if self.error is not None:
+            state = "dead"
+        elif self.is_ready:
+            state = "ready"
+        else:
+            state = "creating" if self.epoch <= 1 else "restarting"
+        return ActorStatus(
+            name=self.options.name,
+            class_name=self.cls.__name__,
+            state=state,
+            cause=self.cause,
+            error=None if self.error is None else str(self.error),
+            actor_id=self.id,
+            epoch=self.epoch,
+            restarts=self.restarts,
+            queue_length=queue_length,
+            created_at=self.created_at,
+            last_used_at=self.last_used_at,
+        )
 
 
-class HereActor(Actor):
+def _key(name: Name) -> tuple[str, str]:
+    return _namespace.checked(name.namespace) or _namespace.current(), name.name
+
+
+class HereActor(Actor, abc.ABC):
     """An actor of this process."""
 
-    def __init__(self, cls: type, name: str | None) -> None:
-        self.cls = cls
-        self.name = name
+    def __init__(self, record: Record) -> None:
+        self.record = record
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError("an actor of a context in this process cannot leave it")
 
-    def start(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Makes the instance."""
-        raise NotImplementedError
+    @abc.abstractmethod
+    def start(self) -> None:
+        """Makes its first instance."""
 
-    def end(self, error: BaseException) -> None:
-        """It is no more: its calls fail with this."""
-        raise NotImplementedError
+    @abc.abstractmethod
+    def restart(self) -> None:
+        """Ends its current life, and begins the next one."""
+
+    @abc.abstractmethod
+    def end(self, cause: str, error: BaseException) -> None:
+        """Ends it for good: its calls fail with this error."""
+
+    @abc.abstractmethod
+    def queue_length(self) -> int:
+        """How many calls wait or run."""
 
     def is_alive(self) -> bool:
-        raise NotImplementedError
+        return self.record.error is None
 
-    def is_busy(self) -> bool:
-        raise NotImplementedError
+    def status(self) -> ActorStatus:
+        alive = self.is_alive()  # It may be found to be idle for too long.
+        return self.record.status(self.queue_length() if alive else 0)
 
 
 class Here(Engine):
-    """What the two kinds share: how actors are named, found and deleted."""
+    """What the two engines share: how actors are named, found, killed and listed."""
 
     def __init__(self, within: Within) -> None:
         self.within = within
-        self._names = Names()
+        self._lock = threading.RLock()
         self._actors: weakref.WeakSet[HereActor] = weakref.WeakSet()
+        # The latest actors that had a name, dead or alive. An actor whose last handle is gone is not kept.
+        self._named: weakref.WeakValueDictionary[tuple[str, str], HereActor] = weakref.WeakValueDictionary()
+        self._detached: set[HereActor] = set()
 
     def put(self, value: Any) -> ContextFuture:
         return Settled(value)
 
-    def new_actor(self, cls: type, name: str | None) -> HereActor:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def new_actor(self, record: Record) -> HereActor:
+        """An actor that has not begun."""
 
     def create_actor(
-        self, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any], terms: Terms
+        self, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options
     ) -> ContextActor:
-        with self._names.lock:
-            found = self._names.find(terms.name) if terms.name is not None else None
-            if found is not None and terms.get_if_exists:
-                return handle_of(found, cls)
+        options.check_checkpoints(saves(cls))
+        record = Record(cls, args, kwargs, options)
+        with self._lock:
+            found = self._find(record.key) if record.key is not None else None
             if found is not None:
-                raise _errors.AlreadyExistsError(f"the name {terms.name!r} is taken")
-            actor = self.new_actor(cls, terms.name)
-            self._names.add(actor, terms)
+                return handle_of(_checked_same(found, record), cls)
+            actor = self.new_actor(record)
             self._actors.add(actor)
+            if record.key is not None:
+                self._named[record.key] = actor
+            # An actor that died by itself need not be kept.
+            self._detached = {one for one in self._detached if one.is_alive()}
+            if options.lifetime == "detached":
+                self._detached.add(actor)
         # Without the lock: this may run code of the user's.
-        actor.start(args, kwargs)
+        actor.start()
         return handle_of(actor, cls)
 
-    def delete_actor(self, actor: str | ContextActor) -> None:
-        found = self._names.find(actor) if isinstance(actor, str) else self._here(actor)
-        if found is None:
-            raise _errors.NotFoundError(f"no actor is named {actor!r}")
-        self._names.forget(found)
-        found.end(_errors.ActorDiedError("the actor was deleted"))
+    def _known(self) -> list[HereActor]:
+        with self._lock:
+            return list(self._actors)
 
-    def actor_status(self, actor: str | ContextActor) -> ActorStatus:
-        found = self._names.find(actor) if isinstance(actor, str) else self._here(actor)
-        if found is None:
-            return ActorStatus(str(actor), "", "dead")
-        state = "dead" if not found.is_alive() else "busy" if found.is_busy() else "ready"
-        return ActorStatus(found.name, found.cls.__name__, state)
+    def _find(self, key: tuple[str, str]) -> HereActor | None:
+        """The living actor that has a name."""
+        actor = self._named.get(key)
+        return actor if actor is not None and actor.is_alive() else None
 
-    def _here(self, handle: ContextActor) -> HereActor:
-        if not isinstance(handle._actor, HereActor):
-            raise ValueError(f"{handle!r} is of another context")
-        return handle._actor
+    def _living(self, name: Name) -> HereActor:
+        namespace, _ = key = _key(name)
+        found = self._find(key)
+        if found is None:
+            raise _errors.NotFoundError(f"no actor named {name.name!r} is in namespace {namespace!r}")
+        return found
+
+    def get_actor(self, name: Name) -> ContextActor:
+        found = self._living(name)
+        return handle_of(found, found.record.cls)
+
+    def list_actors(self, namespace: str | None) -> list[ActorStatus]:
+        namespace = namespace or _namespace.current()
+
+        def is_meant(actor: HereActor) -> bool:
+            return (actor.record.options.namespace or _namespace.current()) == namespace
+
+        living = [actor for actor in self._known() if actor.is_alive() and is_meant(actor)]
+        living.sort(key=lambda actor: actor.record.number, reverse=True)
+        return [actor.status() for actor in living]
+
+    def kill(self, actor: Name | ContextActor, no_restart: bool) -> None:
+        found = self._living(actor) if isinstance(actor, Name) else _here(actor)
+        if not no_restart and found.is_alive() and found.record.may_restart():
+            found.restart()
+            return
+        with self._lock:
+            self._detached.discard(found)
+        if no_restart:
+            found.end("deleted", _errors.ActorDiedError("the actor was deleted"))
+        else:
+            found.end("restarts used up", found.record.used_up())
+
+    def actor_status(self, actor: Name | ContextActor) -> ActorStatus:
+        found = self._named.get(_key(actor)) if isinstance(actor, Name) else _here(actor)
+        if found is None:
+            return ActorStatus(actor.name if isinstance(actor, Name) else None, "", "dead")
+        return found.status()
 
     def close(self) -> None:
-        for actor in list(self._actors):
-            actor.end(_errors.WorkerLostError("the context was closed"))
+        for actor in self._known():
+            actor.end("owner gone", lost("the context was closed", may_have_run=False))
+
+
+def _here(handle: ContextActor) -> HereActor:
+    if not isinstance(handle._actor, HereActor):
+        raise ValueError(f"{handle!r} is of another context")
+    return handle._actor
+
+
+def _checked_same(found: HereActor, wanted: Record) -> HereActor:
+    """The actor that has the name already, if that is wanted and it is of the same class."""
+    name = wanted.options.name
+    if not wanted.options.get_if_exists:
+        raise _errors.AlreadyExistsError(f"an actor named {name!r} is there already: pick another name")
+    one, other = found.record.cls, wanted.cls
+    is_main = "__main__" in (one.__module__, other.__module__)
+    if one.__qualname__ != other.__qualname__ or not (one.__module__ == other.__module__ or is_main):
+        raise _errors.AlreadyExistsError(
+            f"the actor named {name!r} is a {one.__module__}.{one.__qualname__}, not a "
+            f"{other.__module__}.{other.__qualname__}: pick another name"
+        )
+    return found
 
 
 class SyncActor(HereActor):
     """An instance whose methods are called at once."""
 
-    def __init__(self, cls: type, name: str | None, within: Within) -> None:
-        super().__init__(cls, name)
+    def __init__(self, record: Record, within: Within) -> None:
+        super().__init__(record)
         self._within = within
         # Several threads may use one context; a method may call its own actor.
         self._lock = threading.RLock()
         self._instance: Any = None
-        self._error: BaseException | None = None
+        self._running = 0
         # Coroutines of one actor share a loop: what they wait for belongs to it.
-        self._runner = asyncio.Runner() if is_async_class(cls) else None
+        self._runner = asyncio.Runner() if is_async_class(record.cls) else None
         if self._runner is not None:
             weakref.finalize(self, self._runner.close).atexit = False
 
-    def start(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        def make() -> Any:
-            values, named = values_of(args, kwargs)
-            return self.cls(*values, **named)
+    def start(self) -> None:
+        with self._lock:
+            if self.record.epoch == 0:
+                self.restart()
 
+    def restart(self) -> None:
         with self._lock, self._within():
-            outcome = outcome_of(make)
-            self._instance, self._error = outcome._value, outcome._error
+            self.record.begin_life()
+            arguments = resolved(self.record.args, self.record.kwargs)
+            outcome = arguments if arguments._error is not None else outcome_of(self._make)
+            self._instance = outcome._value
+            if outcome._error is not None:
+                self.end("constructor failed", outcome._error)
+            else:
+                self.record.is_ready = True
+
+    def _make(self) -> Any:
+        instance = self.record.make()
+        if self.record.checkpoint.is_saved():
+            finished(self.record.checkpoint.load(instance), self._runner)
+        return instance
 
     def call(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ContextFuture:
-        def run() -> Any:
-            if self._error is not None:
-                raise self._error
-            values, named = values_of(args, kwargs)
-            return finished(getattr(self._instance, method)(*values, **named), self._runner)
-
         with self._lock, self._within():
-            return outcome_of(run)
+            self.start()  # Another thread may have found it before it began.
+            if not self.is_alive():
+                return Settled(error=self.record.error)
+            arguments = resolved(args, kwargs)
+            if arguments._error is not None:
+                return arguments
+            self._running += 1
+            try:
+                return contextvars.copy_context().run(self._run, method, *arguments._value)
+            finally:
+                self._running -= 1
+                self.record.last_used_at = time.time()
 
-    def end(self, error: BaseException) -> None:
+    def _run(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Settled:
+        def work() -> Any:
+            result = finished(getattr(self._instance, method)(*args, **kwargs), self._runner)
+            if self.record.checkpoint.is_due_after(method, result):
+                with contextlib.suppress(
+                    Exception
+                ):  # The call has succeeded; the state stays as it was saved.
+                    self.record.checkpoint.save(finished(self._instance.save_checkpoint(), self._runner))
+            return result
+
+        lives_here.set(True)
+        try:
+            return outcome_of(work)
+        except ActorExit:
+            self.end("ended itself", _errors.ActorDiedError("the actor ended itself (exit_actor)"))
+            return Settled()
+
+    def end(self, cause: str, error: BaseException) -> None:
         with self._lock:
-            self._error = self._error or error
+            self.record.die(cause, error)
             self._instance = None
-            if self._runner is not None:
+            if self._runner is not None and self._running == 0:
                 self._runner.close()
 
     def is_alive(self) -> bool:
-        return self._error is None
+        idle_ttl = self.record.options.idle_ttl
+        if idle_ttl is not None and self._running == 0 and time.time() > self.record.last_used_at + idle_ttl:
+            self.end("idle", _errors.ActorDiedError("the actor was idle for too long"))
+        return super().is_alive()
 
-    def is_busy(self) -> bool:
-        return False
-
-
-def finished(result: Any, runner: asyncio.Runner | None = None) -> Any:
-    """What a call came to: a coroutine is run, a generator's items are taken."""
-    if inspect.iscoroutine(result):
-        result = asyncio.run(result) if runner is None else runner.run(result)
-    return collected(result)
+    def queue_length(self) -> int:
+        return self._running
 
 
 class Sync(Here):
     """Runs everything at once, in the thread that asks for it."""
 
     def run(
-        self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], name: str | None
+        self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], options: Options
     ) -> ContextFuture:
-        def call() -> Any:
-            values, named = values_of(args, kwargs)
-            return finished(fn(*values, **named))
+        arguments = resolved(args, kwargs)
+        if arguments._error is not None:
+            return arguments
+        values, named = arguments._value
 
-        with self.within():
-            return outcome_of(call)
+        def attempt() -> Settled:
+            lives_here.set(False)
+            with self.within():
+                return outcome_of(lambda: finished(fn(*values, **named)))
+
+        # Its own context: what it sets, its caller does not see.
+        return with_retries(lambda: contextvars.copy_context().run(attempt), options, time.sleep)
 
     def wait(self, futures: Sequence[ContextFuture], num_returns: int, timeout: float | None) -> None:
         pass  # All have come.
 
-    def new_actor(self, cls: type, name: str | None) -> HereActor:
-        return SyncActor(cls, name, self.within)
+    def new_actor(self, record: Record) -> HereActor:
+        return SyncActor(record, self.within)

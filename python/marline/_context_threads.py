@@ -1,4 +1,4 @@
-"""The kind of context that runs tasks on threads of this process, and each actor on one of its own."""
+"""The engine that runs tasks on threads of this process, and each actor on threads of its own."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import collections
 import concurrent.futures
 import contextlib
-import dataclasses
+import contextvars
 import inspect
 import threading
 import time
@@ -15,34 +15,23 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any
 
 from marline import _errors, _native
-from marline._actor import is_async_class
-from marline._context_engine import ContextFuture, collected, result_within
-from marline._context_here import Here, HereActor, Within, finished, outcome_of, values_of
+from marline._context_engine import ContextFuture, Settled
+from marline._context_here import Here, HereActor, Record, Within, lost
+from marline._context_jobs import Job, Pending, current, result_of
+from marline._context_mailbox import ActorCall, Mailbox
+from marline._context_outcome import around, arrived, finished, outcome_of, resolved, with_retries
+from marline._options import Options
 
-Pending = concurrent.futures.Future[Any]
-
-# So many tasks run at a time: more than there are CPUs, since most that run on threads wait for something.
+# How many tasks run at a time: more than there are CPUs, since most that run on threads wait for something.
 MAX_RUNNING = min(32, _native.available_cpus() + 4)
 
-
-def settle(future: Pending, run: Callable[[], Any]) -> None:
-    """Runs something, and tells its future."""
-    outcome = outcome_of(run)
-    # Its actor or context may have ended meanwhile, and said so.
-    with contextlib.suppress(concurrent.futures.InvalidStateError):
-        if outcome._error is None:
-            future.set_result(outcome._value)
-        else:
-            future.set_exception(outcome._error)
-
-
-def fail(future: Pending, error: BaseException) -> None:
-    with contextlib.suppress(concurrent.futures.InvalidStateError):
-        future.set_exception(error)
+# How long closing a context waits for code that was interrupted, in seconds. A cluster waits as long before
+# it kills a process.
+STOPS_WITHIN = 5.0
 
 
 class Pool:
-    """Threads that run calls: so many, not counting those that wait for a future.
+    """Threads that run jobs: at most ``limit``, not counting those that wait for a future.
 
     So tasks may wait for tasks, however deep. A thread ends when there is nothing to do.
     """
@@ -50,21 +39,22 @@ class Pool:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._lock = threading.Lock()
-        self._queue: collections.deque[tuple[Pending, Callable[[], Any]]] = collections.deque()
+        self._queue: collections.deque[tuple[Job, Callable[[], Settled]]] = collections.deque()
+        self._jobs: set[Job] = set()
         # How many threads run something and do not wait.
         self._running = 0
         self._threads: set[threading.Thread] = set()
         self._here = threading.local()
         self._closed: BaseException | None = None
 
-    def add(self, future: Pending, run: Callable[[], Any]) -> None:
+    def add(self, job: Job, work: Callable[[], Settled]) -> None:
         with self._lock:
             closed = self._closed
             if closed is None:
-                self._queue.append((future, run))
+                self._queue.append((job, work))
                 self._grow()
         if closed is not None:
-            fail(future, closed)
+            job.stop(closed)
 
     def _grow(self) -> None:
         """Starts a thread if there is something to run and room for it. The lock is held."""
@@ -82,9 +72,14 @@ class Pool:
                     self._running -= 1
                     self._threads.discard(threading.current_thread())
                     return
-                future, run = self._queue.popleft()
-            settle(future, run)
-            del future, run  # Or it would keep its values until the next one comes.
+                job, work = self._queue.popleft()
+                self._jobs.add(job)
+            # A context of its own: what one task sets, the next one does not see.
+            outcome = contextvars.Context().run(work)
+            with self._lock:
+                self._jobs.discard(job)
+            job.settle(outcome)
+            del job, work, outcome  # Or they would keep values until the next job comes.
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
@@ -101,34 +96,47 @@ class Pool:
             with self._lock:
                 self._running += 1
 
-    def close(self, error: BaseException) -> None:
-        """What has not begun fails; waits for what has."""
+    def close(self, ran: BaseException, did_not_run: BaseException) -> None:
+        """Stops all jobs."""
         with self._lock:
-            self._closed = error
-            left = [future for future, _ in self._queue]
+            self._closed = did_not_run
+            waiting, running = [job for job, _ in self._queue], list(self._jobs)
             self._queue.clear()
+        for job in waiting:
+            job.stop(did_not_run)
+        for job in running:
+            job.stop(ran)
+
+    def join(self, deadline: float) -> None:
+        """Waits for its threads, until a time of the monotonic clock at the latest."""
+        with self._lock:
             threads = self._threads - {threading.current_thread()}
-        for future in left:
-            fail(future, error)
         for thread in threads:
-            thread.join()
+            thread.join(max(0.0, deadline - time.monotonic()))
 
 
 class ThreadFuture(ContextFuture):
-    """A future of ``concurrent.futures``, for which threads of a pool may wait."""
+    """The future of a job, for which threads of a pool may wait."""
 
-    def __init__(self, pending: Pending, pool: Pool) -> None:
-        self._pending = pending
+    def __init__(self, job: Job, pool: Pool) -> None:
+        self._job = job
         self._pool = pool
 
+    @property
+    def pending(self) -> Pending:
+        return self._job.future
+
     def result(self, timeout: float | None = None) -> Any:
-        if self._pending.done():
-            return self._pending.result()
+        if self.pending.done():
+            return self.pending.result()
         with self._pool.waiting():
-            return result_within(self._pending, timeout)
+            return result_of(self.pending, timeout)
 
     def done(self) -> bool:
-        return self._pending.done()
+        return self.pending.done()
+
+    def cancel(self, *, force: bool = False, recursive: bool = True) -> None:
+        self._job.stop(_errors.TaskCancelledError("the task was cancelled"), recursive)
 
 
 def when_done(futures: Sequence[Pending], then: Callable[[], None]) -> None:
@@ -149,187 +157,34 @@ def when_done(futures: Sequence[Pending], then: Callable[[], None]) -> None:
     one_less()
 
 
-class Loop:
-    """An event loop on a thread of its own."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="marline-asyncio", daemon=True)
-        self._thread.start()
-
-    def start(self, coroutine: Coroutine[Any, Any, Any]) -> Pending:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-
-    def close(self) -> None:
-        """Cancels what runs on it, and ends it."""
-        self.start(self._cancel_all()).result()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-    async def _cancel_all(self) -> None:
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
-
-
-@dataclasses.dataclass(slots=True, eq=False)
-class ActorCall:
-    """A call of a method; of the class itself if none is named."""
-
-    method: str | None
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    future: Pending = dataclasses.field(default_factory=concurrent.futures.Future)
-
-
-class Mailbox:
-    """The calls of one actor, and the thread that runs them in their order.
-
-    It knows nothing of the actor's handles: when the last one is gone, it finishes what it has and ends.
-    Methods of a class with coroutines run on an event loop: they begin in order, and overlap.
-    """
-
-    def __init__(self, cls: type, within: Within) -> None:
-        self._cls = cls
-        self._within = within
-        self._changed = threading.Condition()
-        self._calls: collections.deque[ActorCall] = collections.deque()
-        self._running: set[ActorCall] = set()
-        self._is_closed = False
-        self._instance: Any = None
-        # Why calls fail: it was deleted, or could not be made.
-        self.error: BaseException | None = None
-        self._loop = Loop() if is_async_class(cls) else None
-        self._thread = threading.Thread(target=self._work, name="marline-actor", daemon=True)
-        self._thread.start()
-
-    def add(self, call: ActorCall) -> None:
-        with self._changed:
-            error = self.error
-            if error is None:
-                self._calls.append(call)
-                self._changed.notify_all()
-        if error is not None:
-            fail(call.future, error)
-
-    def close(self) -> None:
-        """No more calls will come."""
-        with self._changed:
-            self._is_closed = True
-            self._changed.notify_all()
-
-    def end(self, error: BaseException) -> None:
-        """All its calls fail. Of the one that runs, what it comes to is dropped."""
-        with self._changed:
-            self.error = self.error or error
-            left = [*self._calls, *self._running]
-            self._calls.clear()
-            self._running.clear()
-        for call in left:
-            fail(call.future, error)
-        self.close()
-
-    def join(self) -> None:
-        if threading.current_thread() is not self._thread:
-            self._thread.join()
-
-    def is_busy(self) -> bool:
-        with self._changed:
-            return bool(self._running or self._calls)
-
-    def _work(self) -> None:
-        with self._within():
-            while (call := self._next()) is not None:
-                if self._loop is None:
-                    self._run(call)
-                else:
-                    self._begin(call, self._loop)
-                del call  # Or it would keep its values until the next one comes.
-            if self._loop is not None:
-                with self._changed:
-                    self._changed.wait_for(lambda: not self._running)
-                self._loop.close()
-
-    def _next(self) -> ActorCall | None:
-        with self._changed:
-            self._changed.wait_for(lambda: self._calls or self._is_closed)
-            if not self._calls:
-                return None
-            call = self._calls.popleft()
-            self._running.add(call)
-            return call
-
-    def _run(self, call: ActorCall) -> None:
-        settle(call.future, lambda: finished(self._apply(call, *values_of(call.args, call.kwargs))))
-        self._ran(call)
-
-    def _begin(self, call: ActorCall, loop: Loop) -> None:
-        """Has a call run on the event loop. The next one does not wait for it, unless it makes the actor."""
-        values = outcome_of(lambda: values_of(call.args, call.kwargs))
-        if values._error is not None:
-            fail(call.future, values._error)
-            self._ran(call)
-            return
-        came = loop.start(self._await(call, *values._value))
-        came.add_done_callback(lambda came: self._came(call, came))
-        if call.method is None:
-            concurrent.futures.wait([came])
-
-    def _came(self, call: ActorCall, came: Pending) -> None:
-        if came.cancelled():
-            fail(call.future, _errors.TaskCancelledError("the call was cancelled"))
-        else:
-            settle(call.future, came.result)
-        self._ran(call)
-
-    async def _await(self, call: ActorCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        result = self._apply(call, args, kwargs)
-        return collected(await result if inspect.isawaitable(result) else result)
-
-    def _apply(self, call: ActorCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if call.method is not None:
-            return getattr(self._instance, call.method)(*args, **kwargs)
-        self._instance = self._cls(*args, **kwargs)
-        return None
-
-    def _ran(self, call: ActorCall) -> None:
-        with self._changed:
-            self._running.discard(call)
-            self._changed.notify_all()
-        if call.method is None and (error := call.future.exception()) is not None:
-            self.end(error)  # What could not be made cannot be called.
-
-
 class ThreadActor(HereActor):
-    """What handles of one actor share. The last one that goes closes its mailbox."""
+    """An actor that has threads of its own. When its last handle goes, its mailbox is closed."""
 
-    def __init__(self, cls: type, name: str | None, pool: Pool, within: Within) -> None:
-        super().__init__(cls, name)
+    def __init__(self, record: Record, pool: Pool, within: Within) -> None:
+        super().__init__(record)
         self._pool = pool
-        self._mailbox = Mailbox(cls, within)
+        self._mailbox = Mailbox(record, within)
         weakref.finalize(self, self._mailbox.close).atexit = False
 
-    def start(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self._mailbox.add(ActorCall(None, args, kwargs))
+    def start(self) -> None:
+        pass  # Its mailbox has begun.
 
     def call(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ContextFuture:
         call = ActorCall(method, args, kwargs)
         self._mailbox.add(call)
-        return ThreadFuture(call.future, self._pool)
+        return ThreadFuture(call.job, self._pool)
 
-    def end(self, error: BaseException) -> None:
-        self._mailbox.end(error)
+    def restart(self) -> None:
+        self._mailbox.restart()
 
-    def join(self) -> None:
-        self._mailbox.join()
+    def end(self, cause: str, error: BaseException) -> None:
+        self._mailbox.end(cause, error)
 
-    def is_alive(self) -> bool:
-        return self._mailbox.error is None
+    def join(self, deadline: float) -> None:
+        self._mailbox.join(deadline)
 
-    def is_busy(self) -> bool:
-        return self._mailbox.is_busy()
+    def queue_length(self) -> int:
+        return self._mailbox.queue_length()
 
 
 class Threads(Here):
@@ -340,37 +195,83 @@ class Threads(Here):
         self._pool = Pool(MAX_RUNNING)
 
     def run(
-        self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], name: str | None
+        self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], options: Options
     ) -> ContextFuture:
-        def call() -> Any:
-            with self.within():
-                values, named = values_of(args, kwargs)
-                return finished(fn(*values, **named))
+        job, along = Job(), around()
 
-        future: Pending = concurrent.futures.Future()
-        needed = [arg._pending for arg in (*args, *kwargs.values()) if isinstance(arg, ThreadFuture)]
-        when_done(needed, lambda: self._pool.add(future, call))
-        return ThreadFuture(future, self._pool)
+        def call(values: tuple[Any, ...], named: dict[str, Any]) -> Any:
+            with self.within(), arrived(along), _limited(job, options.timeout):
+                result = fn(*values, **named)
+                return finished(_stoppable(result, job) if inspect.iscoroutine(result) else result)
+
+        def work() -> Settled:
+            arguments = job.run(lambda: resolved(args, kwargs))
+            if arguments._error is not None:
+                return arguments
+            return with_retries(
+                lambda: job.run(lambda: outcome_of(lambda: call(*arguments._value))), options, job.pause
+            )
+
+        needed = [arg.pending for arg in (*args, *kwargs.values()) if isinstance(arg, ThreadFuture)]
+        when_done(needed, lambda: self._pool.add(job, work))
+        return ThreadFuture(job, self._pool)
 
     def wait(self, futures: Sequence[ContextFuture], num_returns: int, timeout: float | None) -> None:
-        pending = {future._pending for future in futures if isinstance(future, ThreadFuture)}
+        pending = {future.pending for future in futures if isinstance(future, ThreadFuture)}
         missing = num_returns - (len(futures) - len(pending))  # The others have come.
         end = None if timeout is None else time.monotonic() + timeout
+        job = current.get()
+        stops = set() if job is None else {job.stopped}
         with self._pool.waiting():
             while True:
+                if job is not None and job.stopped.done():
+                    raise _errors.TaskCancelledError("the task was cancelled")
                 done, pending = concurrent.futures.wait(pending, timeout=0)
                 missing -= len(done)
                 left = None if end is None else end - time.monotonic()
                 if missing <= 0 or (left is not None and left <= 0):
                     return
-                concurrent.futures.wait(pending, left, concurrent.futures.FIRST_COMPLETED)
+                concurrent.futures.wait(pending | stops, left, concurrent.futures.FIRST_COMPLETED)
 
-    def new_actor(self, cls: type, name: str | None) -> HereActor:
-        return ThreadActor(cls, name, self._pool, self.within)
+    def new_actor(self, record: Record) -> HereActor:
+        return ThreadActor(record, self._pool, self.within)
 
     def close(self) -> None:
-        actors = [actor for actor in self._actors if isinstance(actor, ThreadActor)]
+        deadline = time.monotonic() + STOPS_WITHIN
+        actors = [actor for actor in self._known() if isinstance(actor, ThreadActor)]
         super().close()
-        self._pool.close(_errors.WorkerLostError("the context was closed"))
+        words = "the context was closed"
+        self._pool.close(lost(words, may_have_run=True), lost(words, may_have_run=False))
+        self._pool.join(deadline)
         for actor in actors:
-            actor.join()
+            actor.join(deadline)
+
+
+@contextlib.contextmanager
+def _limited(job: Job, timeout: float | None) -> Iterator[None]:
+    """Stops a job whose attempt takes too long."""
+    if timeout is None:
+        yield
+        return
+    error = _errors.GetTimeoutError(f"the task took longer than its timeout of {timeout:g} s")
+    error.may_have_run = True
+    timer = threading.Timer(timeout, job.stop, [error])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+async def _stoppable(coroutine: Coroutine[Any, Any, Any], job: Job) -> Any:
+    """Awaits a coroutine, which is cancelled if its job is stopped."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+
+    def cancel() -> None:
+        with contextlib.suppress(RuntimeError):  # The loop has ended.
+            loop.call_soon_threadsafe(task.cancel)
+
+    job.may_be_interrupted(cancel)
+    return await coroutine

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 
@@ -185,6 +186,32 @@ def of_user_code(
     error.remote_traceback = remote_traceback
     error.may_have_run = True
     return error
+
+
+def in_this_process(
+    error: BaseException,
+    class_name: str,
+    message: str,
+    remote_traceback: str,
+    pickled: tuple[bytes, int] | None,
+) -> BaseException:
+    """The exception that stands for one of user code which ran in this process: itself if possible, with its
+    traceback."""
+    if isinstance(error, TaskError):
+        return error
+    frames = error.__traceback__
+    if isinstance(error, MarlineError):
+        error = copy.copy(error)  # It may be the error of another task, too.
+    made = _as_task_error(error, message)
+    if made is None:
+        made = of_user_code(message, class_name, remote_traceback, None)
+        made.__cause__ = error
+    made.__traceback__ = frames
+    made._marline_parts = message, class_name, remote_traceback, pickled
+    made.class_name = class_name
+    made.remote_traceback = remote_traceback
+    made.may_have_run = True
+    return made  # type: ignore[no-any-return]
 
 
 def _text(message: str, traceback: str) -> str:

@@ -24,6 +24,11 @@ _BETWEEN = ("asyncio", "futures", "cloudpickle")
 _CALLERS = (
     "_context_cluster.py",
     "_context_engine.py",
+    "_context_here.py",
+    "_context_jobs.py",
+    "_context_mailbox.py",
+    "_context_outcome.py",
+    "_context_threads.py",
     "_executor.py",
     "_executor_loop.py",
     "_generator.py",

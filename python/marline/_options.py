@@ -10,7 +10,7 @@ from marline._errors import name_of_class
 from marline._option_values import Returns, checked, returns_of
 from marline._runtime_env import NOTHING, RuntimeEnv, parse
 
-_TASK = {
+TASK_OPTIONS = {
     "num_cpus",
     "num_gpus",
     "memory",
@@ -25,7 +25,7 @@ _TASK = {
     "name",
     "runtime_env",
 }
-_ACTOR = {
+ACTOR_OPTIONS = {
     "num_cpus",
     "num_gpus",
     "memory",
@@ -82,10 +82,10 @@ class Options(NamedTuple):
         return self.name
 
     def with_task_options(self, options: Mapping[str, Any]) -> Options:
-        return self._with(options, _TASK, "a task")
+        return self._with(options, TASK_OPTIONS, "a task")
 
     def with_actor_options(self, options: Mapping[str, Any]) -> Options:
-        return self._with(options, _ACTOR, "an actor")
+        return self._with(options, ACTOR_OPTIONS, "an actor")
 
     def _with(self, options: Mapping[str, Any], known: set[str], what: str) -> Options:
         for option in options:
@@ -123,12 +123,16 @@ class Options(NamedTuple):
             "checkpoint_every": self.checkpoint_every,
             "checkpoint_interval": self.checkpoint_interval,
         }
-        if (self.checkpoint_every or self.checkpoint_interval) and not saves:
-            raise TypeError("checkpoints need the methods save_checkpoint() and load_checkpoint(state)")
+        self.check_checkpoints(saves)
         # A CPU to be placed, none to live, unless something was said.
         placement, lives = self._amounts(1.0), self._amounts(0.0)
         namespace = _namespace.checked(self.namespace) or _namespace.current()
         return _native.ActorOptions(placement, lives, terms, self.name, namespace)
+
+    def check_checkpoints(self, saves: bool) -> None:
+        """Raises a ``TypeError`` if an actor is to save its state and its class cannot."""
+        if (self.checkpoint_every or self.checkpoint_interval) and not saves:
+            raise TypeError("checkpoints need the methods save_checkpoint() and load_checkpoint(state)")
 
     def _amounts(self, cpus: float) -> dict[str, Any]:
         return {

@@ -22,6 +22,7 @@ from marline._option_values import checked, checked_flag
 from marline._references import check_get, check_limit, references
 
 if TYPE_CHECKING:
+    from marline._context_engine import ContextFuture
     from marline._output import Printer
 
 # The longest folder whose name leaves room for that of a socket in it: the kernel takes 107 bytes.
@@ -434,7 +435,9 @@ def wait(
     return ready, [ref for ref in refs if ref not in chosen]
 
 
-def cancel(ref: ObjectRef | ObjectRefGenerator, *, force: bool = False, recursive: bool = True) -> None:
+def cancel(
+    ref: ObjectRef | ObjectRefGenerator | ContextFuture, *, force: bool = False, recursive: bool = True
+) -> None:
     """Asks a task to stop, and what it has submitted unless ``recursive`` is false; by force, it is killed at
     once.
 
@@ -449,6 +452,11 @@ def cancel(ref: ObjectRef | ObjectRefGenerator, *, force: bool = False, recursiv
     cancelled
     """
     if not isinstance(ref, ObjectRef | ObjectRefGenerator):
+        from marline._context_engine import ContextFuture
+
+        if isinstance(ref, ContextFuture):
+            ref.cancel(force=force, recursive=recursive)
+            return
         raise TypeError(f"cancel() takes one reference, not {type(ref).__name__}{_stops(ref)}")
     if force and not recursive:
         raise UnsupportedError(

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -155,6 +156,43 @@ def restartable(tmp_path: Path) -> Iterator[Restartable]:
     finally:
         started.end()
     until("nothing is left", lambda: not (descendants(os.getpid()) - before))
+
+
+# The engines of `marline.Context`.
+CONTEXTS = ["sync", "threads", "local", "host:port"]
+CONTEXTS_ON_CLUSTERS = ["local", "host:port"]
+
+
+@pytest.fixture(params=CONTEXTS)
+def kind(request: pytest.FixtureRequest) -> str:
+    """The engine of a context."""
+    return str(request.param)
+
+
+@pytest.fixture
+def ctx(kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[marline.Context]:
+    """A context on each engine, with two CPUs. At its end no process is left, and no thread of this one."""
+    before, threads = descendants(os.getpid()), set(threading.enumerate())
+    if kind == "host:port":
+        separate = Separate(tmp_path_factory.mktemp("run"))
+        try:
+            separate.worker("--cpus", "2")
+            with marline.Context(separate.address, token=separate.token) as context:
+                yield context
+        finally:
+            separate.end()
+    else:
+        with marline.Context(kind, num_cpus=2) as context:
+            yield context
+    until("no process is left", lambda: not (descendants(os.getpid()) - before))
+    if kind not in CONTEXTS_ON_CLUSTERS:
+        until("no thread is left", lambda: not set(threading.enumerate()) - threads)
+
+
+def skip(kind: str, *kinds: str, why: str) -> None:
+    """For what an engine cannot do; docs/python.md lists it."""
+    if kind in kinds:
+        pytest.skip(f"{kind}: {why}")
 
 
 # What every script begins with.

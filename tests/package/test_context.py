@@ -1,10 +1,12 @@
-"""``marline.Context``: one suite over all kinds. What is skipped is listed in ``marline._context``."""
+"""``marline.Context``: one suite over all engines. docs/python.md lists what is skipped.
+
+Restarts, retries, kills and cancelling are in ``test_context_lives``.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import functools
-import os
 import sys
 import threading
 import time
@@ -15,42 +17,13 @@ from typing import Any
 import cloudpickle
 import marline
 import pytest
-from conftest import PATIENCE, Separate, descendants, until
+from conftest import CONTEXTS_ON_CLUSTERS, PATIENCE, skip, until
 
 # Workers elsewhere cannot import this module.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
-KINDS = ["sync", "threads", "local", "host:port"]
-CLUSTERS = ["local", "host:port"]
-
-
-@pytest.fixture(params=KINDS)
-def kind(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture
-def ctx(kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[marline.Context]:
-    before, threads = descendants(os.getpid()), set(threading.enumerate())
-    if kind == "host:port":
-        separate = Separate(tmp_path_factory.mktemp("run"))
-        try:
-            separate.worker("--cpus", "2")
-            with marline.Context(separate.address, token=separate.token) as context:
-                yield context
-        finally:
-            separate.end()
-    else:
-        with marline.Context(kind, num_cpus=2) as context:
-            yield context
-    until("no process is left", lambda: not (descendants(os.getpid()) - before))
-    if kind not in CLUSTERS:
-        until("no thread is left", lambda: not set(threading.enumerate()) - threads)
-
-
-def skip(kind: str, *kinds: str, why: str) -> None:
-    if kind in kinds:
-        pytest.skip(f"{kind}: {why}")
+# An exception in a thread of ours is a failure.
+pytestmark = pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
 
 
 def add(a: int, b: int = 0) -> int:
@@ -179,6 +152,7 @@ def test_exceptions_arrive_as_themselves(ctx: marline.Context) -> None:
         with pytest.raises(KeyError) as caught:
             ctx.get([ctx.run(add, 1), future])
         assert caught.value.args == ("as asked", 7)
+        assert isinstance(caught.value, marline.TaskError)
     assert future.done()
 
 
@@ -394,26 +368,6 @@ def test_calls_that_wait_fail_when_their_actor_is_deleted(
     (tmp_path / "go").touch()
 
 
-def test_status(ctx: marline.Context) -> None:
-    counter = ctx.create_actor(Counter, name="the one")
-    assert counter.add.remote().result(PATIENCE) == 1
-    until("it is ready", lambda: ctx.actor_status(counter).state == "ready")
-    assert ctx.actor_status("the one") == marline.ActorStatus("the one", "Counter", "ready")
-    assert ctx.actor_status(counter).class_name == "Counter"
-    assert ctx.actor_status("nobody").state == "dead"
-
-
-def test_a_busy_actor_says_so(ctx: marline.Context, kind: str, tmp_path: Path) -> None:
-    skip(kind, "sync", why="nothing overlaps")
-    counter = ctx.create_actor(Counter, name="the one")
-    future = counter.wait_for.remote(tmp_path / "go")
-    assert ctx.actor_status(counter).state == "busy"
-    assert ctx.actor_status("the one").state == "busy"
-    (tmp_path / "go").touch()
-    assert future.result(PATIENCE) == "go"
-    until("it is ready", lambda: ctx.actor_status(counter).state == "ready")
-
-
 def test_an_actor_ends_with_its_last_handle_unless_detached(ctx: marline.Context) -> None:
     short, long = (
         ctx.create_actor(Counter, name="short"),
@@ -422,7 +376,7 @@ def test_an_actor_ends_with_its_last_handle_unless_detached(ctx: marline.Context
     assert ctx.get([short.add.remote(), long.add.remote()]) == [1, 1]
     del short, long
     until("it is gone", lambda: ctx.actor_status("short").state == "dead")
-    assert ctx.actor_status("long").state in ("ready", "busy")
+    assert ctx.actor_status("long").state == "ready"
     assert ctx.create_actor(Counter, name="short").add.remote().result(PATIENCE) == 1
     ctx.delete_actor("long")
     with pytest.raises(ValueError, match="lifetime"):
@@ -516,7 +470,7 @@ def test_the_default_context_is_the_one_that_is_used(ctx: marline.Context) -> No
     assert (marline.default_context() is ctx) == (ctx.kind not in ("sync", "threads"))
 
 
-@pytest.mark.parametrize("kind", CLUSTERS)
+@pytest.mark.parametrize("kind", CONTEXTS_ON_CLUSTERS)
 def test_a_process_is_part_of_one_cluster_at_a_time(ctx: marline.Context, kind: str) -> None:
     with pytest.raises(RuntimeError, match="is open"):
         marline.Context("local")

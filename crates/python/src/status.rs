@@ -1,8 +1,12 @@
 //! Questions about the cluster, answered as plain Python data.
 
 use crate::failure::to_python;
-use marline_runtime::control::{ActorState, ActorStatus, Control, WireResources, WorkerState};
+use marline_runtime::control::{
+    ActorState, ActorStatus, Control, DeathCause, WireResources, WorkerState,
+};
+use marline_runtime::core::Error;
 use marline_runtime::core::resources::Amount;
+use marline_runtime::label_of;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use std::sync::Arc;
@@ -95,6 +99,89 @@ impl Status {
         let named = actors.into_iter().filter(named);
         Ok(named.map(|actor| (actor.namespace, actor.name)).collect())
     }
+
+    /// What is known of the actor with this id.
+    fn actor<'py>(&self, py: Python<'py>, id: &str) -> PyResult<Bound<'py, PyDict>> {
+        self.one_actor(py, || self.control.actor(id.parse()?))
+    }
+
+    /// What is known of the living actor with this name.
+    fn actor_named<'py>(
+        &self,
+        py: Python<'py>,
+        namespace: &str,
+        name: &str,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        self.one_actor(py, || self.control.actor_named(namespace, name))
+    }
+
+    /// What is known of the actors that live, newest first.
+    fn actors<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let actors = py.detach(|| {
+            let (actors, _) = self.control.actors(PAGE)?;
+            let living = actors.into_iter().filter(|one| one.state != i32::from(ActorState::Dead));
+            Ok(living.map(|one| self.with_worker_view(one)).collect::<Vec<_>>())
+        });
+        let list = PyList::empty(py);
+        for (actor, is_exact) in actors.map_err(|error: Error| to_python(py, &error))? {
+            list.append(describe(py, actor, is_exact)?)?;
+        }
+        Ok(list)
+    }
+}
+
+impl Status {
+    fn one_actor<'py>(
+        &self,
+        py: Python<'py>,
+        ask: impl FnOnce() -> Result<ActorStatus, Error> + Send,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let found = py.detach(|| ask().map(|actor| self.with_worker_view(actor)));
+        let (actor, is_exact) = found.map_err(|error| to_python(py, &error))?;
+        describe(py, actor, is_exact)
+    }
+
+    /// An actor with the calls that its worker knows of, and whether that worker answered.
+    fn with_worker_view(&self, mut actor: ActorStatus) -> (ActorStatus, bool) {
+        let is_exact = self.control.ask_worker_of(&mut actor, self.token.clone());
+        (actor, is_exact)
+    }
+}
+
+fn describe(py: Python<'_>, actor: ActorStatus, is_exact: bool) -> PyResult<Bound<'_, PyDict>> {
+    let known = |text: String| (!text.is_empty()).then_some(text);
+    let state = match actor.state() {
+        ActorState::Creating => "creating",
+        ActorState::Ready => "ready",
+        ActorState::Restarting => "restarting",
+        ActorState::Dead => "dead",
+        ActorState::Unspecified => "unknown",
+    };
+    let cause = match actor.cause() {
+        DeathCause::Deleted => Some("deleted"),
+        DeathCause::ConstructorFailed => Some("constructor failed"),
+        DeathCause::RestartsUsedUp => Some("restarts used up"),
+        DeathCause::OwnerGone => Some("owner gone"),
+        DeathCause::Idle => Some("idle"),
+        DeathCause::Exited => Some("ended itself"),
+        DeathCause::Unspecified => None,
+    };
+    let seconds = |at: Option<i64>| at.map(|millis| millis as f64 / 1000.0);
+    let all = PyDict::new(py);
+    all.set_item("class_name", label_of(&actor.class))?;
+    all.set_item("actor_id", actor.actor_id)?;
+    all.set_item("name", known(actor.name))?;
+    all.set_item("namespace", actor.namespace)?;
+    all.set_item("state", state)?;
+    all.set_item("cause", cause)?;
+    all.set_item("error", actor.error.map(|error| error.message))?;
+    all.set_item("worker", known(actor.worker_id))?;
+    all.set_item("epoch", actor.epoch)?;
+    all.set_item("restarts", actor.restarts)?;
+    all.set_item("queue_length", is_exact.then_some(actor.pending_calls))?;
+    all.set_item("created_at", seconds(actor.created_at))?;
+    all.set_item("last_used_at", seconds(actor.last_used_at))?;
+    Ok(all)
 }
 
 fn amounts<'py>(py: Python<'py>, of: Option<&WireResources>) -> PyResult<Bound<'py, PyDict>> {

@@ -4,6 +4,7 @@
 use crate::executor::command::CommandLine;
 use crate::net::address::Setback;
 use crate::net::{MAX_MESSAGE_BYTES, dial, io};
+use crate::wire::convert::control::add_worker_view;
 use crate::wire::convert::from_status;
 use crate::wire::v1;
 use crate::wire::v1::control_client::ControlClient;
@@ -164,6 +165,21 @@ impl Control {
         let request = v1::GetActorStatusRequest { actor_id: String::new(), namespace, name };
         let mut client = self.client.clone();
         self.ask(PATIENCE, async move { client.get_actor_status(request).await })
+    }
+
+    /// Adds what the actor's worker knows: the calls that went there direct. Says whether that is known now:
+    /// the worker may not answer.
+    pub fn ask_worker_of(&self, actor: &mut ActorStatus, token: Option<Arc<str>>) -> bool {
+        if actor.worker_address.is_empty() || actor.worker_address == self.address {
+            return true; // There are no such calls, or the same node has answered.
+        }
+        let Ok(id) = actor.actor_id.parse() else { return false };
+        let worker = Control::at(&actor.worker_address, token);
+        let here = worker.and_then(|worker| worker.actor(id));
+        here.is_ok_and(|here| {
+            add_worker_view(actor, &here);
+            here.epoch == actor.epoch
+        })
     }
 
     /// Ends an actor for good; one that has ended is `NotFound`.

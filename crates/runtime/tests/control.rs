@@ -538,6 +538,12 @@ fn a_worker_answers_for_itself_and_says_whom_to_ask_for_the_rest() {
     assert_eq!(ids, [held.as_str().unwrap(), runs.as_str().unwrap()].into());
     let actors = there.ok("ListActors", json!({}));
     assert_eq!((&actors["actors"][0]["actor_id"], &actors["more"]), (&actor, &json!(false)));
+    let status = there.ok("GetActorStatus", json!({"actor_id": actor}));
+    assert_eq!((&status["actor_id"], &status["pending_calls"]), (&actor, &json!(1)));
+    assert_eq!(status["state"], "ACTOR_STATE_READY");
+    for elsewhere in [json!({"actor_id": NOBODY}), json!({"name": "nobody"})] {
+        there.refused("GetActorStatus", elsewhere, Code::Unimplemented, "Unsupported");
+    }
     let printed = there.ok("ReadLog", json!({"task_id": runs}));
     assert_eq!((&printed["chunks"], &printed["number"]), (&json!([]), &json!(0)), "nothing yet");
     there.ok("ReadLog", json!({"actor_id": actor, "offset": 7}));

@@ -159,6 +159,19 @@ fn without_version(class: &str) -> String {
     }
 }
 
+/// Whether two names stand for one class. The script that defines a Python class calls its module
+/// `__main__`; processes that import the script call the module by its own name.
+fn is_same_class(one: &str, other: &str) -> bool {
+    let is_seen_as_main = |main: &str, imported: &str| {
+        let parts = main.split_once(":__main__.").zip(imported.split_once(':'));
+        parts.is_some_and(|((scheme, class), (other_scheme, name))| {
+            let module = name.strip_suffix(class).and_then(|rest| rest.strip_suffix('.'));
+            scheme == other_scheme && module.is_some_and(|module| !module.is_empty())
+        })
+    };
+    one == other || is_seen_as_main(one, other) || is_seen_as_main(other, one)
+}
+
 /// What a worker must provide to host this class.
 fn required(class: &Arc<str>) -> Arc<str> {
     if class.contains(':') { class.clone() } else { format!("{ACTOR_SCHEME}{class}").into() }
@@ -199,7 +212,7 @@ impl Controller {
                 }
                 let class = without_version(&self.actors[&existing].spec.class);
                 let wanted = without_version(&spec.class);
-                if class != wanted {
+                if !is_same_class(&class, &wanted) {
                     return Err(Error::already_exists(format!(
                         "the actor named {name:?} in namespace {:?} is a {class}, not a {wanted}: pick \
                          another name",

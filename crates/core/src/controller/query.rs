@@ -85,6 +85,8 @@ pub struct ActorStatus {
     pub error: Option<Error>,
     /// Where it is.
     pub worker: Option<SessionId>,
+    /// The address at which that worker listens.
+    pub worker_address: Option<Arc<str>>,
     /// Of its current instance, or its last.
     pub epoch: ActorEpoch,
     /// How often it was restarted after a loss.
@@ -332,6 +334,9 @@ impl Controller {
             state: actor.state(),
             error: actor.death().cloned(),
             worker: actor.worker(),
+            worker_address: actor
+                .worker()
+                .and_then(|worker| self.workers.get(&worker)?.info.address.clone()),
             epoch: actor.epoch,
             restarts: actor.restarts,
             created: actor.created,

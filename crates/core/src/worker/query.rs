@@ -1,11 +1,11 @@
 //! What can be asked of a worker: what is here. Nothing in this file changes anything.
 
 use super::Worker;
-use super::actor::Life;
+use super::actor::{Hosted, Life};
 use super::task::State;
 use crate::account::Account;
 use crate::controller::{TaskFilter, TaskState};
-use crate::id::{ActorEpoch, Attempt};
+use crate::id::{ActorEpoch, ActorId, Attempt};
 use crate::resources::Resources;
 use crate::spec::{ActorSpec, TaskSpec};
 use crate::time::Time;
@@ -66,16 +66,14 @@ impl Worker {
         listed
     }
 
+    /// The actor with this id, if it is here.
+    pub fn actor_here(&self, id: ActorId) -> Option<ActorHere> {
+        self.actors.get(&id).map(here)
+    }
+
     /// The actors that are here, newest first; at most `limit`.
     pub fn list_actors(&self, limit: usize) -> Vec<ActorHere> {
-        let hosted = self.actors.values().map(|hosted| ActorHere {
-            spec: hosted.spec.clone(),
-            epoch: hosted.epoch,
-            ready: hosted.life != Life::Constructing,
-            last_used: hosted.last_used,
-            pending_calls: hosted.ids.len(),
-        });
-        let mut listed: Vec<ActorHere> = hosted.collect();
+        let mut listed: Vec<ActorHere> = self.actors.values().map(here).collect();
         listed.sort_unstable_by_key(|here| Reverse(here.spec.id));
         listed.truncate(limit);
         listed
@@ -105,5 +103,15 @@ impl Worker {
     /// Whether it takes no new work and is about to leave.
     pub fn is_draining(&self) -> bool {
         self.draining
+    }
+}
+
+fn here(hosted: &Hosted) -> ActorHere {
+    ActorHere {
+        spec: hosted.spec.clone(),
+        epoch: hosted.epoch,
+        ready: hosted.life != Life::Constructing,
+        last_used: hosted.last_used,
+        pending_calls: hosted.ids.len(),
     }
 }

@@ -119,7 +119,7 @@ operations! {
     list_tasks: ListTasksRequest -> ListTasksReply, of_any;
     create_actor: CreateActorRequest -> CreateActorReply, of_controller;
     call_actor: CallActorRequest -> CallActorReply, of_controller;
-    get_actor_status: GetActorStatusRequest -> ActorStatus, of_controller;
+    get_actor_status: GetActorStatusRequest -> ActorStatus, of_any;
     list_actors: ListActorsRequest -> ListActorsReply, of_any;
     delete_actor: DeleteActorRequest -> DeleteActorReply, of_controller;
     list_objects: ListObjectsRequest -> ListObjectsReply, of_any;

@@ -10,7 +10,7 @@ use crate::wire::wall::Wall;
 use marline_core::Error;
 use marline_core::controller::{Controller, Effect, Role, TaskFilter, WorkerInfo};
 use marline_core::error::Ran;
-use marline_core::id::{ClusterId, Session, TaskId};
+use marline_core::id::{ActorId, ClusterId, Session, TaskId};
 use marline_core::resources::Resources;
 use marline_core::time::Time;
 use marline_core::worker::{ActorHere, TaskHere};
@@ -110,6 +110,14 @@ impl Node {
                 actors.map(|actor| (seat.machine.session(), actor))
             });
             of_each.collect()
+        })
+    }
+
+    /// The actor with this id, if a worker of this process has it.
+    pub fn actor_here(&self, id: ActorId) -> Option<(Option<Session>, ActorHere)> {
+        self.enter(|state, _| {
+            let mut machines = state.workers.iter().map(|seat| &seat.machine);
+            machines.find_map(|machine| Some((machine.session(), machine.actor_here(id)?)))
         })
     }
 

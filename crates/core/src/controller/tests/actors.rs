@@ -290,6 +290,44 @@ fn a_named_actor_is_found_whichever_version_of_its_class_is_asked_for() {
 }
 
 #[test]
+fn a_class_of_a_script_is_the_same_class_in_processes_that_import_the_script() {
+    for (first, same, different) in [
+        (
+            "python:__main__.Outer.Inner#1",
+            ["python:app.Outer.Inner#2", "python:package.app.Outer.Inner#2"],
+            ["python:app.Inner#1", "python:app.AnOuter.Inner#1"],
+        ),
+        (
+            "python:package.app.Counter#1",
+            ["python:__main__.Counter#2", "python/77aa:__main__.Counter#2"],
+            ["python:other.Counter#1", "rust:__main__.Counter"],
+        ),
+    ] {
+        let mut rig = Rig::new();
+        let client = rig.client(1);
+        let mut create = |number, class: &str| {
+            let options = ActorOptions { get_if_exists: true, ..ActorOptions::default() };
+            let name = Some("the one".into());
+            let spec = ActorSpec { class: class.into(), name, ..actor_with(number, options) };
+            rig.client_says(client, FromClient::CreateActor(Arc::new(spec)));
+            let ToClient::ActorCreated { actor, .. } = rig.tells(client) else {
+                panic!("answered")
+            };
+            rig.effects.clear();
+            actor
+        };
+        let created = create(1, first).unwrap();
+        for class in same {
+            assert_eq!(create(2, class), Ok(created), "{first} and {class}");
+        }
+        for class in different {
+            let error = create(3, class).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{first} and {class}");
+        }
+    }
+}
+
+#[test]
 fn a_restart_begins_with_the_two_newest_checkpoints_and_a_stale_life_cannot_save() {
     let mut rig = Rig::new();
     let (client, worker) = (rig.client(1), rig.worker(2, 1));

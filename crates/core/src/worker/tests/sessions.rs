@@ -41,6 +41,8 @@ fn what_is_here_can_be_asked() {
     assert_eq!(listed(&rig, 1), [(3, true)]);
     let actors = rig.worker.list_actors(10);
     assert_eq!((actors.len(), actors[0].pending_calls, actors[0].ready), (1, 1, true));
+    assert_eq!(rig.worker.actor_here(actors[0].spec.id).as_ref(), Some(&actors[0]));
+    assert_eq!(rig.worker.actor_here(ActorId::from_u128(99)), None);
     assert_eq!(rig.worker.free(&Resources::cpus(4)), Resources::cpus(3));
     rig.happens(Event::Blocked { executor });
     assert_eq!(rig.worker.free(&Resources::cpus(4)), Resources::cpus(4), "it lends its CPU");

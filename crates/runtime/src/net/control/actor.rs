@@ -1,11 +1,14 @@
 //! Actors: created, called, asked about, deleted.
 
 use super::{Service, cut, page};
+use crate::node::Node;
 use crate::wire::convert::control::{
-    Detail, decode_actor, decode_call, encode_actor, encode_actor_here, id, namespace,
+    Detail, add_worker_view, decode_actor, decode_call, encode_actor, encode_actor_here, id,
+    namespace,
 };
 use crate::wire::v1;
 use marline_core::Error;
+use marline_core::controller::ActorStatus;
 
 impl Service {
     pub(super) fn create_actor(
@@ -35,20 +38,43 @@ impl Service {
         &self,
         request: v1::GetActorStatusRequest,
     ) -> Result<v1::ActorStatus, Error> {
+        let node = self.node()?;
+        if !node.has_controller()
+            && let Ok(id) = request.actor_id.parse()
+            && let Some((worker, actor)) = node.actor_here(id)
+        {
+            return Ok(encode_actor_here(worker, &actor, self.wall));
+        }
+        self.of_controller()?;
         if request.actor_id.is_empty() == request.name.is_empty() {
             return Err(Error::invalid("an actor is asked about by its actor_id, or by its name"));
         }
         let status = if request.name.is_empty() {
             let id = id(&request.actor_id, "GetActorStatusRequest.actor_id")?;
-            self.node()?.look(|controller| controller.actor_status(id))??
+            node.look(|controller| controller.actor_status(id))??
         } else {
             let namespace = namespace(&request.namespace).into();
-            self.node()?.look(|controller| {
+            node.look(|controller| {
                 let id = controller.find_actor(&namespace, &request.name.into())?;
                 controller.actor_status(id)
             })??
         };
-        Ok(encode_actor(status, Detail::Whole, self.wall))
+        Ok(self.encode_with_worker_view(&node, status, Detail::Whole))
+    }
+
+    /// What the controller knows of an actor, and its worker if that is a part of this node.
+    fn encode_with_worker_view(
+        &self,
+        node: &Node,
+        status: ActorStatus,
+        detail: Detail,
+    ) -> v1::ActorStatus {
+        let id = status.spec.id;
+        let mut shown = encode_actor(status, detail, self.wall);
+        if let Some((worker, actor)) = node.actor_here(id) {
+            add_worker_view(&mut shown, &encode_actor_here(worker, &actor, self.wall));
+        }
+        shown
     }
 
     pub(super) fn list_actors(
@@ -60,8 +86,9 @@ impl Service {
         if node.has_controller() {
             let listed = node.look(|controller| controller.list_actors(limit + 1))?;
             let (listed, more) = cut(listed, limit);
-            let actors =
-                listed.into_iter().map(|actor| encode_actor(actor, Detail::Brief, self.wall));
+            let actors = listed
+                .into_iter()
+                .map(|actor| self.encode_with_worker_view(&node, actor, Detail::Brief));
             return Ok(v1::ListActorsReply { actors: actors.collect(), more });
         }
         let (listed, more) = cut(node.actors_here(limit + 1), limit);

@@ -5,7 +5,7 @@ mod actor;
 mod cluster;
 mod task;
 
-pub(crate) use actor::{decode_actor, encode_actor, encode_actor_here};
+pub(crate) use actor::{add_worker_view, decode_actor, encode_actor, encode_actor_here};
 pub(crate) use cluster::{encode_counters, encode_health, encode_worker, worker_state};
 pub(crate) use task::{decode_call, decode_filter, decode_task, encode_task, encode_task_here};
 

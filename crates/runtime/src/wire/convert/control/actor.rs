@@ -57,6 +57,7 @@ pub(crate) fn encode_actor(status: ActorStatus, detail: Detail, wall: Wall) -> v
         cause: cause.into(),
         error: error(status.error, detail),
         worker_id: status.worker.map(|worker| worker.to_string()).unwrap_or_default(),
+        worker_address: status.worker_address.as_deref().unwrap_or_default().to_owned(),
         epoch: status.epoch.0,
         restarts: status.restarts,
         created_at: Some(wall.unix_millis(status.created)),
@@ -81,6 +82,15 @@ pub(crate) fn encode_actor_here(
         last_used_at: Some(wall.unix_millis(actor.last_used)),
         pending_calls: actor.pending_calls as u64,
         ..described(&actor.spec)
+    }
+}
+
+/// Adds to what the controller knows of an actor what its worker knows: calls that went there direct.
+pub(crate) fn add_worker_view(status: &mut v1::ActorStatus, here: &v1::ActorStatus) {
+    if (&status.actor_id, status.epoch) == (&here.actor_id, here.epoch) {
+        // Calls through the controller are in both counts, or on their way to the worker.
+        status.pending_calls = status.pending_calls.max(here.pending_calls);
+        status.last_used_at = status.last_used_at.max(here.last_used_at);
     }
 }
 

@@ -179,6 +179,7 @@ fn an_actor_shows_why_it_is_gone_and_a_worker_what_it_has() {
             state,
             error: None,
             worker: None,
+            worker_address: Some("there:7".into()),
             epoch: ActorEpoch(2),
             restarts: 1,
             created: at(1),
@@ -189,6 +190,7 @@ fn an_actor_shows_why_it_is_gone_and_a_worker_what_it_has() {
         let shown = encode_actor(status, Detail::Whole, wall);
         assert_eq!(shown.last_used_at.unwrap() - shown.created_at.unwrap(), 2_000);
         assert_eq!((shown.epoch, shown.restarts, shown.pending_calls), (2, 1, 4));
+        assert_eq!(shown.worker_address, "there:7");
         (shown.state, shown.cause)
     });
     let expected = [(1, 0), (2, 0), (3, 0), (4, 1), (4, 2), (4, 3), (4, 4), (4, 5), (4, 6)];
@@ -215,4 +217,25 @@ fn an_actor_shows_why_it_is_gone_and_a_worker_what_it_has() {
         assert_eq!(shown.worker_id, sample::session().id.to_string());
         assert_eq!(Resources::try_from(shown.total.unwrap()).unwrap(), info.resources);
     }
+}
+
+#[test]
+fn what_a_worker_knows_of_an_actor_counts_for_the_same_life_only() {
+    let view = |epoch, pending_calls, last_used_at| v1::ActorStatus {
+        actor_id: "a".into(),
+        epoch,
+        pending_calls,
+        last_used_at: Some(last_used_at),
+        ..v1::ActorStatus::default()
+    };
+    let combined = |here: &v1::ActorStatus| {
+        let mut status = view(2, 1, 50);
+        add_worker_view(&mut status, here);
+        (status.pending_calls, status.last_used_at)
+    };
+    assert_eq!(combined(&view(2, 3, 70)), (3, Some(70)));
+    assert_eq!(combined(&view(2, 0, 40)), (1, Some(50)), "what is on its way counts");
+    assert_eq!(combined(&view(1, 3, 70)), (1, Some(50)), "another life");
+    let other = v1::ActorStatus { actor_id: "b".into(), ..view(2, 3, 70) };
+    assert_eq!(combined(&other), (1, Some(50)), "another actor");
 }

@@ -185,8 +185,8 @@ enum Outside {
     Fill(oneshot::Sender<Result<Room, Error>>, Result<(Blob, Writable), Error>),
     Read(oneshot::Sender<Result<Pinned, Error>>, Result<Given, Error>),
     Tell(worker::Event),
-    /// It is asked again who has the data of an object, if this session lasts so long.
-    AskLater(ObjectId, Option<Session>, Duration),
+    /// It is asked again who has the data of an object.
+    AskLater(ObjectId, Duration),
     /// What has come of it is let go of, if the rest has not come by then.
     LetGoLater(ObjectId, Option<Session>, Duration),
     /// What was sent here is kept.
@@ -292,8 +292,8 @@ impl Store {
                     node.executor_said(*worker, event);
                 }
             }
-            Outside::AskLater(object, session, pause) => {
-                self.later(pause, move |state, now| state.ask_again(now, object, session));
+            Outside::AskLater(object, pause) => {
+                self.later(pause, move |state, now| state.ask_again(now, object));
             }
             Outside::LetGoLater(object, session, time) => {
                 self.later(time, move |state, now| state.let_go_of_old(now, object, session));
@@ -343,7 +343,11 @@ impl Store {
                 state.forget_all(now);
                 state.stop_looking(now);
             }
+            let joins = state.worker.is_none() && session.is_some();
             state.worker = session;
+            if joins {
+                state.look_anew(now);
+            }
         });
     }
 

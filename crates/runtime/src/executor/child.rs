@@ -125,7 +125,11 @@ fn serve(program: Arc<dyn Program>, memory: u64) -> io::Result<()> {
     };
     let tell: Tell = Arc::new(tell);
     let mut code = program.comes_with_code().then(ReceivedCode::default);
-    let mut runner = Runner::new(program.clone(), running, objects, tell.clone());
+    let runner = Runner::new(program.clone(), running, objects, tell.clone());
+    let mut runner = runner.ends_if_cut_off(Arc::new(|error| {
+        eprintln!("marline: this executor was cut off from its cluster for too long, and its code failed: {error}");
+        end_everything();
+    }));
     let (mut read, mut buffer) = (BytesMut::new(), vec![0; READ_BYTES]);
     let mut spin = Spin::default();
     loop {

@@ -8,6 +8,7 @@ use super::thread::on_some_thread;
 use super::waiting::Waiting;
 use super::{Context, Instance, Invocation, Program, Reply, Teller, with_context};
 use crate::net::MAX_MESSAGE_BYTES;
+use crate::node::SESSIONS_LOST;
 use crate::store::Objects;
 use marline_channel::{CancelToken, oneshot};
 use marline_core::account::Grant;
@@ -16,8 +17,8 @@ use marline_core::id::{ActorEpoch, ActorId, Attempt, ObjectId, TaskId};
 use marline_core::message;
 use marline_core::message::Try;
 use marline_core::output::Source;
-use marline_core::payload::{Payload, Value};
-use marline_core::spec::{ActorSpec, MAX_CHECKPOINT_BYTES, SAVE_METHOD, TaskSpec};
+use marline_core::payload::{Outcome, Payload, Value};
+use marline_core::spec::{ActorSpec, Budget, MAX_CHECKPOINT_BYTES, SAVE_METHOD, TaskSpec};
 use marline_core::worker::CallEnd;
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
@@ -103,6 +104,9 @@ pub(crate) enum Said {
         blocked: bool,
     },
 }
+
+/// Ends the executor, whose user code failed with this error after its session was lost.
+pub(crate) type CutOff = Arc<dyn Fn(&Error) + Send + Sync>;
 
 /// Where it says it.
 pub(crate) type Tell = Arc<dyn Fn(Said) + Send + Sync>;
@@ -249,6 +253,9 @@ pub(crate) struct Runner {
     actor: Option<Actor>,
     /// The actor has ended itself.
     exited: Arc<AtomicBool>,
+    /// What is done when user code failed, and had lost its session meanwhile. Nothing where an executor cannot end by
+    /// itself.
+    cut_off: Option<CutOff>,
     /// When the command arrived that it handles: the time that user code has left counts from then.
     arrived: Instant,
 }
@@ -262,6 +269,8 @@ struct Actor {
     concurrent: bool,
     /// Its state is saved.
     saved: bool,
+    /// It may begin anew in another executor.
+    restarts: bool,
 }
 
 impl Runner {
@@ -272,7 +281,26 @@ impl Runner {
         tell: Tell,
     ) -> Runner {
         let (exited, arrived) = (Arc::default(), Instant::now());
-        Runner { program, tell, running, objects, actor: None, exited, arrived }
+        Runner { program, tell, running, objects, actor: None, exited, cut_off: None, arrived }
+    }
+
+    /// This executor ends if user code fails after the session of its process was lost: references and handles that it
+    /// held are gone, so its failure says nothing about the task. The worker sees the executor die, and the work is
+    /// retried if it may be.
+    pub fn ends_if_cut_off(self, end: CutOff) -> Runner {
+        Runner { cut_off: Some(end), ..self }
+    }
+
+    /// User code that began when so many sessions had been lost has ended.
+    fn check_cut_off(&self, lost_before: u64, outcome: &Outcome) {
+        // An actor that cannot begin anew keeps its state, whatever it lost.
+        let can_begin_anew = self.actor.as_ref().is_none_or(|actor| actor.restarts);
+        if let (Err(error), Some(end)) = (outcome, &self.cut_off)
+            && can_begin_anew
+            && SESSIONS_LOST.load(Ordering::Relaxed) > lost_before
+        {
+            end(error);
+        }
     }
 
     /// Does what it is told, and says how it ended. Calls of an actor that takes several at a time run
@@ -322,7 +350,8 @@ impl Runner {
             let concurrent = spec.options.max_concurrency > 1;
             let saved = spec.options.checkpoints.is_some();
             let id = spec.id;
-            self.actor = Some(Actor { instance, id, epoch, gpus, concurrent, saved });
+            let restarts = spec.options.max_restarts != Budget::Times(0);
+            self.actor = Some(Actor { instance, id, epoch, gpus, concurrent, saved, restarts });
         });
         let instance = message::Instance { actor: spec.id, epoch };
         (self.tell)(Said::Constructed { instance, result });
@@ -400,6 +429,7 @@ impl Runner {
     /// Begins a call that ends later.
     fn begin(&self, actor: &Actor, spec: &TaskSpec, attempt: Attempt, values: Vec<Value>) {
         let (task, tell, running) = (spec.id, self.tell.clone(), self.running.clone());
+        let lost_before = SESSIONS_LOST.load(Ordering::Relaxed);
         let (context, mut invocation) = self.prepare(spec, attempt, actor.place(), values);
         let items = invocation.items.clone();
         // Where one runs at a time, the next one may be here already, and is to wait.
@@ -413,6 +443,7 @@ impl Runner {
                 .checked(&method, reply)
                 .and_then(|reply| runner.keep(task, &method, durable, reply));
             let end = call_end(kept.and_then(bounded), items.as_ref());
+            runner.check_cut_off(lost_before, &end.outcome);
             tell(Said::CallFinished { attempt: Try { task, attempt }, end });
             if exits {
                 runner.exit(&actor_of);
@@ -492,6 +523,7 @@ impl Runner {
         values: Vec<Value>,
         code: impl FnOnce(&Invocation) -> Result<Reply, Error>,
     ) -> CallEnd {
+        let lost_before = SESSIONS_LOST.load(Ordering::Relaxed);
         let (context, mut invocation) = self.prepare(spec, attempt, place, values);
         let reply = if context.cancel.is_cancelled() {
             Err(not_begun())
@@ -506,7 +538,9 @@ impl Runner {
         let reply = reply
             .and_then(|reply| self.keep(spec.id, spec.target.name(), spec.options.durable, reply));
         self.running.end(spec.id);
-        call_end(reply.and_then(bounded), invocation.items.as_ref())
+        let end = call_end(reply.and_then(bounded), invocation.items.as_ref());
+        self.check_cut_off(lost_before, &end.outcome);
+        end
     }
 
     /// Puts large results into the node's store. The state of an actor is the controller's. User code has run: an
@@ -681,6 +715,55 @@ mod tests {
             panic!("{said:?}")
         };
         assert_eq!(error.message(), "nobody answers");
+    }
+
+    /// Its code fails if it is given something, after its process has lost a session if that is "lost".
+    struct CutOffs;
+
+    impl Program for CutOffs {
+        fn provides(&self) -> Vec<String> {
+            Vec::new()
+        }
+
+        fn run(&self, invocation: &Invocation) -> Result<Reply, Error> {
+            if invocation.args.inline.ends_with(b"lost") {
+                SESSIONS_LOST.fetch_add(1, Ordering::Relaxed);
+            }
+            match invocation.args.inline.starts_with(b"fails") {
+                true => Err(Error::unavailable(Ran::No, "this client is not connected")),
+                false => Ok(Reply { values: vec![Value::default()], ..Reply::default() }),
+            }
+        }
+
+        fn construct(&self, _: &Invocation) -> Result<Arc<dyn Instance>, Error> {
+            unreachable!("there are no actors here")
+        }
+    }
+
+    #[test]
+    fn an_executor_whose_code_fails_after_its_session_was_lost_ends_instead_of_failing_its_task() {
+        let ended = Arc::new(AtomicBool::new(false));
+        let ends = ended.clone();
+        let runner = Runner::new(Arc::new(CutOffs), Running::default(), None, Arc::new(|_| ()));
+        let mut runner =
+            runner.ends_if_cut_off(Arc::new(move |_| ends.store(true, Ordering::Relaxed)));
+        for (args, expected) in
+            [("works", false), ("fails", false), ("works lost", false), ("fails lost", true)]
+        {
+            let spec = Arc::new(TaskSpec {
+                id: TaskId::from_u128(1),
+                target: Target::Function("f".into()),
+                args: Payload::raw(args),
+                needs: Vec::new(),
+                holds: Vec::new(),
+                returns: 1,
+                stream: None,
+                options: Arc::default(),
+            });
+            let (attempt, values, grant) = (Attempt(1), Vec::new(), Grant::default());
+            runner.handle(Command::Run { spec, attempt, values, grant }, Instant::now());
+            assert_eq!(ended.load(Ordering::Relaxed), expected, "{args}");
+        }
     }
 
     #[test]

@@ -47,6 +47,10 @@ pub(super) struct WorkerSeat {
 /// Who has the data of an object, or why nobody has.
 pub(super) type Copies = Result<Vec<CopyAt>, Error>;
 
+/// How many sessions of clients of this process have ended, other than by leaving. User code that ran meanwhile may have
+/// lost what it held.
+pub(crate) static SESSIONS_LOST: AtomicU64 = AtomicU64::new(0);
+
 /// A client of this process, and who waits for what.
 pub(crate) struct ClientSeat {
     pub machine: Client,
@@ -470,6 +474,8 @@ impl State {
                 seat.ended.fetch_add(1, Ordering::Relaxed);
                 if seat.left {
                     seat.onlooker = None; // There is nothing more to see.
+                } else {
+                    SESSIONS_LOST.fetch_add(1, Ordering::Relaxed);
                 }
                 self.session_stopped(session);
             }

@@ -7,7 +7,7 @@ use super::room::Room;
 use super::{LOOK_FOR, Making, Outside, Shared, State, Store, lost};
 use crate::net::data::{self, Coming, Wanted};
 use crate::net::server::Token;
-use marline_core::error::{Error, Ran};
+use marline_core::error::{Error, ErrorKind, Ran};
 use marline_core::id::{ObjectId, Session};
 use marline_core::message::CopyAt;
 use marline_core::store::{Blob, Event, Request};
@@ -77,6 +77,10 @@ impl State {
                 self.look_again(now, object, Error::unavailable(Ran::No, words));
             }
             Ok(copies) => self.pull(now, object, copies),
+            // There is no session at the moment. The next one may know of it.
+            Err(error) if error.kind() == ErrorKind::Unavailable && !error.may_have_run() => {
+                self.look_again(now, object, error);
+            }
             Err(error) => self.never_comes(now, object, &error),
         }
     }
@@ -110,7 +114,7 @@ impl State {
             return self.never_comes(now, object, &error);
         };
         missing.pauses = true;
-        self.outside.push(Outside::AskLater(object, self.worker, pause));
+        self.outside.push(Outside::AskLater(object, pause));
         if missing.coming.is_some() {
             let left = KEEP_FOR.saturating_sub(missing.tries.failing_for(now));
             self.outside.push(Outside::LetGoLater(object, self.worker, left));
@@ -128,9 +132,9 @@ impl State {
     }
 
     /// The pause is over.
-    pub(super) fn ask_again(&mut self, now: Time, object: ObjectId, session: Option<Session>) {
+    pub(super) fn ask_again(&mut self, now: Time, object: ObjectId) {
         let Some(missing) = self.missing.get_mut(&object) else { return };
-        if self.worker != session || !std::mem::take(&mut missing.pauses) {
+        if !std::mem::take(&mut missing.pauses) {
             return;
         }
         if missing.requests.is_empty() && !missing.told {
@@ -174,17 +178,33 @@ impl State {
         }
     }
 
-    /// The session is over, and with it whatever it was asked for: nobody answers any more.
+    /// The session is over: nobody answers any more. Readers whose own sessions live wait for the next one, for as long
+    /// as for any value that does not come.
     pub(super) fn stop_looking(&mut self, now: Time) {
         self.pulls.waiting.clear();
         for object in self.missing.keys().copied().collect::<Vec<_>>() {
+            let missing = self.missing.get_mut(&object).expect("it was listed");
+            (missing.told, missing.waits, missing.pauses) = (false, false, false);
+            let coming = missing.coming.take();
+            let nobody = missing.requests.is_empty();
+            self.drop_coming(now, coming);
+            if nobody {
+                self.missing.remove(&object);
+                continue;
+            }
             let words = format!(
                 "the session of this worker ended while value {object} was looked for: ask for it again"
             );
-            let error = Error::unavailable(Ran::No, words);
-            for request in self.looked_for(now, object) {
-                self.refuse(request, error.clone());
-            }
+            self.look_again(now, object, Error::unavailable(Ran::No, words));
+        }
+    }
+
+    /// There is a session again: what is missing is asked for at once.
+    pub(super) fn look_anew(&mut self, now: Time) {
+        let mut missing: Vec<ObjectId> = self.missing.keys().copied().collect();
+        missing.sort_unstable();
+        for object in missing {
+            self.ask_again(now, object);
         }
     }
 

@@ -40,7 +40,7 @@ impl Store {
         for one in outside {
             match one {
                 Outside::Tell(event) => told.push(event),
-                Outside::AskLater(_, _, after) => pause = Some(after),
+                Outside::AskLater(_, after) => pause = Some(after),
                 other => self.carry_out(other),
             }
         }
@@ -81,35 +81,57 @@ fn refused(mut given: oneshot::Receiver<Result<Pinned, Error>>) -> ErrorKind {
 }
 
 #[test]
-fn whoever_looks_when_the_session_ends_is_told_and_whoever_looks_in_the_next_is_not_forgotten() {
+fn a_reader_waits_for_the_next_session_of_its_worker_and_not_for_ever() {
     let (store, wanted) = (store(), object(7));
     let missing = [worker::Event::DataMissing { object: wanted }];
+    let at = |time| move |state: &mut State| state.ask_again(time, object(7));
+    let joins = |epoch| {
+        move |state: &mut State, now: Time| {
+            state.worker = Some(session(epoch));
+            state.look_anew(now);
+        }
+    };
     store.works_under(Some(session(1)));
-    let (first, told) = store.wants(wanted);
+    let (mut first, told) = store.wants(wanted);
     assert_eq!(told, missing);
     let (second, told) = store.wants(wanted);
     assert_eq!(told, [], "it was asked already");
     store.works_under(None);
-    assert_eq!([first, second].map(refused), [ErrorKind::Unavailable; 2]);
+    assert!(first.try_recv().is_err(), "its own session may live");
+    assert_eq!(store.tells(joins(2)), missing, "the next session is asked");
+    let room = store.room(1_000).unwrap().taken();
+    store.lock().pulls.running += 1;
+    store.tells(|state, now| state.pulled(now, &pull(Some(session(2)), wanted), came(room)));
+    assert!(first.recv().wait().unwrap().is_ok());
+    drop(second);
 
-    store.works_under(Some(session(2)));
-    let (third, told) = store.wants(wanted);
-    assert_eq!(told, missing);
+    // Without a session, the worker itself answers; the wait ends like that for any value that does not come.
     store.works_under(None);
-    assert_eq!(refused(third), ErrorKind::Unavailable);
+    let (given, _) = store.wants(wanted);
+    let mut now = store.0.clock.now();
+    let began = now;
+    loop {
+        let nowhere =
+            Error::unavailable(Ran::No, "this worker is not part of a cluster at the moment");
+        let (told, pause) = store.says(|state| state.located(now, wanted, Err(nowhere)));
+        assert_eq!(told, []);
+        let Some(pause) = pause else { break };
+        now = now + pause;
+        assert_eq!(store.says(at(now)).0, missing);
+    }
+    assert!(now.since(began) > marline_core::lease::Terms::default().lease);
+    assert_eq!(refused(given), ErrorKind::Unavailable);
 }
 
 #[test]
 fn what_was_brought_under_a_session_that_has_ended_counts_for_nothing() {
     let (store, wanted) = (store(), object(7));
     store.works_under(Some(session(1)));
-    let (first, _) = store.wants(wanted);
+    let (mut first, _) = store.wants(wanted);
     let begun = store.lock().worker;
     let room = store.room(1_000).unwrap().taken();
     store.lock().pulls.running += 1; // It is on its way.
     store.works_under(None);
-    assert_eq!(refused(first), ErrorKind::Unavailable);
-
     store.works_under(Some(session(2)));
     let (mut second, _) = store.wants(wanted);
     let told = store.tells(|state, now| {
@@ -123,7 +145,9 @@ fn what_was_brought_under_a_session_that_has_ended_counts_for_nothing() {
         state.pulled(now, &pull(Some(session(2)), wanted), came(room));
     });
     assert_eq!(told, [worker::Event::DataCopied { object: wanted }]);
-    assert!(second.recv().wait().unwrap().is_ok());
+    for given in [&mut first, &mut second] {
+        assert!(given.recv().wait().unwrap().is_ok());
+    }
 }
 
 #[test]
@@ -172,7 +196,7 @@ fn what_does_not_come_is_asked_for_after_pauses_until_a_lease_would_be_over_and_
         let Some(pause) = pause else { break };
         assert!(pause >= last);
         (last, now) = (pause, now + pause);
-        let (told, _) = store.says(|state| state.ask_again(now, wanted, Some(session(1))));
+        let (told, _) = store.says(|state| state.ask_again(now, wanted));
         assert_eq!(told, [worker::Event::DataMissing { object: wanted }]);
     }
     assert!(now.since(began) > 2 * marline_core::lease::Terms::default().lease);
@@ -197,7 +221,7 @@ fn a_worker_that_cannot_bring_what_it_was_told_to_says_so_before_others_give_up_
         });
         let Some(pause) = pause else { break told };
         now = now + pause;
-        store.says(|state| state.ask_again(now, wanted, Some(session(1))));
+        store.says(|state| state.ask_again(now, wanted));
     };
     assert!(matches!(told[..], [worker::Event::DataNotBrought { .. }]), "{told:?}");
     assert!(now.since(began) < Duration::from_secs(20), "another may have to be told");
@@ -334,8 +358,8 @@ fn what_has_come_stays_until_somebody_has_the_rest_and_goes_with_the_session() {
     assert_eq!(store.figures().used, 0, "others may need the room");
     assert!(given.try_recv().is_err(), "it is looked for still");
 
-    let (store, given, _) = half_way();
+    let (store, mut given, _) = half_way();
     store.works_under(None);
-    assert_eq!(refused(given), ErrorKind::Unavailable);
     assert_eq!(store.figures().used, 0);
+    assert!(given.try_recv().is_err(), "the next session is asked for it");
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextvars
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from marline import _namespace, _native, _session
 from marline._option_values import (
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 lives_here: contextvars.ContextVar[bool] = contextvars.ContextVar("marline_lives_here", default=False)
 
 
+# An actor may have a description of this length.
+MAX_INTERFACE_BYTES = 64 << 10
+
+
 class ActorExit(BaseException):
     """What ends an actor from inside."""
 
@@ -39,6 +43,7 @@ class ActorClass:
         self._options = options
         self._code: Code | None = None
         self._native: tuple[_native.Session, _native.Function, int] | None = None
+        self._interface: Interface | None = None
         self.__doc__ = cls.__doc__
         self.__name__ = cls.__name__
 
@@ -66,6 +71,7 @@ class ActorClass:
         """The same class with other options."""
         other = ActorClass(self._cls, self._options.with_actor_options(options))
         other._code = self._code
+        other._interface = self._interface
         return other
 
     def remote(self, /, *args: Any, **kwargs: Any) -> ActorHandle:
@@ -76,8 +82,11 @@ class ActorClass:
             number = session.number  # If it changes while its code is put, it is put again.
             native = self._native = session, self._in(session), number
         options = self._options.for_actor(is_async_class(self._cls), saves(self._cls))
-        actor = session.create_actor(native[1], options, args, kwargs)
-        return ActorHandle(actor, self._cls.__name__, _methods(self._cls))
+        if self._interface is None:
+            self._interface = Interface.of(self._cls)
+        interface = self._interface
+        actor = session.create_actor(native[1], options, args, kwargs, interface.encode())
+        return ActorHandle(actor, interface.class_name, interface.methods)
 
     def _in(self, session: _native.Session) -> _native.Function:
         from marline._pickle import dumps_code
@@ -105,12 +114,37 @@ def saves(cls: type) -> bool:
     return all(callable(getattr(cls, name, None)) for name in ("save_checkpoint", "load_checkpoint"))
 
 
-def _methods(cls: type) -> dict[str, Returns] | None:
-    """The methods, and what each returns."""
-    import inspect
+class Interface(NamedTuple):
+    """What callers know of an actor's class. It travels with the actor, to processes that find the actor by name."""
 
-    functions = inspect.getmembers(cls, inspect.isroutine)
-    return {name: getattr(function, "__marline_returns__", ONE) for name, function in functions}
+    class_name: str
+    #: The methods and what each returns; nothing if they are not known.
+    methods: dict[str, Returns] | None
+
+    @staticmethod
+    def of(cls: type) -> Interface:
+        import inspect
+
+        functions = inspect.getmembers(cls, inspect.isroutine)
+        methods = {name: getattr(function, "__marline_returns__", ONE) for name, function in functions}
+        return Interface(cls.__name__, methods)
+
+    def encode(self) -> bytes:
+        """As bytes; none if there are more than an actor may have."""
+        import json
+
+        encoded = json.dumps([self.class_name, self.methods], separators=(",", ":")).encode()
+        return encoded if len(encoded) <= MAX_INTERFACE_BYTES else b""
+
+    @staticmethod
+    def decode(encoded: bytes, name: str) -> Interface:
+        """That of an actor with this name, as far as it is known: its creator may use another language."""
+        import json
+
+        if not encoded:
+            return Interface(name, None)
+        class_name, methods = json.loads(encoded)
+        return Interface(class_name, {method: Returns(*returns) for method, returns in methods.items()})
 
 
 class ActorHandle:
@@ -223,7 +257,8 @@ def get_actor(name: str, namespace: str | None = None, *, plain: bool = False) -
         raise TypeError(f"name is a string, not {type(name).__name__}")
     session = _session.current()
     namespace = _namespace.checked(namespace) or _namespace.current()
-    return ActorHandle(session.find_actor(namespace, name, plain), name, None)
+    actor, encoded = session.find_actor(namespace, name, plain)
+    return ActorHandle(actor, *Interface.decode(b"" if plain else encoded, name))
 
 
 def kill(actor: ActorHandle, *, no_restart: bool = True) -> None:

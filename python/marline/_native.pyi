@@ -141,9 +141,14 @@ class Session:
     @staticmethod
     def cancel(reference: ObjectRef, force: bool, alone: bool) -> None: ...
     def create_actor(
-        self, class_: Function, options: ActorOptions, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        class_: Function,
+        options: ActorOptions,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        interface: bytes,
     ) -> Actor: ...
-    def find_actor(self, namespace: str, name: str, is_plain: bool) -> Actor: ...
+    def find_actor(self, namespace: str, name: str, is_plain: bool) -> tuple[Actor, bytes]: ...
 
 @final
 class Things:

@@ -7,6 +7,7 @@ import copy
 import os
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -488,3 +489,32 @@ def test_a_method_returns_a_reference_to_a_call_that_waits_for_its_actor() -> No
     first, second = marline.remote(Returns).remote(), marline.remote(Returns).remote()
     [inner] = marline.get(first.other_s.remote(first, second), timeout=PATIENCE)
     assert marline.get(inner, timeout=PATIENCE) == "asked"
+
+
+@marline.remote
+class Several:
+    @marline.method(num_returns=2)
+    def pair(self) -> tuple[int, int]:
+        return 1, 2
+
+    @marline.method(num_returns="streaming")
+    def items(self) -> Iterator[int]:
+        yield from range(3)
+
+
+def test_an_actor_found_by_name_has_the_methods_of_its_class_and_their_options() -> None:
+    actor = Several.options(name="several").remote()
+
+    @marline.remote
+    def finds() -> tuple[list[int], list[int], str]:
+        found = marline.get_actor("several")
+        with pytest.raises(AttributeError) as error:
+            found.pear  # noqa: B018
+        items = [marline.get(ref) for ref in found.items.remote()]
+        return marline.get(found.pair.remote()), items, f"{found!r}: {error.value}"
+
+    pair, items, words = marline.get(finds.remote())
+    assert (pair, items) == ([1, 2], [0, 1, 2])
+    assert words.startswith("<actor Several ") and "pair" in words
+    assert marline.get(marline.get_actor("several").pair.remote()) == [1, 2]
+    del actor

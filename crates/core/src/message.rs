@@ -8,6 +8,7 @@ use crate::id::{ActorEpoch, ActorId, Attempt, ObjectId, Session, TaskId, Thing};
 use crate::output::{Audience, Output, Shown, Source};
 use crate::payload::{Outcome, Payload, Value};
 use crate::spec::{ActorOptions, ActorSpec, TaskSpec};
+use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -123,7 +124,7 @@ pub enum ToClient {
     /// The answer to `CreateActor`: the actor that was created, or found under its name.
     ActorCreated { requested: ActorId, actor: Result<ActorId, Error> },
     /// The answer to `FindActor`.
-    ActorFound { request: u64, actor: Result<ActorId, Error> },
+    ActorFound { request: u64, actor: Result<FoundActor, Error> },
     /// Where an actor is.
     ActorChanged { actor: ActorId, place: ActorPlace },
     /// A session that this client watches is over.
@@ -134,6 +135,15 @@ pub enum ToClient {
     Warning { words: String },
     /// Its work printed something.
     Printed(Shown),
+}
+
+/// An actor that was found by its name.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FoundActor {
+    /// The actor.
+    pub id: ActorId,
+    /// What its creator says of its methods.
+    pub interface: Bytes,
 }
 
 /// Where an actor is, as far as its callers care.

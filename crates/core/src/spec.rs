@@ -6,6 +6,7 @@ use crate::label::label_of;
 use crate::payload::{Outcome, Payload, Value};
 use crate::random::Random;
 use crate::resources::Resources;
+use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -349,7 +350,12 @@ pub struct ActorSpec {
     pub namespace: Arc<str>,
     /// How it lives.
     pub options: Arc<ActorOptions>,
+    /// What callers in its own language should know of its methods. Only they look into it.
+    pub interface: Bytes,
 }
+
+/// The longest description of an actor's methods.
+pub const MAX_INTERFACE_BYTES: usize = 64 << 10;
 
 impl ActorSpec {
     /// Everything the actor holds while it may be instantiated.
@@ -388,6 +394,14 @@ impl ActorSpec {
             return Err(Error::invalid(
                 "a checkpoint every 0 calls or 0 seconds would be all it does",
             ));
+        }
+        if self.interface.len() > MAX_INTERFACE_BYTES {
+            let bytes = self.interface.len();
+            return Err(Error::too_large(format!(
+                "the description of the methods of {:?} is {bytes} bytes, the limit is {MAX_INTERFACE_BYTES} \
+                 (MAX_INTERFACE_BYTES)",
+                self.class
+            )));
         }
         self.options.placement.validate()?;
         self.options.resources.validate()

@@ -118,6 +118,7 @@ impl<'a> ActorBuilder<'a> {
             name: self.name,
             namespace: self.namespace,
             options: Arc::new(self.options),
+            interface: Default::default(),
         };
         let actor = client.inner.create_actor(Arc::new(spec))?.wait()??;
         Ok(ActorHandle::new(client, actor))

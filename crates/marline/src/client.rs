@@ -6,7 +6,7 @@ use crate::handle::TaskHandle;
 use crate::reference::ObjectRef;
 use bytes::Bytes;
 use marline_runtime::core::error::Error;
-use marline_runtime::core::id::{ActorId, ObjectId};
+use marline_runtime::core::id::ObjectId;
 use marline_runtime::core::payload::Payload;
 use marline_runtime::core::resources::Resources;
 use marline_runtime::core::spec::{Budget, RetryOn, Target, TaskOptions, TaskSpec};
@@ -92,7 +92,7 @@ impl Client {
 
     /// The actor that has this name.
     pub fn get_actor(&self, namespace: &str, name: &str) -> Result<ActorHandle, Error> {
-        let actor: ActorId = self.inner.find_actor(namespace, name)?.wait()??;
+        let actor = self.inner.find_actor(namespace, name)?.wait()??.id;
         Ok(ActorHandle::new(self.clone(), actor))
     }
 

@@ -28,6 +28,7 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -395,6 +396,7 @@ impl Session {
         options: &Bound<'_, ActorOptions>,
         args: &Bound<'_, PyTuple>,
         kwargs: &Bound<'_, PyDict>,
+        interface: &[u8],
     ) -> PyResult<Actor> {
         let (class, options) = (class_.get(), options.get());
         let around = Around::here(py)?;
@@ -409,6 +411,7 @@ impl Session {
             name: options.name.clone(),
             namespace: options.namespace.clone(),
             options: options.options.clone(),
+            interface: Bytes::copy_from_slice(interface),
         };
         let created =
             py.detach(|| self.inner.client_for_work()?.create_actor(Arc::new(spec))?.wait()?);
@@ -423,10 +426,10 @@ impl Session {
         namespace: &str,
         name: &str,
         is_plain: bool,
-    ) -> PyResult<Actor> {
+    ) -> PyResult<(Actor, Cow<'static, [u8]>)> {
         let found = py.detach(|| self.inner.client()?.find_actor(namespace, name)?.wait()?);
-        let id = found.map_err(|error| to_python(py, &error))?;
-        Ok(Actor::new(&self.inner, id, is_plain))
+        let found = found.map_err(|error| to_python(py, &error))?;
+        Ok((Actor::new(&self.inner, found.id, is_plain), found.interface.to_vec().into()))
     }
 }
 

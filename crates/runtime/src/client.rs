@@ -22,7 +22,7 @@ use marline_channel::{oneshot, watch};
 use marline_core::controller::Role;
 use marline_core::error::{Error, ErrorKind, Ran};
 use marline_core::id::{ActorId, ObjectId, TaskId, Thing};
-use marline_core::message::{Manner, Try};
+use marline_core::message::{FoundActor, Manner, Try};
 use marline_core::output::{Audience, Source};
 use marline_core::payload::{Outcome, Value};
 use marline_core::spec::{ActorSpec, TaskSpec};
@@ -366,7 +366,7 @@ impl Client {
         &self,
         namespace: &str,
         name: &str,
-    ) -> Result<Pending<Result<ActorId, Error>>, Error> {
+    ) -> Result<Pending<Result<FoundActor, Error>>, Error> {
         let (waiter, receiver) = oneshot();
         self.shared.node.enter(|state, _| {
             let mut effects = Vec::new();

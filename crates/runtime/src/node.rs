@@ -44,6 +44,7 @@ use marline_core::client;
 use marline_core::controller::{self as controller_machine, Controller};
 use marline_core::id::{ActorId, ClusterId, ControllerEpoch, Session};
 use marline_core::map::Map;
+use marline_core::message::FoundActor;
 use marline_core::payload::{Outcome, Value};
 use marline_core::resources::Resources;
 use marline_core::time::Time;
@@ -128,6 +129,7 @@ enum Todo {
 enum Outside {
     Ended(Tell<Outcome>, Outcome),
     Actor(oneshot::Sender<Result<ActorId, Error>>, Result<ActorId, Error>),
+    Found(oneshot::Sender<Result<FoundActor, Error>>, Result<FoundActor, Error>),
     Object(Tell<Result<Value, Error>>, Result<Value, Error>),
     Located(oneshot::Sender<Copies>, Copies),
     /// Something came of a stream.
@@ -162,6 +164,7 @@ impl Outside {
         match self {
             Outside::Ended(tell, outcome) => tell(outcome),
             Outside::Actor(waiter, actor) => drop(waiter.send(actor)),
+            Outside::Found(waiter, actor) => drop(waiter.send(actor)),
             Outside::Object(tell, value) => tell(value),
             Outside::Located(waiter, copies) => drop(waiter.send(copies)),
             Outside::Ring(rings) => rings.into_iter().for_each(|ring| ring()),

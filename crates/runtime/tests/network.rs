@@ -81,6 +81,7 @@ fn counter() -> Arc<ActorSpec> {
         name: None,
         namespace: "default".into(),
         options: Arc::new(ActorOptions::default()),
+        interface: Default::default(),
     })
 }
 

@@ -146,6 +146,7 @@ fn tasks_and_calls_stream(client: &Client) {
         name: None,
         namespace: "default".into(),
         options: Arc::new(ActorOptions::default()),
+        interface: Default::default(),
     };
     let actor = client.create_actor(Arc::new(spec)).unwrap().wait().unwrap().unwrap();
     for (count, most) in [(0, 1), (1, 1), (100, 1), (1_000, 64), (17, 4)] {

@@ -232,7 +232,7 @@ impl World {
             Effect::ActorCreated { requested, actor } => self.user_created(id, requested, actor),
             Effect::ActorFound { actor, .. } => {
                 if let Ok(actor) = actor {
-                    self.client_shell(id).user.actors.push(actor);
+                    self.client_shell(id).user.actors.push(actor.id);
                 }
             }
             Effect::Stopped(_) => {

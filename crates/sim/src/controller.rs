@@ -11,7 +11,7 @@ use marline_core::random::Random;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-pub const TERMS: Terms = Terms::of(Duration::from_secs(30));
+const LEASE: Duration = Duration::from_secs(30);
 
 /// How long workers may finish what they have when the controller ends.
 const GRACE: Duration = Duration::from_secs(5);
@@ -21,6 +21,7 @@ pub struct ControllerShell {
     pub machine: Controller,
     /// Which life of the controller this is.
     pub incarnation: u64,
+    terms: Terms,
     pub links: BTreeMap<Session, End>,
     /// Whose link a connection carries.
     carries: BTreeMap<ConnectionId, (Session, ProcessId)>,
@@ -30,10 +31,17 @@ pub struct ControllerShell {
 
 impl ControllerShell {
     pub fn new(incarnation: u64, random: &mut Random) -> ControllerShell {
+        let max_pending_tasks = [60, 8, 1_000][random.below(3) as usize];
+        let submit_window = [16, 1, 64][random.below(3) as usize];
+        // Each ping is a step: only some worlds ping as often as the product does.
+        let terms = match submit_window {
+            64 => Terms::of(LEASE),
+            _ => Terms { lease: LEASE, ping_interval: LEASE / 3 },
+        };
         let config = Config {
-            terms: TERMS,
-            max_pending_tasks: [60, 8, 1_000][random.below(3) as usize],
-            submit_window: [16, 1, 64][random.below(3) as usize],
+            terms,
+            max_pending_tasks,
+            submit_window,
             result_ttl: Duration::from_secs(20),
             max_result_bytes: [1 << 30, 20_000][random.below(2) as usize],
             history: [5_000, 5_000, 3][random.below(3) as usize],
@@ -44,6 +52,7 @@ impl ControllerShell {
         ControllerShell {
             machine: Controller::new(config),
             incarnation,
+            terms,
             links: BTreeMap::new(),
             carries: BTreeMap::new(),
             asking: None,
@@ -215,7 +224,7 @@ impl World {
                 let shell = self.controller_shell(id);
                 shell.links.insert(session, End::new(shell.incarnation));
                 let (to, request) = shell.asking.expect("only who asks is let in");
-                let frame = Frame::Opened { request, session, terms: TERMS };
+                let frame = Frame::Opened { request, session, terms: shell.terms };
                 self.transmit(ConnectionId::NONE, id, to, frame);
             }
             Effect::Over { session, .. } => {

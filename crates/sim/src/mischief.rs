@@ -186,6 +186,7 @@ impl World {
             name: self.random.one_in(2).then(|| "name-9".into()),
             namespace: "default".into(),
             options: Arc::new(options),
+            interface: Default::default(),
         })
     }
 }

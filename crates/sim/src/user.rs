@@ -309,6 +309,7 @@ impl World {
             name,
             namespace: "default".into(),
             options: Arc::new(options),
+            interface: Default::default(),
         };
         let shell = self.client_shell(id);
         let mut effects = Vec::new();

@@ -4,7 +4,7 @@ use super::stream::Stream;
 use super::{Client, Effect, Timer};
 use crate::error::{Error, Ran};
 use crate::id::{ActorEpoch, ActorId, Attempt, Session, TaskId, Thing};
-use crate::message::{ActorPlace, FromClient, FromHost, Manner, ToHost, Try};
+use crate::message::{ActorPlace, FoundActor, FromClient, FromHost, Manner, ToHost, Try};
 use crate::payload::{Outcome, Value};
 use crate::spec::{ActorSpec, Budget, Target, TaskOptions, TaskSpec};
 use crate::time::Time;
@@ -145,12 +145,12 @@ impl Client {
     pub(super) fn actor_found(
         &mut self,
         request: u64,
-        actor: Result<ActorId, Error>,
+        actor: Result<FoundActor, Error>,
         effects: &mut Vec<Effect>,
     ) {
         if self.finding.remove(&request) {
-            if let Ok(actor) = actor {
-                self.adopt(Thing::Actor(actor));
+            if let Ok(actor) = &actor {
+                self.adopt(Thing::Actor(actor.id));
             }
             effects.push(Effect::ActorFound { request, actor });
         }

@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::id::{ActorId, ObjectId, Session, TaskId};
 use crate::lease::Pong;
-use crate::message::{CopyAt, FromClient, ToHost};
+use crate::message::{CopyAt, FoundActor, FromClient, ToHost};
 use crate::output::Shown;
 use crate::payload::{Outcome, Value};
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub enum Effect {
     /// The actor that was asked for, or why there is none.
     ActorCreated { requested: ActorId, actor: Result<ActorId, Error> },
     /// The actor that has the name, or why there is none.
-    ActorFound { request: u64, actor: Result<ActorId, Error> },
+    ActorFound { request: u64, actor: Result<FoundActor, Error> },
     /// All that was said before this request is done.
     Synced { request: u64 },
     /// Tell the user.

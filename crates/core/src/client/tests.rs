@@ -6,7 +6,9 @@ use super::*;
 use crate::error::{Error, ErrorKind, Ran};
 use crate::id::{Attempt, SessionEpoch, SessionId};
 use crate::lease::Terms;
-use crate::message::{ActorPlace, FromClient, FromHost, Instance, Manner, Refusal, ToHost};
+use crate::message::{
+    ActorPlace, FoundActor, FromClient, FromHost, Instance, Manner, Refusal, ToHost,
+};
 use crate::output::{Audience, Source};
 use crate::payload::{Outcome, Payload, Value};
 use crate::spec::{ActorOptions, Budget, Target, TaskSpec};
@@ -33,7 +35,8 @@ impl Rig {
         let mut rig = Rig { client: Client::new(), now, effects };
         rig.happens(Event::Joined { session: SESSION, terms: Terms::default(), asked_at: now });
         rig.wants(|client, effects| client.find_actor(1, "".into(), "it".into(), effects)).unwrap();
-        rig.controller_says(ToClient::ActorFound { request: 1, actor: Ok(ACTOR) });
+        let found = FoundActor { id: ACTOR, interface: Default::default() };
+        rig.controller_says(ToClient::ActorFound { request: 1, actor: Ok(found) });
         rig.actor_is(ActorPlace::Nowhere);
         rig.take();
         rig

@@ -3,7 +3,7 @@
 use super::{Controller, Effect, Owner};
 use crate::hold::Holder;
 use crate::id::{Session, Thing};
-use crate::message::{FromClient, ToClient};
+use crate::message::{FoundActor, FromClient, ToClient};
 use crate::time::Time;
 
 impl Controller {
@@ -46,7 +46,11 @@ impl Controller {
             }
             FromClient::FindActor { request, namespace, name } => {
                 let actor = self.find_actor(&namespace, &name);
-                let message = ToClient::ActorFound { request, actor: actor.clone() };
+                let found = actor.clone().map(|id| {
+                    let interface = self.actors[&id].spec.interface.clone();
+                    FoundActor { id, interface }
+                });
+                let message = ToClient::ActorFound { request, actor: found };
                 effects.push(Effect::ToClient { to: session, message });
                 if let Ok(actor) = actor {
                     self.hold(session, Thing::Actor(actor));

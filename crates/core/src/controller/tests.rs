@@ -320,6 +320,7 @@ fn actor_with(number: u128, options: ActorOptions) -> ActorSpec {
         name: None,
         namespace: "".into(),
         options: Arc::new(options),
+        interface: Default::default(),
     }
 }
 

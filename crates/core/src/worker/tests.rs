@@ -195,6 +195,7 @@ fn actor(options: ActorOptions) -> ActorSpec {
         name: None,
         namespace: "".into(),
         options: Arc::new(options),
+        interface: Default::default(),
     }
 }
 

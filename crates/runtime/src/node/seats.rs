@@ -19,7 +19,7 @@ use marline_core::controller::{self, Role, WorkerInfo};
 use marline_core::error::Ran;
 use marline_core::id::{ActorId, ClusterId, ObjectId, TaskId};
 use marline_core::map::Map;
-use marline_core::message::CopyAt;
+use marline_core::message::{CopyAt, FoundActor};
 use marline_core::payload::{Outcome, Value};
 use marline_core::store;
 use marline_core::time::Time;
@@ -59,7 +59,7 @@ pub(crate) struct ClientSeat {
     pub objects: Map<ObjectId, Vec<Tell<Result<Value, Error>>>>,
     pub locating: Map<ObjectId, Vec<oneshot::Sender<Copies>>>,
     pub creating: Map<ActorId, oneshot::Sender<Result<ActorId, Error>>>,
-    pub finding: Map<u64, oneshot::Sender<Result<ActorId, Error>>>,
+    pub finding: Map<u64, oneshot::Sender<Result<FoundActor, Error>>>,
     pub syncing: Map<u64, oneshot::Sender<()>>,
     /// Counts how often there was room for more.
     pub room: watch::Sender<u64>,
@@ -454,7 +454,7 @@ impl State {
             }
             client::Effect::ActorFound { request, actor } => {
                 if let Some(waiter) = seat.finding.remove(&request) {
-                    self.outside.push(Outside::Actor(waiter, actor));
+                    self.outside.push(Outside::Found(waiter, actor));
                 }
             }
             client::Effect::Synced { request } => {

@@ -377,7 +377,11 @@ mod tests {
             state.hear(now, process, Who::Anybody);
         });
         let held = store.list(1);
-        assert_eq!((held[0].object, held[0].readers), (object, 0), "its maker has it, and does not read it");
+        assert_eq!(
+            (held[0].object, held[0].readers),
+            (object, 0),
+            "its maker has it, and does not read it"
+        );
         assert_eq!(store.lock().peers.len(), 1, "the reader is gone");
     }
 

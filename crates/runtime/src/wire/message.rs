@@ -75,7 +75,7 @@ fn to_client(message: &ToClient) -> usize {
         ToClient::ObjectReady { object: _, value } => ended(value, |value| value.payload.len()),
         ToClient::Located { object: _, copies } => ended(copies, |_| 0),
         ToClient::ActorCreated { requested: _, actor } => ended(actor, |_| 0),
-        ToClient::ActorFound { request: _, actor } => ended(actor, |_| 0),
+        ToClient::ActorFound { request: _, actor } => ended(actor, |found| found.interface.len()),
         ToClient::ActorChanged { actor: _, place: ActorPlace::Dead(why) } => why.bytes(),
         ToClient::ActorChanged {
             actor: _,

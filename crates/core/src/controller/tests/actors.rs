@@ -1,8 +1,10 @@
 //! Actors: names, epochs, restarts, ends.
 
 use super::*;
+use crate::message::FoundActor;
 use crate::output::{Audience, Source};
 use crate::spec::Checkpoints;
+use bytes::Bytes;
 
 #[test]
 fn a_taken_name_is_already_exists_unless_get_if_exists() {
@@ -34,6 +36,25 @@ fn a_taken_name_is_already_exists_unless_get_if_exists() {
     // Names count within a namespace.
     rig.create(client, worker, ActorSpec { name, namespace: "mine".into(), ..actor(10) });
     rig.nothing_left();
+}
+
+#[test]
+fn an_actor_that_is_found_brings_what_its_creator_said_of_its_methods() {
+    let mut rig = Rig::new();
+    let (client, worker) = (rig.client(1), rig.worker(2, 4));
+    let interface = Bytes::from_static(b"two methods");
+    let name = Some("the counter".into());
+    let spec = ActorSpec { name, interface: interface.clone(), ..actor(7) };
+    let id = rig.create(client, worker, spec).actor;
+    let other = rig.client(3);
+    let (namespace, name) = ("".into(), "the counter".into());
+    rig.client_says(other, FromClient::FindActor { request: 9, namespace, name });
+    let actor = Ok(FoundActor { id, interface });
+    assert_eq!(rig.tells(other), ToClient::ActorFound { request: 9, actor });
+
+    let interface = vec![0; crate::spec::MAX_INTERFACE_BYTES + 1].into();
+    let error = ActorSpec { interface, ..actor_with(8, ActorOptions::default()) }.validate();
+    assert_eq!(error.unwrap_err().kind(), ErrorKind::TooLarge);
 }
 
 #[test]

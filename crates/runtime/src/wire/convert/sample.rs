@@ -15,8 +15,8 @@ use marline_core::id::{
 use marline_core::lease::{Ping, Pong, Terms};
 use marline_core::link::{Incarnation, Packet};
 use marline_core::message::{
-    ActorPlace, CallReport, CopyAt, End, FromClient, FromHost, FromWorker, Instance, Leave, Manner,
-    Refusal, ShapeId, ToClient, ToHost, ToWorker, Try,
+    ActorPlace, CallReport, CopyAt, End, FoundActor, FromClient, FromHost, FromWorker, Instance,
+    Leave, Manner, Refusal, ShapeId, ToClient, ToHost, ToWorker, Try,
 };
 use marline_core::output::{Audience, Output, Shown, Source, Stream};
 use marline_core::payload::{Encoding, Payload, Value};
@@ -204,6 +204,7 @@ pub(crate) fn actor_spec() -> ActorSpec {
         name: Some("counter".into()),
         namespace: "tests".into(),
         options: Arc::new(actor_options()),
+        interface: "methods".into(),
     }
 }
 
@@ -307,7 +308,10 @@ pub(crate) fn to_client() -> Vec<ToClient> {
         ToClient::Located { object, copies: Err(error()) },
         ToClient::ActorCreated { requested: actor, actor: Ok(actor) },
         ToClient::ActorCreated { requested: actor, actor: Err(error()) },
-        ToClient::ActorFound { request: 9, actor: Ok(actor) },
+        ToClient::ActorFound {
+            request: 9,
+            actor: Ok(FoundActor { id: actor, interface: "methods".into() }),
+        },
         ToClient::ActorFound { request: 9, actor: Err(error()) },
         ToClient::SessionEnded { session: session() },
         ToClient::Synced { request: 4 },

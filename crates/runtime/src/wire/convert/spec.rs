@@ -232,6 +232,7 @@ impl From<Arc<ActorSpec>> for v1::ActorSpec {
             name: spec.name.map(|name| name.to_string()),
             namespace: spec.namespace.to_string(),
             options: Some(Arc::unwrap_or_clone(spec.options).into()),
+            interface: spec.interface,
         }
     }
 }
@@ -248,6 +249,7 @@ impl TryFrom<v1::ActorSpec> for Arc<ActorSpec> {
             name: wire.name.map(Arc::from),
             namespace: wire.namespace.into(),
             options: Arc::new(or_default(wire.options, "ActorSpec.options")?),
+            interface: wire.interface,
         }))
     }
 }

@@ -273,6 +273,7 @@ fn malformed_messages_to_clients_are_refused_by_name() {
             Kind::ActorFound(v1::ActorFound {
                 request: 1,
                 actor: Some(v1::ActorOrError { kind: Some(wrong) }),
+                ..v1::ActorFound::default()
             }),
             "ActorFound.actor: ActorOrError.actor has 0 bytes",
         ),
@@ -280,6 +281,7 @@ fn malformed_messages_to_clients_are_refused_by_name() {
             Kind::ActorFound(v1::ActorFound {
                 request: 1,
                 actor: Some(v1::ActorOrError { kind: None }),
+                ..v1::ActorFound::default()
             }),
             "ActorFound.actor: ActorOrError.kind is missing",
         ),

@@ -24,6 +24,7 @@ pub(crate) fn decode_actor(wire: v1::CreateActorRequest) -> Result<Asked<Arc<Act
         name: (!wire.name.is_empty()).then(|| wire.name.into()),
         namespace: namespace(&wire.namespace).into(),
         options: Arc::new(or_default(wire.options, "CreateActorRequest.options")?),
+        interface: Default::default(),
     };
     let session = optional_session(wire.session, "CreateActorRequest.session")?;
     Ok(Asked { session, spec: Arc::new(spec) })

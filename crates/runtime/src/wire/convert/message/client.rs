@@ -6,9 +6,10 @@ use crate::wire::convert::field::{each, optional, or_default, present, required}
 use crate::wire::convert::ids::{actor_id, actor_id_bytes, task_id, task_id_bytes};
 use crate::wire::frame::Direction;
 use crate::wire::v1::{self, actor_changed::Place, message::Kind};
+use bytes::Bytes;
 use marline_core::Error;
-use marline_core::id::ActorEpoch;
-use marline_core::message::{ActorPlace, FromClient, ToClient};
+use marline_core::id::{ActorEpoch, ActorId};
+use marline_core::message::{ActorPlace, FoundActor, FromClient, ToClient};
 use std::sync::Arc;
 
 impl From<FromClient> for Kind {
@@ -133,7 +134,12 @@ impl From<ToClient> for Kind {
                 actor: Some(actor.into()),
             }),
             ToClient::ActorFound { request, actor } => {
-                Kind::ActorFound(v1::ActorFound { request, actor: Some(actor.into()) })
+                let (actor, interface) = match actor {
+                    Ok(FoundActor { id, interface }) => (Ok(id), interface),
+                    Err(error) => (Err(error), Bytes::new()),
+                };
+                let actor = Some(actor.into());
+                Kind::ActorFound(v1::ActorFound { request, actor, interface })
             }
             ToClient::ActorChanged { actor, place } => Kind::ActorChanged(v1::ActorChanged {
                 actor: actor_id_bytes(actor),
@@ -173,10 +179,12 @@ impl TryFrom<Kind> for ToClient {
                 requested: actor_id(&wire.requested, "ActorCreated.requested")?,
                 actor: required(wire.actor, "ActorCreated.actor")?,
             },
-            Kind::ActorFound(wire) => ToClient::ActorFound {
-                request: wire.request,
-                actor: required(wire.actor, "ActorFound.actor")?,
-            },
+            Kind::ActorFound(wire) => {
+                let actor: Result<ActorId, Error> = required(wire.actor, "ActorFound.actor")?;
+                let interface = wire.interface;
+                let actor = actor.map(|id| FoundActor { id, interface });
+                ToClient::ActorFound { request: wire.request, actor }
+            }
             Kind::ActorChanged(wire) => ToClient::ActorChanged {
                 actor: actor_id(&wire.actor, "ActorChanged.actor")?,
                 place: place(wire.place)?,

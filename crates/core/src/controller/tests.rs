@@ -16,6 +16,7 @@ use crate::spec::{Target, TaskOptions, TaskSpec};
 mod actors;
 mod bring;
 mod control;
+mod cycles;
 mod limits;
 mod lists;
 mod objects;

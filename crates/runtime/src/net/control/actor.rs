@@ -4,7 +4,7 @@ use super::{Service, cut, page};
 use crate::node::Node;
 use crate::wire::convert::control::{
     Detail, add_worker_view, decode_actor, decode_call, encode_actor, encode_actor_here, id,
-    namespace,
+    namespace, prefix,
 };
 use crate::wire::v1;
 use marline_core::Error;
@@ -82,16 +82,17 @@ impl Service {
         request: v1::ListActorsRequest,
     ) -> Result<v1::ListActorsReply, Error> {
         let limit = page(request.limit)?;
+        let prefix = prefix(&request.id_prefix, "ListActorsRequest.id_prefix")?;
         let node = self.node()?;
         if node.has_controller() {
-            let listed = node.look(|controller| controller.list_actors(limit + 1))?;
+            let listed = node.look(|controller| controller.list_actors(limit + 1, prefix))?;
             let (listed, more) = cut(listed, limit);
             let actors = listed
                 .into_iter()
                 .map(|actor| self.encode_with_worker_view(&node, actor, Detail::Brief));
             return Ok(v1::ListActorsReply { actors: actors.collect(), more });
         }
-        let (listed, more) = cut(node.actors_here(limit + 1), limit);
+        let (listed, more) = cut(node.actors_here(limit + 1, prefix), limit);
         let actors =
             listed.iter().map(|(worker, actor)| encode_actor_here(*worker, actor, self.wall));
         Ok(v1::ListActorsReply { actors: actors.collect(), more })

@@ -16,10 +16,14 @@ impl Service {
         request: v1::CreateActorRequest,
     ) -> Result<v1::CreateActorReply, Error> {
         let asked = decode_actor(request)?;
-        let (actor, created) = self.node()?.ask(|controller, now, effects| {
-            controller.create_for(now, asked.session, asked.spec, effects)
+        let (status, created) = self.node()?.ask(|controller, now, effects| {
+            let (actor, created) =
+                controller.create_for(now, asked.session, asked.spec, effects)?;
+            Ok((controller.actor_status(actor)?, created))
         })?;
-        Ok(v1::CreateActorReply { actor_id: actor.to_string(), created })
+        let v1::ActorStatus { actor_id, state, worker_id, .. } =
+            encode_actor(status, Detail::Brief, self.wall);
+        Ok(v1::CreateActorReply { actor_id, created, state, worker_id })
     }
 
     pub(super) fn call_actor(

@@ -261,6 +261,20 @@ def test_a_function_that_was_used_before_the_controller_restarted_runs_again(
     assert marline.get(nap.remote(0), timeout=PATIENCE) == 0
 
 
+def test_an_actor_ended_with_the_controller_that_it_was_created_at(restartable: Restartable) -> None:
+    @marline.remote
+    class Counter:
+        def count(self) -> int:
+            return 1
+
+    counter = Counter.remote()
+    assert marline.get(counter.count.remote(), timeout=PATIENCE) == 1
+    restartable.restart()
+    until("worker and driver are back", answers)
+    with pytest.raises(marline.ActorDiedError, match="the controller was started again"):
+        marline.get(counter.count.remote(), timeout=PATIENCE)
+
+
 def loses_everything(cluster: Restartable) -> None:
     """The controller begins anew, and the worker is another one, which knows nothing."""
     worker = cluster.processes.pop(1)

@@ -24,7 +24,7 @@ mod tests;
 pub use effect::Effect;
 pub use event::Event;
 
-use crate::id::{ActorEpoch, ActorId, ObjectId, Session, TaskId, Thing};
+use crate::id::{ActorEpoch, ActorId, ControllerEpoch, ObjectId, Session, TaskId, Thing};
 use crate::lease::Held;
 use crate::map::{Map, Set};
 use crate::message::{ToClient, Try};
@@ -48,6 +48,8 @@ pub struct Client {
     /// Where its cluster is, if that is elsewhere: for what its user is told.
     address: Option<Arc<str>>,
     session: Option<Session>,
+    /// The controller of the session before this one.
+    former: Option<ControllerEpoch>,
     lease: Option<Held>,
     /// Whether its user looks at what its work prints: in the sessions that follow, too.
     looks: bool,

@@ -23,6 +23,7 @@ mod check;
 mod client;
 mod control;
 mod credit;
+mod cycle;
 mod effect;
 mod event;
 mod family;

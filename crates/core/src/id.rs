@@ -69,6 +69,45 @@ ids! {
     ActorId
 }
 
+/// How ids begin: the first hexadecimal digits of their text. Every id begins with the empty one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct IdPrefix {
+    /// The digits at the top, zeros below them.
+    bits: u128,
+    digits: u32,
+}
+
+/// The digits of a whole id.
+const ID_DIGITS: u32 = u128::BITS / 4;
+
+impl IdPrefix {
+    /// Whether an id with these 128 bits begins so.
+    pub const fn begins(self, bits: u128) -> bool {
+        match self.digits {
+            0 => true,
+            digits => (bits ^ self.bits) >> ((ID_DIGITS - digits) * 4) == 0,
+        }
+    }
+}
+
+impl FromStr for IdPrefix {
+    type Err = crate::Error;
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let mut prefix = IdPrefix::default();
+        for letter in text.chars().filter(|letter| *letter != '-') {
+            let digit = letter.to_digit(16).filter(|_| prefix.digits < ID_DIGITS);
+            let Some(digit) = digit else {
+                return Err(crate::Error::invalid(format!(
+                    "no id begins with {text:?}: expected at most {ID_DIGITS} hexadecimal digits"
+                )));
+            };
+            prefix.digits += 1;
+            prefix.bits |= u128::from(digit) << ((ID_DIGITS - prefix.digits) * 4);
+        }
+        Ok(prefix)
+    }
+}
+
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident)+) => { $(
         $(#[$doc])*
@@ -204,6 +243,18 @@ mod tests {
         let later = SessionEpoch::first_of(ControllerEpoch(8));
         assert!(first < many && many < later);
         assert_eq!([first, many, later].map(|epoch| epoch.controller().0), [7, 7, 8]);
+    }
+
+    #[test]
+    fn a_prefix_is_how_ids_begin() {
+        let id = TaskId::from_u128(0x0190_abcd_0000_7000_8000_0000_0000_0001);
+        let begins = |text: &str| text.parse::<IdPrefix>().unwrap().begins(id.as_u128());
+        assert!(["", "0", "0190ABCD", "0190abcd-0000-7"].iter().all(|text| begins(text)));
+        assert!(begins(&id.to_string()));
+        assert!(["1", "0190abce", "0190abcd-0000-7001"].iter().all(|text| !begins(text)));
+        for wrong in ["x", "0190 abcd", &format!("{id}0")] {
+            assert!(wrong.parse::<IdPrefix>().is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -105,7 +105,21 @@ impl Control {
         states: &[TaskState],
     ) -> Result<(Vec<TaskStatus>, bool), Error> {
         let states = states.iter().map(|state| (*state).into()).collect();
-        let request = v1::ListTasksRequest { limit, states, actor_id: String::new() };
+        let request = v1::ListTasksRequest { limit, states, ..Default::default() };
+        self.list_tasks(request)
+    }
+
+    /// The latest tasks whose ids begin so, and whether there are others.
+    pub fn tasks_beginning(
+        &self,
+        prefix: &str,
+        limit: u32,
+    ) -> Result<(Vec<TaskStatus>, bool), Error> {
+        let id_prefix = prefix.into();
+        self.list_tasks(v1::ListTasksRequest { limit, id_prefix, ..Default::default() })
+    }
+
+    fn list_tasks(&self, request: v1::ListTasksRequest) -> Result<(Vec<TaskStatus>, bool), Error> {
         let mut client = self.client.clone();
         let reply = self.ask(PATIENCE, async move { client.list_tasks(request).await })?;
         Ok((reply.tasks, reply.more))
@@ -145,7 +159,16 @@ impl Control {
 
     /// The latest actors, and whether there are others.
     pub fn actors(&self, limit: u32) -> Result<(Vec<ActorStatus>, bool), Error> {
-        let request = v1::ListActorsRequest { limit };
+        self.actors_beginning("", limit)
+    }
+
+    /// The latest actors whose ids begin so, and whether there are others.
+    pub fn actors_beginning(
+        &self,
+        prefix: &str,
+        limit: u32,
+    ) -> Result<(Vec<ActorStatus>, bool), Error> {
+        let request = v1::ListActorsRequest { limit, id_prefix: prefix.into() };
         let mut client = self.client.clone();
         let reply = self.ask(PATIENCE, async move { client.list_actors(request).await })?;
         Ok((reply.actors, reply.more))
@@ -212,7 +235,22 @@ impl Control {
 
     /// The workers, and whether there are others.
     pub fn workers(&self, limit: u32) -> Result<(Vec<WorkerStatus>, bool), Error> {
-        let request = v1::ListWorkersRequest { limit };
+        self.workers_beginning("", limit)
+    }
+
+    /// The worker with this id, if it is here.
+    pub fn worker(&self, worker: &str) -> Result<Option<WorkerStatus>, Error> {
+        let (found, _) = self.workers_beginning(worker, 1)?;
+        Ok(found.into_iter().find(|found| found.worker_id == worker))
+    }
+
+    /// The workers whose ids begin so, and whether there are others.
+    pub fn workers_beginning(
+        &self,
+        prefix: &str,
+        limit: u32,
+    ) -> Result<(Vec<WorkerStatus>, bool), Error> {
+        let request = v1::ListWorkersRequest { limit, id_prefix: prefix.into() };
         let mut client = self.client.clone();
         let reply = self.ask(PATIENCE, async move { client.list_workers(request).await })?;
         Ok((reply.workers, reply.more))

@@ -264,11 +264,13 @@ fn tasks_are_listed() {
     assert_eq!(list(json!({})), (vec![runs.clone(), done.clone()], false));
     assert_eq!(list(json!({"limit": 1})), (vec![runs.clone()], true));
     assert!(!list(json!({"limit": 2})).1);
-    assert_eq!(list(json!({"states": ["TASK_STATE_FAILED"]})).0, [done]);
+    assert_eq!(list(json!({"states": ["TASK_STATE_FAILED"]})).0, [done.clone()]);
     assert_eq!(list(json!({"states": ["TASK_STATE_RUNNING", "TASK_STATE_PENDING"]})).0, [runs]);
     assert_eq!(list(json!({"actor_id": NOBODY})).0, [Value::Null; 0]);
     client.refused("ListTasks", json!({"states": [99]}), Code::InvalidArgument, "Invalid");
     client.refused("ListTasks", json!({"actor_id": "x"}), Code::InvalidArgument, "Invalid");
+    assert_eq!(list(json!({"limit": 1, "id_prefix": done})).0, [done], "others are newer");
+    client.refused("ListTasks", json!({"id_prefix": "x"}), Code::InvalidArgument, "Invalid");
     pages_are_bounded(client, "ListTasks");
 }
 
@@ -342,11 +344,20 @@ fn actors_are_created_found_called_and_deleted() {
     let created = client.ok("CreateActor", create(options.clone()));
     assert_eq!(created["created"], true);
     let actor = &created["actor_id"];
+    let worker = client.ok("ListWorkers", json!({}))["workers"][0]["worker_id"].clone();
+    let states = ["ACTOR_STATE_CREATING", "ACTOR_STATE_READY"];
+    assert!(states.iter().any(|state| created["state"] == *state), "{created}");
+    assert_eq!(created["worker_id"], worker, "there is room for it");
+    let status = || client.ok("GetActorStatus", json!({"actor_id": actor}));
+    until(|| status()["state"] == "ACTOR_STATE_READY");
     let taken = create(options);
     client.refused("CreateActor", taken, Code::AlreadyExists, "AlreadyExists");
     let options = json!({"lifetime": "LIFETIME_DETACHED", "get_if_exists": true});
     let found = client.ok("CreateActor", create(options));
-    assert_eq!(found, json!({"actor_id": actor, "created": false}));
+    let ready = "ACTOR_STATE_READY";
+    let expected =
+        json!({"actor_id": actor, "created": false, "state": ready, "worker_id": worker});
+    assert_eq!(found, expected, "as the one that is there");
 
     for (number, count) in ["AQ==", "Ag=="].into_iter().enumerate() {
         let task = call(client, actor, "count");
@@ -473,6 +484,11 @@ fn workers_and_the_cluster_are_shown() {
     );
     assert_eq!((&worker["total"]["cpu"], &worker["free"]["cpu"]), (&json!(20_000), &json!(20_000)));
     assert_eq!(worker["pid"], std::process::id());
+    let begins = |prefix: &Value| {
+        let request = json!({"limit": 1, "id_prefix": prefix});
+        client.ok("ListWorkers", request)["workers"].as_array().unwrap().len()
+    };
+    assert_eq!((begins(&worker["worker_id"]), begins(&json!(NOBODY))), (1, 0));
     pages_are_bounded(client, "ListWorkers");
     pages_are_bounded(client, "ListObjects");
     client.ok("ListObjects", json!({}));

@@ -1,6 +1,6 @@
 //! `marline drain`: has a worker finish what it has, and leave.
 
-use super::{Done, PAGE, find};
+use super::{Done, find};
 use crate::args::Drain;
 use crate::config::Settings;
 use crate::exit::Failure;
@@ -35,9 +35,7 @@ pub fn run(settings: &Settings, asked: &Drain, printer: Printer) -> Done {
 fn wait(control: &Control, id: &str, grace: Duration, printer: Printer) -> Result<(), Failure> {
     let end = Instant::now() + grace + PATIENCE;
     let mut progress = printer.progress();
-    while let Some(worker) =
-        control.workers(PAGE)?.0.into_iter().find(|worker| worker.worker_id == id)
-    {
+    while let Some(worker) = control.worker(id)? {
         if Instant::now() > end {
             return Err(Failure::failed(format!(
                 "worker {id} has not left: look at it with `marline workers`"

@@ -23,10 +23,10 @@ struct Known {
 
 /// A task.
 pub fn task(control: &Control, text: &str) -> Result<TaskId, Failure> {
-    let found = meant(text, "task", || known_tasks(control));
+    let found = meant(text, "task", |digits| known_tasks(control, digits));
     found.map_err(|failure| {
         let meant_actor = failure.code == NOT_FOUND;
-        match meant_actor.then(|| meant(text, "actor", || known_actors(control))) {
+        match meant_actor.then(|| meant(text, "actor", |digits| known_actors(control, digits))) {
             Some(Ok(actor)) => is_actor(actor),
             Some(Err(_)) | None => failure,
         }
@@ -52,7 +52,7 @@ pub fn actor(control: &Control, namespace: &str, text: &str) -> Result<ActorId, 
         );
         return Err(Failure::new(NOT_FOUND, "NotFound", words));
     }
-    meant(text, "actor", || known_actors(control))
+    meant(text, "actor", |digits| known_actors(control, digits))
 }
 
 /// This one, unless nothing is known of it.
@@ -77,8 +77,8 @@ pub fn is_actor(actor: ActorId) -> Failure {
 
 /// A task or an actor, which have their logs in common; the id of either.
 pub fn task_or_actor(control: &Control, text: &str) -> Result<TaskId, Failure> {
-    meant(text, "task or actor", || {
-        let (mut known, actors) = (known_tasks(control)?, known_actors(control)?);
+    meant(text, "task or actor", |digits| {
+        let (mut known, actors) = (known_tasks(control, digits)?, known_actors(control, digits)?);
         known.ids.extend(actors.ids);
         known.more |= actors.more;
         Ok(known)
@@ -87,22 +87,22 @@ pub fn task_or_actor(control: &Control, text: &str) -> Result<TaskId, Failure> {
 
 /// A worker.
 pub fn worker(control: &Control, text: &str) -> Result<SessionId, Failure> {
-    meant(text, "worker", || {
-        let (workers, more) = control.workers(PAGE)?;
+    meant(text, "worker", |digits| {
+        let (workers, more) = control.workers_beginning(digits, PAGE)?;
         Ok(Known { ids: workers.into_iter().map(|worker| worker.worker_id).collect(), more })
     })
 }
 
 /// Those that have not ended come first: if one that has ended is listed, none of them is left out. Of
 /// those that have, the latest are enough.
-fn known_tasks(control: &Control) -> Result<Known, Error> {
-    let (tasks, more) = control.tasks(PAGE, &[])?;
+fn known_tasks(control: &Control, digits: &str) -> Result<Known, Error> {
+    let (tasks, more) = control.tasks_beginning(digits, PAGE)?;
     let more = more && tasks.last().is_some_and(|task| !has_ended(task));
     Ok(Known { ids: tasks.into_iter().map(|task| task.task_id).collect(), more })
 }
 
-fn known_actors(control: &Control) -> Result<Known, Error> {
-    let (actors, more) = control.actors(PAGE)?;
+fn known_actors(control: &Control, digits: &str) -> Result<Known, Error> {
+    let (actors, more) = control.actors_beginning(digits, PAGE)?;
     Ok(Known { ids: actors.into_iter().map(|actor| actor.actor_id).collect(), more })
 }
 
@@ -113,7 +113,7 @@ fn has_ended(task: &TaskStatus) -> bool {
 fn meant<T: FromStr<Err = Error>>(
     text: &str,
     what: &str,
-    known: impl FnOnce() -> Result<Known, Error>,
+    known: impl FnOnce(&str) -> Result<Known, Error>,
 ) -> Result<T, Failure> {
     let digits = digits(text);
     if digits.len() == DIGITS {
@@ -125,7 +125,7 @@ fn meant<T: FromStr<Err = Error>>(
              first {FEWEST_DIGITS} characters"
         )));
     }
-    let Known { ids, more } = known()?;
+    let Known { ids, more } = known(&digits)?;
     let mut found: Vec<String> =
         ids.into_iter().filter(|id| self::digits(id).starts_with(&digits)).collect();
     match found.len() {

@@ -1,6 +1,6 @@
 //! `marline logs`: what tasks and actors printed. Logs are where they ran: the worker is asked.
 
-use super::{Done, PAGE, find};
+use super::{Done, find};
 use crate::args::Logs;
 use crate::config::Settings;
 use crate::exit::{Failure, NOT_FOUND, UNREAD};
@@ -250,8 +250,7 @@ impl Place {
             return Ok(At::Nowhere);
         }
         if self.worker != worker {
-            let workers = control.workers(PAGE)?.0;
-            let found = workers.into_iter().find(|known| known.worker_id == worker);
+            let found = control.worker(worker)?;
             let Some(found) = found.filter(|found| !found.address.is_empty()) else {
                 return Ok(At::Gone);
             };

@@ -1,6 +1,10 @@
 //! Looking at a cluster, and changing what happens there.
 
 use crate::harness::Home;
+use marline_runtime::CommandLine;
+use marline_runtime::control::Control;
+use marline_runtime::core::resources::Resources;
+use marline_runtime::core::spec::TaskOptions;
 use serde_json::json;
 
 #[test]
@@ -136,6 +140,22 @@ fn the_beginning_of_an_id_stands_for_it_if_no_other_begins_so() {
     let drained = home.json(&["drain", "--no-wait", &worker[..20]]);
     assert_eq!(drained["worker"], worker);
     drop(up);
+}
+
+#[test]
+fn what_is_older_than_a_whole_list_is_found_by_the_beginning_of_its_id() {
+    let home = Home::new();
+    let up = home.up(&["--cpus", "1"]);
+    let id = home.detach(&["--cpus", "64", "--", "true"]);
+    let token = std::fs::read_to_string(up.token_file()).unwrap();
+    let control = Control::at(up.address(), Some(token.trim().into())).unwrap();
+    let line = CommandLine { argv: vec!["true".into()], ..CommandLine::default() };
+    let options = TaskOptions { resources: Resources::cpus(64), ..TaskOptions::default() };
+    for _ in 0..1_000 {
+        control.submit_command(&line, options.clone()).unwrap(); // As many as one list has.
+    }
+    let cancelled = home.json(&["cancel", &id[..id.len() - 1]]);
+    assert_eq!(cancelled["cancelled"][0]["task"], *id);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::stream::Stream;
 use super::{Client, Effect, Timer};
-use crate::error::{Error, Ran};
+use crate::error::{Error, ErrorKind, Ran};
 use crate::id::{ActorEpoch, ActorId, Attempt, Session, TaskId, Thing};
 use crate::message::{ActorPlace, FoundActor, FromClient, FromHost, Manner, ToHost, Try};
 use crate::payload::{Outcome, Value};
@@ -361,6 +361,12 @@ impl Client {
         place: ActorPlace,
         effects: &mut Vec<Effect>,
     ) {
+        let place = match place {
+            ActorPlace::Dead(error) if error.kind() == ErrorKind::NotFound => {
+                ActorPlace::Dead(self.unknown(id))
+            }
+            place => place,
+        };
         if matches!(place, ActorPlace::Dead(_)) {
             self.numbered.remove(&id);
         }
@@ -374,6 +380,18 @@ impl Client {
         }
         view.place = place;
         self.send_calls(id, effects);
+    }
+
+    /// Says why an actor is gone that the controller does not know. There is a handle to it, so there was one.
+    fn unknown(&self, id: ActorId) -> Error {
+        let now = self.session.map(|session| session.epoch.controller());
+        let why = if self.former.is_some() && self.former != now {
+            "the controller was started again since this process joined first, and actors end with the controller \
+             that they were created at; create it again"
+        } else {
+            "the controller does not know it: it ended too long ago, or with an earlier controller"
+        };
+        Error::gone(Thing::Actor(id), format!("actor {id} is gone: {why}"))
     }
 
     /// Whether this attempt was sent to this host and is unsettled.

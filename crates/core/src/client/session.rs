@@ -80,7 +80,8 @@ impl Client {
         hosts.sort_unstable();
         effects.extend(hosts.into_iter().map(|host| Effect::CloseHost { host }));
         effects.push(Effect::Stopped(session));
-        *self = Client { address: self.address.take(), looks: self.looks, ..Client::default() };
+        let (address, former) = (self.address.take(), Some(session.epoch.controller()));
+        *self = Client { address, looks: self.looks, former, ..Client::default() };
     }
 
     /// The cluster, in words.

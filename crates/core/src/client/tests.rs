@@ -625,3 +625,37 @@ fn whoever_looks_at_output_is_shown_it_in_the_next_session_too() {
         assert_eq!(rig.take(), expected, "{to:?}");
     }
 }
+
+/// What a call fails with if the controller of `session` does not know its actor.
+fn fails_where_it_is_unknown(rig: &mut Rig, session: Session) -> Error {
+    rig.call(1);
+    rig.take();
+    let place = ActorPlace::Dead(Error::not_found("no such actor is here"));
+    let message = ToClient::ActorChanged { actor: ACTOR, place };
+    rig.happens(Event::ControllerSaid { session, message });
+    let effects = rig.take();
+    let Some(Effect::Ended { outcome: Err(error), .. }) = effects.first() else {
+        panic!("it fails: {effects:?}")
+    };
+    assert_eq!(error.what_is_gone(), Some(Thing::Actor(ACTOR)), "{error:?}");
+    assert!(!error.may_have_run());
+    error.clone()
+}
+
+#[test]
+fn an_actor_that_the_controller_does_not_know_is_gone() {
+    let mut rig = Rig::new();
+    let error = fails_where_it_is_unknown(&mut rig, SESSION);
+    assert!(error.message().contains("ended too long ago"), "{error:?}");
+}
+
+#[test]
+fn an_actor_of_a_controller_that_was_started_again_is_gone_with_it() {
+    let mut rig = Rig::new();
+    rig.happens(Event::Fenced { session: SESSION });
+    let epoch = SessionEpoch::first_of(crate::id::ControllerEpoch(2)).next();
+    let session = Session { epoch, ..SESSION };
+    rig.happens(Event::Joined { session, terms: Terms::default(), asked_at: rig.now });
+    let error = fails_where_it_is_unknown(&mut rig, session);
+    assert!(error.message().contains("the controller was started again"), "{error:?}");
+}

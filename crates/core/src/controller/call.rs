@@ -37,7 +37,7 @@ impl Controller {
         let refused = match self.actors.get(&id) {
             None => Some(Error::not_found(format!("no actor {id} is here"))),
             Some(Actor { life: Life::Dead { error, .. }, .. }) => Some(error.clone()),
-            Some(_) => self.check_calls(id).err(),
+            Some(_) => self.check_calls(id).and_then(|()| self.check_call(call, id)).err(),
         };
         if let Some(error) = refused {
             let ran = ran_before(&self.tasks[&call]);

@@ -3,7 +3,7 @@
 
 use super::query::status_of;
 use super::{ActorStatus, Controller, TaskState, TaskStatus};
-use crate::id::ActorId;
+use crate::id::{ActorId, IdPrefix, TaskId};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -14,12 +14,18 @@ pub struct TaskFilter {
     pub states: Vec<TaskState>,
     /// Only calls of this actor.
     pub actor: Option<ActorId>,
+    /// Only those whose ids begin so.
+    pub prefix: IdPrefix,
 }
 
 impl TaskFilter {
-    /// Whether a task in this state is wanted.
-    pub fn wants(&self, state: TaskState, actor: Option<ActorId>) -> bool {
-        self.wants_state(state) && self.wants_target(|| actor)
+    /// Whether this task in this state is wanted.
+    pub fn wants(&self, id: TaskId, state: TaskState, actor: Option<ActorId>) -> bool {
+        self.wants_id(id) && self.wants_state(state) && self.wants_target(|| actor)
+    }
+
+    fn wants_id(&self, id: TaskId) -> bool {
+        self.prefix.begins(id.as_u128())
     }
 
     fn wants_state(&self, state: TaskState) -> bool {
@@ -57,8 +63,9 @@ impl Controller {
     pub fn list_tasks(&self, limit: usize, filter: &TaskFilter) -> Vec<TaskStatus> {
         let mut listed = Vec::new();
         if filter.wants_unended() {
-            let wanted = self.tasks.iter().filter(|(_, task)| {
-                filter.wants_state(task.state.seen())
+            let wanted = self.tasks.iter().filter(|(id, task)| {
+                filter.wants_id(**id)
+                    && filter.wants_state(task.state.seen())
                     && filter.wants_target(|| task.spec.target.actor())
             });
             let ids = largest(wanted.map(|(id, _)| *id), limit);
@@ -67,14 +74,16 @@ impl Controller {
                 TaskStatus { waits_for: self.why_waits(task), ..status_of(task) }
             }));
         }
-        let ended = self.history.latest().filter(|task| filter.wants(task.state, task.actor));
+        let ended =
+            self.history.latest().filter(|task| filter.wants(task.id, task.state, task.actor));
         listed.extend(ended.take(limit - listed.len()).cloned());
         listed
     }
 
-    /// All actors that are known, newest first; at most `limit`.
-    pub fn list_actors(&self, limit: usize) -> Vec<ActorStatus> {
-        let ids = largest(self.actors.keys().copied(), limit);
+    /// All actors that are known and whose ids begin so, newest first; at most `limit`.
+    pub fn list_actors(&self, limit: usize, prefix: IdPrefix) -> Vec<ActorStatus> {
+        let known = self.actors.keys().copied().filter(|id| prefix.begins(id.as_u128()));
+        let ids = largest(known, limit);
         ids.into_iter().map(|id| self.actor_status(id).expect("it is known")).collect()
     }
 }

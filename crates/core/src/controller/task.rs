@@ -145,6 +145,7 @@ impl Controller {
         self.check_takes_work()?;
         spec.validate()?;
         self.check_consumer(owner, &spec)?;
+        self.check_needs(&spec)?;
         self.check_size("the arguments", spec.args.len())?;
         if owner == Owner::Cluster {
             self.check_room()?;

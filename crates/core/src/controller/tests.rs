@@ -3,7 +3,7 @@
 use super::*;
 use crate::error::{Error, ErrorKind, Failure};
 use crate::hold::Holder;
-use crate::id::{Session, Thing};
+use crate::id::{IdPrefix, Session, Thing};
 use crate::lease::Pong;
 use crate::message::{ActorPlace, End, FromClient, FromWorker, Instance, Leave, Refusal};
 use crate::message::{Manner, ToClient, ToWorker, Try};
@@ -16,6 +16,7 @@ use crate::spec::{Target, TaskOptions, TaskSpec};
 mod actors;
 mod bring;
 mod control;
+mod cycles;
 mod limits;
 mod lists;
 mod objects;

@@ -5,7 +5,7 @@ use super::actor::{Hosted, Life};
 use super::task::State;
 use crate::account::Account;
 use crate::controller::{TaskFilter, TaskState};
-use crate::id::{ActorEpoch, ActorId, Attempt};
+use crate::id::{ActorEpoch, ActorId, Attempt, IdPrefix};
 use crate::resources::Resources;
 use crate::spec::{ActorSpec, TaskSpec};
 use crate::time::Time;
@@ -58,8 +58,9 @@ impl Worker {
             let (spec, attempt) = (call.spec.clone(), call.tried().attempt);
             TaskHere { spec, attempt, state, since: Some(call.since) }
         });
-        let wanted =
-            tasks.chain(calls).filter(|task| filter.wants(task.state, task.spec.target.actor()));
+        let wanted = tasks
+            .chain(calls)
+            .filter(|task| filter.wants(task.spec.id, task.state, task.spec.target.actor()));
         let mut listed: Vec<TaskHere> = wanted.collect();
         listed.sort_unstable_by_key(|here| Reverse(here.spec.id));
         listed.truncate(limit);
@@ -71,9 +72,11 @@ impl Worker {
         self.actors.get(&id).map(here)
     }
 
-    /// The actors that are here, newest first; at most `limit`.
-    pub fn list_actors(&self, limit: usize) -> Vec<ActorHere> {
-        let mut listed: Vec<ActorHere> = self.actors.values().map(here).collect();
+    /// The actors that are here and whose ids begin so, newest first; at most `limit`.
+    pub fn list_actors(&self, limit: usize, prefix: IdPrefix) -> Vec<ActorHere> {
+        let all = self.actors.values().map(here);
+        let mut listed: Vec<ActorHere> =
+            all.filter(|here| prefix.begins(here.spec.id.as_u128())).collect();
         listed.sort_unstable_by_key(|here| Reverse(here.spec.id));
         listed.truncate(limit);
         listed

@@ -10,9 +10,10 @@
 //! machine, knows that nothing of that worker acts any more.
 
 use crate::clock::Clock;
+use marline_core::id::SessionId;
 use marline_core::time::Time;
 use rustix::fs::OFlags;
-use std::fs::{DirBuilder, File, OpenOptions, Permissions, TryLockError};
+use std::fs::{DirBuilder, File, Metadata, OpenOptions, Permissions, TryLockError};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -137,8 +138,11 @@ pub(crate) fn is_over(file: &File, clock: &Clock) -> bool {
     until(file).is_none_or(|until| clock.now() >= until)
 }
 
-/// Whether everything that shared the file at `path` is gone: then it is taken away. `None` if that
-/// cannot be known here.
+/// Whether everything that shared the file at `path` is gone: then it is removed, if it is in this user's own
+/// folder. `None` if that cannot be known here.
+///
+/// A peer that joins names the path, so it may be any. One elsewhere is only looked at: a worker of this machine may
+/// have another folder (`TMPDIR`, another user), and the next worker there removes what is left.
 pub(crate) fn is_free(path: &Path) -> Option<bool> {
     let file = match open(path) {
         Ok(file) => file,
@@ -151,12 +155,26 @@ pub(crate) fn is_free(path: &Path) -> Option<bool> {
     };
     match file.try_lock() {
         Ok(()) => {
-            take_away(path);
+            if is_own(path, &file) {
+                take_away(path);
+            }
             Some(true)
         }
         Err(TryLockError::WouldBlock) => Some(false),
         Err(TryLockError::Error(_)) => None,
     }
+}
+
+/// Whether this is a file that [`Lifeline::create`] made for this user: by its folder, its name and its owner.
+fn is_own(path: &Path, file: &File) -> bool {
+    let user = rustix::process::getuid().as_raw();
+    let folder = folder_of(user);
+    let is_id = |name: &str| name.parse::<SessionId>().is_ok_and(|id| id.to_string() == name);
+    // The text of the path is compared, so that it has no `..` and leads through no other folder.
+    path.parent().is_some_and(|parent| parent.as_os_str() == folder.as_os_str())
+        && path.file_stem().and_then(|name| name.to_str()).is_some_and(is_id)
+        && check_own(&folder, user).is_ok()
+        && file.metadata().is_ok_and(|found| found.uid() == user)
 }
 
 /// Opens the file of a worker. Whoever joins names it, so it may be anything: what is not such a file is
@@ -177,10 +195,7 @@ fn open(path: &Path) -> io::Result<File> {
 /// machine.
 pub fn folder() -> io::Result<PathBuf> {
     let user = rustix::process::getuid().as_raw();
-    let folder = match std::env::var_os("XDG_RUNTIME_DIR") {
-        Some(runtime) if Path::new(&runtime).is_absolute() => Path::new(&runtime).join("marline"),
-        _ => std::env::temp_dir().join(format!("marline-{user}")),
-    };
+    let folder = folder_of(user);
     DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(|error| {
         io::Error::new(error.kind(), format!("{} cannot be made: {error}", folder.display()))
     })?;
@@ -188,9 +203,24 @@ pub fn folder() -> io::Result<PathBuf> {
     Ok(folder)
 }
 
+fn folder_of(user: u32) -> PathBuf {
+    match std::env::var_os("XDG_RUNTIME_DIR") {
+        Some(runtime) if Path::new(&runtime).is_absolute() => Path::new(&runtime).join("marline"),
+        _ => std::env::temp_dir().join(format!("marline-{user}")),
+    }
+}
+
 /// Sees to it that nobody but this user has anything to do with a folder. Others can make it first where
 /// everybody may, or a link in its place that they can turn later.
 fn make_private(folder: &Path, user: u32) -> io::Result<()> {
+    if check_own(folder, user)?.mode() & 0o077 != 0 {
+        std::fs::set_permissions(folder, Permissions::from_mode(0o700))?;
+    }
+    Ok(())
+}
+
+/// Refuses a folder that is a link, or another user's.
+fn check_own(folder: &Path, user: u32) -> io::Result<Metadata> {
     let found = std::fs::symlink_metadata(folder)?;
     if !found.is_dir() || found.uid() != user {
         return Err(io::Error::new(
@@ -198,10 +228,7 @@ fn make_private(folder: &Path, user: u32) -> io::Result<()> {
             format!("{} is not this user's own folder", folder.display()),
         ));
     }
-    if found.mode() & 0o077 != 0 {
-        std::fs::set_permissions(folder, Permissions::from_mode(0o700))?;
-    }
-    Ok(())
+    Ok(found)
 }
 
 /// Takes away what workers left in this folder that were killed.
@@ -244,13 +271,56 @@ mod tests {
         assert_eq!(is_free(&path), Some(false));
         let shared = lifeline.file().try_clone().unwrap();
         // A worker that was killed: the file stays, and somebody shares it still.
-        let name = path.with_file_name("kept.life");
+        let name = path.with_file_name(format!("{}.life", crate::new_session_id()));
         std::fs::rename(&path, &name).unwrap();
         drop(lifeline);
         assert_eq!(is_free(&name), Some(false));
         drop(shared);
         assert_eq!(is_free(&name), Some(true));
         assert!(!name.exists(), "whoever sees it free takes it away");
+    }
+
+    /// A file that nobody locks, and one beside it that is called as a store.
+    fn bait(folder: &Path, name: &str) -> [PathBuf; 2] {
+        let file = folder.join(name);
+        let both = [store_path(&file), file];
+        for path in &both {
+            std::fs::write(path, "precious").unwrap();
+        }
+        both
+    }
+
+    #[test]
+    fn nothing_is_taken_away_outside_of_this_users_own_folder() {
+        let (own, elsewhere) = (folder().unwrap(), tempfile::tempdir_in("/tmp").unwrap());
+        let name = format!("{}.life", crate::new_session_id());
+        let precious = bait(elsewhere.path(), &name);
+        let dots = Path::new("..").join(elsewhere.path().file_name().unwrap()).join(&name);
+        // A folder in the own one that leads elsewhere.
+        let link = own.join(format!("{}.link", crate::new_session_id()));
+        std::os::unix::fs::symlink(elsewhere.path(), &link).unwrap();
+        let paths = [
+            precious[1].clone(),
+            own.join(dots),
+            link.join(&name),
+            own.join("../x/../").join(&name),
+        ];
+        for path in paths {
+            is_free(&path);
+            assert!(precious.iter().all(|file| file.exists()), "{}", path.display());
+        }
+        std::fs::remove_file(&link).unwrap();
+    }
+
+    #[test]
+    fn only_what_is_called_as_a_lifeline_is_taken_away() {
+        let own = folder().unwrap();
+        let kept = bait(&own, &format!("precious-{}.life", crate::new_session_id()));
+        assert_eq!(is_free(&kept[1]), Some(true));
+        sweep(&own);
+        let are_there = kept.iter().all(|file| file.exists());
+        kept.iter().for_each(|file| drop(std::fs::remove_file(file)));
+        assert!(are_there);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::wire::wall::Wall;
 use marline_core::Error;
 use marline_core::controller::{Controller, Effect, Role, TaskFilter, WorkerInfo};
 use marline_core::error::Ran;
-use marline_core::id::{ActorId, ClusterId, Session, TaskId};
+use marline_core::id::{ActorId, ClusterId, IdPrefix, Session, TaskId};
 use marline_core::resources::Resources;
 use marline_core::time::Time;
 use marline_core::worker::{ActorHere, TaskHere};
@@ -103,10 +103,10 @@ impl Node {
     }
 
     /// Actors that are with the workers here; at most `limit` of each.
-    pub fn actors_here(&self, limit: usize) -> Vec<(Option<Session>, ActorHere)> {
+    pub fn actors_here(&self, limit: usize, prefix: IdPrefix) -> Vec<(Option<Session>, ActorHere)> {
         self.enter(|state, _| {
             let of_each = state.workers.iter().flat_map(|seat| {
-                let actors = seat.machine.list_actors(limit).into_iter();
+                let actors = seat.machine.list_actors(limit, prefix).into_iter();
                 actors.map(|actor| (seat.machine.session(), actor))
             });
             of_each.collect()

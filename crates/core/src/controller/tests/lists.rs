@@ -19,7 +19,7 @@ fn tasks_are_listed_newest_first_and_as_the_filter_says() {
     let ran_at = rig.controller.task_status(task_id(1)).unwrap().worker;
     assert_eq!(ran_at, Some(worker.id), "also when it has ended");
     let list = |limit, states: &[TaskState]| {
-        let filter = TaskFilter { states: states.to_vec(), actor: None };
+        let filter = TaskFilter { states: states.to_vec(), ..TaskFilter::default() };
         ids(rig.controller.list_tasks(limit, &filter))
     };
     assert_eq!(list(10, &[]), [5, 4, 3, 2, 1]);
@@ -45,9 +45,37 @@ fn the_calls_of_an_actor_are_listed_alone() {
     });
     let filter = TaskFilter { actor: Some(actors[1]), ..TaskFilter::default() };
     assert_eq!(ids(rig.controller.list_tasks(10, &filter)), [18]);
-    let listed: Vec<ActorId> =
-        rig.controller.list_actors(1).into_iter().map(|actor| actor.spec.id).collect();
+    let listed: Vec<ActorId> = rig
+        .controller
+        .list_actors(1, Default::default())
+        .into_iter()
+        .map(|actor| actor.spec.id)
+        .collect();
     assert_eq!(listed, [actors[1]]);
+}
+
+#[test]
+fn what_begins_so_is_listed_however_many_others_are_newer() {
+    let mut rig = Rig::new();
+    let (client, worker) = (rig.client(1), rig.worker(2, 1));
+    for number in 0x10..0x20 {
+        rig.submit_ownerless(task(number)).unwrap();
+        rig.client_says(client, FromClient::CreateActor(Arc::new(actor(number))));
+    }
+    rig.effects.clear(); // Tasks and actors are placed.
+    rig.dies(worker); // All tasks wait, and one will have ended.
+    rig.ask(|controller, now, effects| {
+        controller.cancel_for(now, task_id(0x11), true, effects).unwrap()
+    });
+    for number in [0x11, 0x12] {
+        let prefix: IdPrefix = task_id(number).to_string().parse().unwrap();
+        let filter = TaskFilter { prefix, ..TaskFilter::default() };
+        assert_eq!(ids(rig.controller.list_tasks(1, &filter)), [number]);
+        let listed = rig.controller.list_actors(1, prefix);
+        assert_eq!(listed[0].spec.id, ActorId::from_u128(number));
+    }
+    let other: IdPrefix = "1".parse().unwrap();
+    assert!(rig.controller.list_actors(1, other).is_empty());
 }
 
 #[test]
@@ -84,7 +112,12 @@ fn reasons_to_wait_are_counted_once_per_kind() {
     assert!(waiting.contains(&("the delay before its next attempt".to_owned(), 1)), "{waiting:?}");
     let counted: usize = waiting.iter().map(|(_, count)| count).sum();
     let with_worker = rig.controller.list_workers()[0].tasks;
-    let actors = rig.controller.list_actors(9).iter().filter(|a| a.waits_for.is_some()).count();
+    let actors = rig
+        .controller
+        .list_actors(9, Default::default())
+        .iter()
+        .filter(|a| a.waits_for.is_some())
+        .count();
     assert_eq!(counted, rig.controller.pending_tasks() - with_worker + actors, "each once");
 }
 

@@ -39,7 +39,7 @@ fn what_is_here_can_be_asked() {
     };
     assert_eq!(listed(&rig, 10), [(3, true), (2, false), (1, true)]);
     assert_eq!(listed(&rig, 1), [(3, true)]);
-    let actors = rig.worker.list_actors(10);
+    let actors = rig.worker.list_actors(10, Default::default());
     assert_eq!((actors.len(), actors[0].pending_calls, actors[0].ready), (1, 1, true));
     assert_eq!(rig.worker.actor_here(actors[0].spec.id).as_ref(), Some(&actors[0]));
     assert_eq!(rig.worker.actor_here(ActorId::from_u128(99)), None);

@@ -4,7 +4,7 @@ use super::{Service, cut, page};
 use crate::node::Node;
 use crate::wire::convert::control::{
     Detail, add_worker_view, decode_actor, decode_call, encode_actor, encode_actor_here, id,
-    namespace,
+    namespace, prefix,
 };
 use crate::wire::v1;
 use marline_core::Error;
@@ -16,10 +16,14 @@ impl Service {
         request: v1::CreateActorRequest,
     ) -> Result<v1::CreateActorReply, Error> {
         let asked = decode_actor(request)?;
-        let (actor, created) = self.node()?.ask(|controller, now, effects| {
-            controller.create_for(now, asked.session, asked.spec, effects)
+        let (status, created) = self.node()?.ask(|controller, now, effects| {
+            let (actor, created) =
+                controller.create_for(now, asked.session, asked.spec, effects)?;
+            Ok((controller.actor_status(actor)?, created))
         })?;
-        Ok(v1::CreateActorReply { actor_id: actor.to_string(), created })
+        let v1::ActorStatus { actor_id, state, worker_id, .. } =
+            encode_actor(status, Detail::Brief, self.wall);
+        Ok(v1::CreateActorReply { actor_id, created, state, worker_id })
     }
 
     pub(super) fn call_actor(
@@ -82,16 +86,17 @@ impl Service {
         request: v1::ListActorsRequest,
     ) -> Result<v1::ListActorsReply, Error> {
         let limit = page(request.limit)?;
+        let prefix = prefix(&request.id_prefix, "ListActorsRequest.id_prefix")?;
         let node = self.node()?;
         if node.has_controller() {
-            let listed = node.look(|controller| controller.list_actors(limit + 1))?;
+            let listed = node.look(|controller| controller.list_actors(limit + 1, prefix))?;
             let (listed, more) = cut(listed, limit);
             let actors = listed
                 .into_iter()
                 .map(|actor| self.encode_with_worker_view(&node, actor, Detail::Brief));
             return Ok(v1::ListActorsReply { actors: actors.collect(), more });
         }
-        let (listed, more) = cut(node.actors_here(limit + 1), limit);
+        let (listed, more) = cut(node.actors_here(limit + 1, prefix), limit);
         let actors =
             listed.iter().map(|(worker, actor)| encode_actor_here(*worker, actor, self.wall));
         Ok(v1::ListActorsReply { actors: actors.collect(), more })

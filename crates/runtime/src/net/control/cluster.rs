@@ -2,7 +2,7 @@
 
 use super::{Service, cut, page};
 use crate::wire::convert::control::{
-    encode_counters, encode_health, encode_worker, id, worker_state,
+    encode_counters, encode_health, encode_worker, id, prefix, worker_state,
 };
 use crate::wire::join::PROTOCOL;
 use crate::wire::v1;
@@ -18,7 +18,10 @@ impl Service {
         request: v1::ListWorkersRequest,
     ) -> Result<v1::ListWorkersReply, Error> {
         let limit = page(request.limit)?;
-        let (listed, more) = cut(self.node()?.look(|controller| controller.list_workers())?, limit);
+        let prefix = prefix(&request.id_prefix, "ListWorkersRequest.id_prefix")?;
+        let mut listed = self.node()?.look(|controller| controller.list_workers())?;
+        listed.retain(|worker| prefix.begins(worker.session.id.as_u128()));
+        let (listed, more) = cut(listed, limit);
         let workers = listed.into_iter().map(|worker| encode_worker(worker, self.wall)).collect();
         Ok(v1::ListWorkersReply { workers, more })
     }

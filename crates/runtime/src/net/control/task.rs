@@ -102,7 +102,7 @@ impl Service {
         request: v1::ListTasksRequest,
     ) -> Result<v1::ListTasksReply, Error> {
         let limit = page(request.limit)?;
-        let filter = decode_filter(&request.states, &request.actor_id)?;
+        let filter = decode_filter(&request)?;
         let node = self.node()?;
         if node.has_controller() {
             let listed = node.look(|controller| controller.list_tasks(limit + 1, &filter))?;

@@ -13,7 +13,7 @@ use super::field::within;
 use crate::wire::join::check_protocol;
 use crate::wire::v1;
 use marline_core::error::{Error, Ran};
-use marline_core::id::{ObjectId, Session, SessionEpoch};
+use marline_core::id::{IdPrefix, ObjectId, Session, SessionEpoch};
 use marline_core::payload::Payload;
 use std::str::FromStr;
 
@@ -29,6 +29,11 @@ pub(crate) fn id<T: FromStr<Err = Error>>(text: &str, field: &str) -> Result<T, 
     if text.is_empty() {
         return Err(Error::invalid(format!("{field} is missing")));
     }
+    text.parse().map_err(|error| within(field, error))
+}
+
+/// How ids begin; all do, if it is empty.
+pub(crate) fn prefix(text: &str, field: &str) -> Result<IdPrefix, Error> {
     text.parse().map_err(|error| within(field, error))
 }
 

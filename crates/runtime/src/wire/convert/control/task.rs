@@ -1,7 +1,9 @@
 //! Tasks and calls: how they are asked for, and what is known of them.
 
 use super::super::field::{or_default, unknown, within};
-use super::{Asked, Detail, args, check_version, error, id, id_or_new, objects, optional_session};
+use super::{
+    Asked, Detail, args, check_version, error, id, id_or_new, objects, optional_session, prefix,
+};
 use crate::wire::v1;
 use crate::wire::wall::Wall;
 use marline_core::Error;
@@ -47,11 +49,13 @@ pub(crate) fn decode_call(wire: v1::CallActorRequest) -> Result<Asked<Arc<TaskSp
     Ok(Asked { session, spec: Arc::new(spec) })
 }
 
-pub(crate) fn decode_filter(states: &[i32], actor: &str) -> Result<TaskFilter, Error> {
+pub(crate) fn decode_filter(wire: &v1::ListTasksRequest) -> Result<TaskFilter, Error> {
+    let (states, actor) = (&wire.states, &wire.actor_id);
     let states = states.iter().map(|state| task_state(*state)).collect::<Result<_, Error>>();
     let states = states.map_err(|error| within("ListTasksRequest.states", error))?;
     let actor = (!actor.is_empty()).then(|| id(actor, "ListTasksRequest.actor_id")).transpose()?;
-    Ok(TaskFilter { states, actor })
+    let prefix = prefix(&wire.id_prefix, "ListTasksRequest.id_prefix")?;
+    Ok(TaskFilter { states, actor, prefix })
 }
 
 macro_rules! states {

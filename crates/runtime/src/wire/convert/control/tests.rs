@@ -96,9 +96,16 @@ fn what_is_malformed_is_refused_by_name() {
     refused(session(nobody, "KeepAliveRequest.session"), invalid, "SessionName.id is missing");
     let wire = v1::CallActorRequest::default();
     refused(decode_call(wire), invalid, "CallActorRequest.actor_id is missing");
-    refused(decode_filter(&[99], ""), invalid, "ListTasksRequest.states: TaskState is 99");
-    refused(decode_filter(&[0], ""), invalid, "TaskState is missing");
-    refused(decode_filter(&[], "x"), invalid, "ListTasksRequest.actor_id: \"x\" is not an id");
+    refused(decode_filter(&of_state(99)), invalid, "ListTasksRequest.states: TaskState is 99");
+    refused(decode_filter(&of_state(0)), invalid, "TaskState is missing");
+    let wire = v1::ListTasksRequest { actor_id: "x".into(), ..Default::default() };
+    refused(decode_filter(&wire), invalid, "ListTasksRequest.actor_id: \"x\" is not an id");
+    let wire = v1::ListTasksRequest { id_prefix: "x".into(), ..Default::default() };
+    refused(decode_filter(&wire), invalid, "ListTasksRequest.id_prefix: no id begins with \"x\"");
+}
+
+fn of_state(state: i32) -> v1::ListTasksRequest {
+    v1::ListTasksRequest { states: vec![state], ..Default::default() }
 }
 
 #[test]
@@ -155,7 +162,9 @@ fn a_task_shows_its_state_its_times_and_as_much_of_its_error_as_fits() {
         let brief = encode_task(status, Detail::Brief, wall).error.unwrap();
         assert_eq!(brief.message, "é".repeat(MAX_LISTED_BYTES / 2));
         assert!(brief.failure.is_none() && brief.may_have_run);
-        let filter = decode_filter(&[number as i32 + 1], ACTOR).unwrap();
+        let actor_id = ACTOR.into();
+        let wire = v1::ListTasksRequest { actor_id, ..of_state(number as i32 + 1) };
+        let filter = decode_filter(&wire).unwrap();
         assert_eq!((filter.states, filter.actor), (vec![state], Some(ActorId::from_u128(8))));
     }
 }

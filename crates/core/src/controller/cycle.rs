@@ -1,0 +1,116 @@
+//! Work that waits for its own results would wait for ever: the submission that closes such a cycle is refused.
+//!
+//! A task waits for the values it needs; a call waits for its actor, too; an actor waits for the values that its
+//! constructor needs. A client chooses ids itself, so it can announce a result of a task that it has not submitted
+//! yet, and have other work need it. Two steps can close a cycle: a task is submitted whose results some work waits
+//! for already, or a call is ready whose actor waits for values. Any other step adds no way back.
+
+use super::Controller;
+use super::actor::Life;
+use super::task::State;
+use crate::error::Error;
+use crate::id::{ActorId, ObjectId, TaskId};
+use crate::map::Set;
+use crate::spec::TaskSpec;
+
+/// The most objects that one check looks at. A check that would look at more refuses the submission: the
+/// controller answers nobody meanwhile.
+const MAX_OBJECTS_WALKED: usize = 10_000;
+/// The most objects that an error names.
+const MAX_NAMED: usize = 10;
+
+impl Controller {
+    /// Refuses a new task that waits for its own results. Costs nothing without needs, and one look at each
+    /// result unless some work waits for one.
+    pub(super) fn check_needs(&self, spec: &TaskSpec) -> Result<(), Error> {
+        if let Some(own) = spec.needs.iter().find(|need| need.origin == spec.id) {
+            return Err(Error::invalid(format!(
+                "task {} needs its own result {own}: it would wait for ever",
+                spec.id
+            )));
+        }
+        if spec.needs.is_empty() || !spec.results().any(|result| self.is_waited_for(result)) {
+            return Ok(());
+        }
+        self.check_cycle(spec.id, spec.data())
+    }
+
+    /// Refuses a call that is ready and whose actor waits for its results.
+    pub(super) fn check_call(&self, call: TaskId, actor: ActorId) -> Result<(), Error> {
+        match self.actors.get(&actor) {
+            Some(actor) if matches!(actor.life, Life::Waiting) => {
+                self.check_cycle(call, actor.spec.data())
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    fn is_waited_for(&self, object: ObjectId) -> bool {
+        let pending = self.objects.get(&object).and_then(|object| object.pending());
+        pending.is_some_and(|pending| !pending.waiting.is_empty())
+    }
+
+    /// Refuses `task` if one of its results is among these objects, or among those that they wait for.
+    fn check_cycle(
+        &self,
+        task: TaskId,
+        objects: impl Iterator<Item = ObjectId>,
+    ) -> Result<(), Error> {
+        // Each object, and the place here of the one that waits for it.
+        let mut walked: Vec<(ObjectId, Option<usize>)> = Vec::new();
+        let mut seen = Set::default();
+        let mut at = 0;
+        walked.extend(objects.filter(|object| seen.insert(*object)).map(|object| (object, None)));
+        while let Some((object, _)) = walked.get(at).copied() {
+            if object.origin == task && !self.has_value(object) {
+                return Err(cycle(task, &walked, at));
+            }
+            if walked.len() > MAX_OBJECTS_WALKED {
+                return Err(Error::invalid(format!(
+                    "task {task} may wait for its own results: what it needs waits for more than \
+                     {MAX_OBJECTS_WALKED} values (MAX_OBJECTS_WALKED); submit it before work needs its results"
+                )));
+            }
+            if !self.has_value(object) {
+                let next = self.waits_for(object.origin).filter(|object| seen.insert(*object));
+                walked.extend(next.map(|object| (object, Some(at))));
+            }
+            at += 1;
+        }
+        Ok(())
+    }
+
+    fn has_value(&self, object: ObjectId) -> bool {
+        self.objects.get(&object).is_some_and(|object| object.ended().is_some())
+    }
+
+    /// The objects that a task waits for, itself or with its actor.
+    fn waits_for(&self, task: TaskId) -> impl Iterator<Item = ObjectId> {
+        let task = self.tasks.get(&task);
+        let own = task.filter(|task| matches!(task.state, State::Waiting { .. }));
+        let actor = task.and_then(|task| self.actors.get(&task.spec.target.actor()?));
+        let actor = actor.filter(|actor| matches!(actor.life, Life::Waiting));
+        let own = own.into_iter().flat_map(|task| task.spec.data());
+        own.chain(actor.into_iter().flat_map(|actor| actor.spec.data()))
+    }
+}
+
+/// Names what `task` waits for, up to its own result at `end`.
+fn cycle(task: TaskId, walked: &[(ObjectId, Option<usize>)], end: usize) -> Error {
+    let mut path = Vec::new();
+    let mut next = Some(end);
+    while let Some(at) = next {
+        path.push(walked[at].0.to_string());
+        next = walked[at].1;
+    }
+    let left_out = path.len().saturating_sub(MAX_NAMED);
+    if left_out > 0 {
+        // The own result stays, at the far end.
+        path.splice(1..=left_out, [format!("({left_out} more)")]);
+    }
+    path.reverse();
+    let path = path.join(", which waits for ");
+    Error::invalid(format!(
+        "task {task} would wait for ever for its own result: it waits for {path}"
+    ))
+}

@@ -10,6 +10,7 @@ use crate::executor::run::Command;
 use crate::executor::{Executors, Handle, process, thread};
 use crate::store::{Objects, Store};
 use crate::stream::Feed;
+use crate::terminal::escaped_lines;
 use crate::wire::frame::Frame;
 use crate::wire::message::Message;
 use marline_channel::{oneshot, watch};
@@ -84,7 +85,7 @@ pub(crate) type Warn = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// What is done unless said otherwise.
 fn on_standard_error() -> Warn {
-    Arc::new(|words| eprintln!("marline: {words}"))
+    Arc::new(|words| eprintln!("marline: {}", escaped_lines(words)))
 }
 
 impl State {

@@ -230,7 +230,7 @@ impl State {
     ) {
         let seat = &mut self.workers[index];
         if let worker::Event::ExecutorDied { executor, .. }
-        | worker::Event::ExecutorRefused { executor } = &event
+        | worker::Event::ExecutorRefused { executor, .. } = &event
         {
             seat.handles.remove(executor);
         }
@@ -523,7 +523,10 @@ impl WorkerSeat {
                         self.handles.insert(executor, Handle::Process(handle));
                         (None, None)
                     }
-                    Err(_) => (Some(worker::Event::ExecutorRefused { executor }), None),
+                    Err(error) => {
+                        let lack = process::lack_of(&error);
+                        (Some(worker::Event::ExecutorRefused { executor, lack }), None)
+                    }
                 }
             }
         }
@@ -572,7 +575,7 @@ impl WorkerSeat {
                 Made::For(vec![object])
             }
             worker::Event::ExecutorDied { executor, .. }
-            | worker::Event::ExecutorRefused { executor } => {
+            | worker::Event::ExecutorRefused { executor, .. } => {
                 self.processes.remove(executor).map_or(Made::Nothing, Made::By)
             }
             worker::Event::PingReceived { .. }

@@ -89,7 +89,7 @@ class ActorClass:
         return ActorHandle(actor, interface.class_name, interface.methods)
 
     def _in(self, session: _native.Session) -> _native.Function:
-        from marline._pickle import dumps_code
+        from marline._pickle import dumps_code, put_code
 
         # References are of a session: code that has some is pickled for each.
         if self._code is None or self._code.things is not None:
@@ -97,7 +97,7 @@ class ActorClass:
         code = self._code
         label = f"{self._cls.__module__}.{self._cls.__qualname__}"
         env = shipped(self._options.runtime_env, session)
-        put = session.put_raw(code.pickled, code.version, env.description, env.packages, code.things)
+        put = put_code(session, self._cls, code, env)
         return _native.Function(env.runtime, label, code.key, put, Options().for_task(), Returns(0))
 
 

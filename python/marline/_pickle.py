@@ -15,13 +15,16 @@ import sys
 import types
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import cloudpickle
 
 from marline import _native, _propagate
-from marline._errors import IncompatibleError
-from marline._unpicklable import explain
+from marline._errors import IncompatibleError, TooLargeError
+from marline._unpicklable import explain, explain_size
+
+if TYPE_CHECKING:
+    from marline._runtime_env import Shipped
 
 
 class Need:
@@ -100,6 +103,14 @@ def dumps_code(code: Any) -> Code:
     except Exception as error:
         raise explain(code, error, getattr(code, "__qualname__", "the function")) from error
     return Code(pickled, code_key(pickled), version, things or None)
+
+
+def put_code(session: _native.Session, value: Any, code: Code, env: Shipped) -> _native.ObjectRef:
+    """Puts the code of a function or class where executors get it. If it is too large, names the cause."""
+    try:
+        return session.put_raw(code.pickled, code.version, env.description, env.packages, code.things)
+    except TooLargeError as error:
+        raise explain_size(value, error, getattr(value, "__qualname__", "the function")) from None
 
 
 def code_key(pickled: bytes) -> str:

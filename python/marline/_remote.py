@@ -63,7 +63,7 @@ class RemoteFunction:
 
     def _in(self, session: _native.Session) -> _native.Function:
         """Takes its code to a session."""
-        from marline._pickle import dumps_code
+        from marline._pickle import dumps_code, put_code
 
         # References are of a session: code that has some is pickled for each.
         if self._code is None or self._code.things is not None:
@@ -71,7 +71,7 @@ class RemoteFunction:
         code = self._code
         label = self._options.label or _label(self._function)
         env = shipped(self._options.runtime_env, session)
-        put = session.put_raw(code.pickled, code.version, env.description, env.packages, code.things)
+        put = put_code(session, self._function, code, env)
         options, returns = self._options.for_task(), self._options.returns()
         return _native.Function(env.runtime, label, code.key, put, options, returns)
 

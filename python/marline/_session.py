@@ -35,7 +35,8 @@ _folder: str | None = None
 _printer: Printer | None = None
 # Where the cluster is, and its token. In an executor: the one that it works for, joined when it is needed.
 home: tuple[str, str | None] | None = None
-_at: tuple[str, str | None] | None = None
+# The address that was asked for (None: whichever cluster runs here), and the token, if one was given.
+_at: tuple[str | None, str | None] | None = None
 
 
 class Running:
@@ -204,7 +205,9 @@ def _join(address: str, token: str | None) -> _native.Session:
     """Joins a cluster elsewhere."""
     global _session, _at
     try:
-        _at = _found(address, token)
+        token = _token_of_environment() if token is None else token
+        # Neither is looked up here: a cluster that is restarted has another token and another socket.
+        _at = None if address == "auto" else address, token
         _session = _native.Session.join(*_at)
     except WorkerLostError as error:
         instead = 'marline.init("local") starts one in this process'
@@ -269,23 +272,28 @@ def _remove(folder: str) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _found(address: str, token: str | None) -> tuple[str, str | None]:
-    """Where a cluster is, and its token."""
+def _token_of_environment() -> str | None:
+    """The token in the file that the environment names, if it names one."""
     file = os.environ.get("MARLINE_TOKEN_FILE")
-    if token is None and file:
-        try:
-            with open(file) as readable:
-                token = readable.read().strip()
-        except OSError as error:
-            words = f"the token cannot be read from the file that MARLINE_TOKEN_FILE names: {error}"
-            raise DeniedError(words) from None
-    if address == "auto":
-        found = _native.Session.here(None)
-        assert found is not None
-        return found[0], token or found[1]
-    if token is None and (found := _native.Session.here(address)) is not None:
-        return found
-    return address, token
+    if not file:
+        return None
+    try:
+        with open(file) as readable:
+            return readable.read().strip()
+    except OSError as error:
+        words = f"the token cannot be read from the file that MARLINE_TOKEN_FILE names: {error}"
+        raise DeniedError(words) from None
+
+
+def _found(address: str | None, token: str | None) -> tuple[str, str | None]:
+    """Where the cluster is at the moment, and its token."""
+    if address is not None and token is not None:
+        return address, token
+    found = _native.Session.here(address)
+    if found is None:
+        assert address is not None
+        return address, token
+    return found[0], token or found[1]
 
 
 def shutdown() -> None:
@@ -345,7 +353,7 @@ def status() -> _native.Status:
     """Whom to ask about the cluster."""
     current()
     assert _at is not None
-    return _native.Status(*_at)
+    return _native.Status(*_found(*_at))
 
 
 def put(value: Any, *, durable: bool = False) -> ObjectRef:

@@ -1,4 +1,4 @@
-"""Finds what in a value cannot be pickled, and says where it is."""
+"""Finds what in a value cannot be pickled, or makes it too large, and says where it is."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ import inspect
 from collections.abc import Iterator
 from typing import Any
 
+from marline._errors import TooLargeError
+
 # How deep is looked, and at how many parts in all.
 MAX_DEPTH = 6
 MAX_PARTS = 2_000
+# A variable of fewer bytes is not named as what makes code too large.
+MIN_NAMED_BYTES = 1 << 20
 
 
 # What the native module calls the arguments of a call: those by position, those by name, and what travels
@@ -92,6 +96,43 @@ def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
         except Exception:
             continue  # There is none, or it is computed, and that fails.
         yield f".{name}", member
+
+
+def explain_size(code: Any, error: BaseException, name: str) -> TooLargeError:
+    """An error that says which variable makes a function or class too large."""
+    members = [(_pickled_bytes(member), step) for step, member in _parts_of_code(code)]
+    size, step = max(members, default=(0, ""))
+    if size < MIN_NAMED_BYTES:
+        return TooLargeError(str(error))  # No single variable is the cause.
+    what = step.removeprefix(", ")
+    variable = what.rpartition(" ")[2].lstrip(".")
+    return TooLargeError(
+        f"{name} uses {what}, which has {size:,} bytes pickled: too much to travel with the code. "
+        f"Put it once, reference = marline.put({variable}), and pass the reference as an argument ({error})"
+    )
+
+
+def _parts_of_code(code: Any) -> Iterator[tuple[str, Any]]:
+    """What a function uses, or what the methods of a class use and its own attributes."""
+    if not inspect.isclass(code):
+        yield from _members(code)
+        return
+    for step, member in _members(code):
+        if inspect.isfunction(member):
+            yield from ((step + inner, part) for inner, part in _members(member))
+        else:
+            yield step, member
+
+
+def _pickled_bytes(value: Any) -> int:
+    from marline import _native
+    from marline._pickle import dumps_by_value
+
+    try:
+        (pickled, _), _ = _native.noting(lambda: dumps_by_value(value))
+    except Exception:
+        return 0
+    return len(pickled)
 
 
 def explain(value: Any, error: BaseException, name: str) -> TypeError:

@@ -197,3 +197,46 @@ def test_whoever_stops_waiting_does_not_stop_the_task(tmp_path: Path) -> None:
     (tmp_path / "go").touch()
     assert marline.get(ref) == "late"
     until("it is done", ref.done)
+
+
+TABLE = bytes(80 << 20)
+
+
+def test_a_variable_that_makes_code_too_large_is_named() -> None:
+    closed_over = bytes(70 << 20)
+
+    def uses_global() -> int:
+        return len(TABLE)
+
+    def uses_variable() -> int:
+        return len(closed_over)
+
+    class Uses:
+        def size(self) -> int:
+            return len(closed_over)
+
+    # The tests are a module: only code of ``__main__`` takes its globals along.
+    uses_global.__module__ = "__main__"
+    for code, what in (
+        (uses_global, "global TABLE"),
+        (uses_variable, "variable closed_over"),
+        (Uses, r"Uses uses \.size, variable closed_over"),
+    ):
+        with pytest.raises(marline.TooLargeError, match=rf"{what}, which has .* marline\.put") as raised:
+            marline.remote(code).remote()
+        assert "pickled, the limit is" in str(raised.value)
+
+
+def test_code_that_no_variable_makes_too_large_says_its_size() -> None:
+    many = [bytes(1 << 19) for _ in range(140)]
+    parts = {f"part_{n}": part for n, part in enumerate(many)}
+    source = "def make():\n" + "".join(f"    {name} = parts[{name!r}]\n" for name in parts)
+    source += "    def total():\n        return " + " + ".join(f"len({name})" for name in parts) + "\n"
+    source += "    return total\n"
+    space: dict[str, Any] = {"parts": parts}
+    exec(source, space)
+    with pytest.raises(
+        marline.TooLargeError, match=r"the code, with what it uses: .* bytes pickled"
+    ) as raised:
+        marline.remote(space["make"]()).remote()
+    assert "marline.put" not in str(raised.value)

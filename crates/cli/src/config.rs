@@ -253,19 +253,6 @@ pub fn wants_json(typed: &[OsString]) -> bool {
     typed.iter().take_while(|word| *word != "--").any(|word| word == OsStr::new("--json"))
 }
 
-/// The cluster of this user that this address names: as it says itself, or by its port on this machine.
-fn running_at(address: &str) -> Option<Cluster> {
-    let mut running = record::look().unwrap_or_default().running;
-    let exact = running.iter().position(|cluster| cluster.address == address);
-    let port = |address: &str| address.rsplit_once(':')?.1.parse::<u16>().ok();
-    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
-    let here = port(address).filter(|_| ["localhost", "127.0.0.1", "[::1]"].contains(&host));
-    let near =
-        || running.iter().position(|cluster| here.is_some() && port(&cluster.address) == here);
-    let found = exact.or_else(near)?;
-    Some(running.swap_remove(found))
-}
-
 /// The cluster to speak to.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -287,7 +274,7 @@ impl Settings {
                 let token = Some(read_token(file)?.into());
                 return Ok(Settings { address: address.into(), token });
             }
-            return match running_at(address) {
+            return match record::look().unwrap_or_default().at(address) {
                 // Its token is for it alone: somebody else may have the port on another of this
                 // machine's addresses, so it is spoken to where it said that it is.
                 Some(Cluster { address, token_file, .. }) => {

@@ -1,6 +1,8 @@
-//! All output: tables for people, JSON for programs, progress for those who watch.
+//! All output: tables for people, JSON for programs, progress for those who watch. Names and errors come
+//! from others: [control characters](marline_runtime::terminal) in them are shown as what they are.
 
 use crate::exit::Failure;
+use marline_runtime::terminal::{OutputFilter, escaped, escaped_lines};
 use serde_json::{Value, json};
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -23,7 +25,7 @@ impl Printer {
 
     /// An answer: as JSON, or in words.
     pub fn answer(&self, json: &Value, words: impl FnOnce() -> String) -> Result<(), Failure> {
-        let text = if self.json { json.to_string() } else { words() };
+        let text = if self.json { json.to_string() } else { escaped_lines(&words()).into_owned() };
         let written = write(format!("{}\n", text.trim_end()).as_bytes());
         unless_unread(written).map_err(|error| Failure::unwritten("the answer", &error))
     }
@@ -31,7 +33,7 @@ impl Printer {
     /// Something for people to know besides the answer.
     pub fn note(&self, words: &str) {
         if !self.json {
-            let _ = writeln!(std::io::stderr(), "{words}");
+            let _ = writeln!(std::io::stderr(), "{}", escaped_lines(words));
         }
     }
 
@@ -43,7 +45,9 @@ impl Printer {
                 writeln!(stderr, "{}", json!({ "error": { "kind": kind, "message": message } }))
             }
             (false, Some(styled)) if has_colours() => writeln!(stderr, "{}", styled.trim_end()),
-            (false, Some(_) | None) => writeln!(stderr, "marline: {message}"),
+            (false, Some(_) | None) => {
+                writeln!(stderr, "marline: {}", escaped_lines(message))
+            }
         };
     }
 
@@ -59,6 +63,37 @@ pub fn write(bytes: &[u8]) -> std::io::Result<()> {
     let mut stdout = std::io::stdout().lock();
     stdout.write_all(bytes)?;
     stdout.flush()
+}
+
+/// What user code printed, on its way to where it is read. A terminal is shown what does no harm there; a
+/// file or a pipe gets the bytes.
+pub struct Forwarded {
+    out: Option<OutputFilter>,
+    err: Option<OutputFilter>,
+}
+
+impl Forwarded {
+    pub fn new() -> Forwarded {
+        let out = std::io::stdout().is_terminal().then(OutputFilter::default);
+        let err = std::io::stderr().is_terminal().then(OutputFilter::default);
+        Forwarded { out, err }
+    }
+
+    /// Writes to standard output.
+    pub fn write(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        match &mut self.out {
+            Some(filter) => write(&filter.filter(bytes)),
+            None => write(bytes),
+        }
+    }
+
+    /// Writes to standard error, which is for people who care.
+    pub fn write_error(&mut self, bytes: &[u8]) {
+        let _ = match &mut self.err {
+            Some(filter) => std::io::stderr().write_all(&filter.filter(bytes)),
+            None => std::io::stderr().write_all(bytes),
+        };
+    }
 }
 
 /// Whoever does not read an answer to its end, as `head` does, has read enough. Nothing else may be lost.
@@ -80,8 +115,10 @@ fn has_colours() -> bool {
 
 /// A table with as much room for each column as it needs.
 pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
+    let escape = |cell: &String| escaped(cell).into_owned();
+    let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(escape).collect()).collect();
     let mut widths: Vec<usize> = head.iter().map(|cell| cell.chars().count()).collect();
-    for row in rows {
+    for row in &rows {
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = (*width).max(cell.chars().count());
         }
@@ -91,7 +128,7 @@ pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
         cells.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
     };
     let mut text = line(&mut head.iter().copied());
-    for row in rows {
+    for row in &rows {
         text += &line(&mut row.iter().map(String::as_str));
     }
     text
@@ -115,6 +152,7 @@ impl Progress {
     }
 
     pub fn say(&mut self, words: &str) {
+        let words = &*escaped(words);
         if !self.on || self.began.elapsed() < QUIET_FOR || words == self.shown {
             return;
         }
@@ -153,5 +191,14 @@ mod tests {
         let rows = [vec!["a".to_owned(), "much longer".into()], vec!["übermaß".into(), "b".into()]];
         let text = table(&["x", "y"], &rows);
         assert_eq!(text, "x        y\na        much longer\nübermaß  b\n");
+    }
+
+    #[test]
+    fn a_cell_stays_in_its_line_and_commands_no_terminal() {
+        let rows = [vec!["evil\x1b]0;title\x07\nnext".to_owned(), "b".into()]];
+        assert_eq!(
+            table(&["x", "y"], &rows).lines().nth(1),
+            Some(r"evil\x1b]0;title\x07\nnext  b")
+        );
     }
 }

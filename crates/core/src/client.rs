@@ -96,6 +96,11 @@ impl Client {
         Client { address: Some(address), ..Client::default() }
     }
 
+    /// Its next session is of a controller at this address.
+    pub fn is_at(&mut self, address: Arc<str>) {
+        self.address = Some(address);
+    }
+
     /// Something happened.
     pub fn handle(&mut self, now: Time, event: Event, effects: &mut Vec<Effect>) {
         if self.lease.as_ref().is_some_and(|lease| lease.is_over(now)) {

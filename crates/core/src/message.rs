@@ -9,6 +9,7 @@ use crate::output::{Audience, Output, Shown, Source};
 use crate::payload::{Outcome, Payload, Value};
 use crate::spec::{ActorOptions, ActorSpec, TaskSpec};
 use bytes::Bytes;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -242,8 +243,33 @@ pub enum Refusal {
     Draining,
     /// It cannot start an executor now.
     Full,
+    /// It cannot start an executor now, because its system refuses it this.
+    Lacks(Lack),
     /// It hosts no such instance.
     NotHere,
+}
+
+/// What a system refuses to a worker that starts an executor.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Lack {
+    /// An open file.
+    Descriptors,
+    /// A process.
+    Processes,
+    /// Memory.
+    Memory,
+}
+
+impl fmt::Display for Lack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Lack::Descriptors => "it has no file descriptor left (`ulimit -n` is the limit)",
+            Lack::Processes => {
+                "it may have no more processes (`ulimit -u` is the limit, or pids.max of its cgroup)"
+            }
+            Lack::Memory => "its system has no memory left",
+        })
+    }
 }
 
 /// Why an instance ended in good order.

@@ -198,7 +198,9 @@ impl Worker {
                 }
             }
             Event::ExecutorReady { executor } => self.executor_ready(now, executor, effects),
-            Event::ExecutorRefused { executor } => self.executor_refused(executor, effects),
+            Event::ExecutorRefused { executor, lack } => {
+                self.executor_refused(executor, lack, effects)
+            }
             Event::ExecutorDied { executor, error } => {
                 self.executor_died(now, executor, error, effects)
             }

@@ -44,7 +44,7 @@ impl Client {
     }
 
     /// Connects to the cluster that `marline up` (or `marline controller`) runs on this machine for this
-    /// user.
+    /// user. When that cluster has ended, the client joins the next one that runs here.
     ///
     /// ```no_run
     /// use marline::{Client, CommandLine};
@@ -55,8 +55,7 @@ impl Client {
     /// # Ok::<(), marline::Error>(())
     /// ```
     pub fn local() -> Result<Client, Error> {
-        let cluster = marline_runtime::record::only()?;
-        Client::connect_with_token(cluster.nearest(), &cluster.token()?)
+        marline_runtime::Client::connect_here(None).map(Client::new)
     }
 
     /// What is done with warnings, such as of a task that no worker could ever run, 10 s after it was
@@ -186,7 +185,7 @@ impl Client {
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Client({})", self.inner.address().unwrap_or("of this process"))
+        write!(f, "Client({})", self.inner.address().as_deref().unwrap_or("of this process"))
     }
 }
 

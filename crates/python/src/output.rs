@@ -4,6 +4,7 @@
 use crate::fork::generation;
 use marline_runtime::Printout;
 use marline_runtime::core::output::{Shown, Source, Stream};
+use marline_runtime::terminal::escaped;
 use pyo3::prelude::*;
 use std::time::Duration;
 
@@ -57,6 +58,7 @@ fn piece(shown: Shown) -> Piece {
     };
     let is_error = output.stream == Stream::Err;
     let text = output.text.map(|text| text.to_string());
-    let (name, hostname) = (name.to_string(), hostname.to_string());
+    // They are shown before each line.
+    let (name, hostname) = (escaped(&name).into_owned(), escaped(&hostname).into_owned());
     (name, hostname, output.pid, is_error, text, output.dropped, output.missed, id)
 }

@@ -241,11 +241,15 @@ impl Session {
         Ok(Session::new(client, Some(controller)))
     }
 
-    /// Joins a cluster elsewhere.
+    /// Joins the cluster at an address; without one, whichever runs on this machine for this user, also after
+    /// it was restarted. Without a token it is that of the cluster's record, if there is one.
     #[staticmethod]
-    fn join(py: Python<'_>, address: &str, token: Option<&str>) -> PyResult<Session> {
-        let (address, token) = (address.to_owned(), token.map(Arc::from));
-        let client = interruptible(py, move || Client::connect(&address, token))?;
+    fn join(py: Python<'_>, address: Option<&str>, token: Option<&str>) -> PyResult<Session> {
+        let (address, token) = (address.map(str::to_owned), token.map(Arc::from));
+        let client = interruptible(py, move || match address {
+            Some(address) => Client::connect(&address, token),
+            None => Client::connect_here(token),
+        })?;
         let client = client.map_err(|error| to_python(py, &error))?;
         let session = Session::new(client, None);
         // In an executor, it is part of what runs there from the beginning.
@@ -260,9 +264,7 @@ impl Session {
         let here = || {
             let cluster = match address {
                 None => Some(record::only()?),
-                Some(address) => {
-                    record::look()?.running.into_iter().find(|one| one.address == address)
-                }
+                Some(address) => record::look()?.at(address),
             };
             let cluster = cluster.map(|one| Ok((one.nearest().to_owned(), one.token()?)));
             cluster.transpose()

@@ -8,15 +8,15 @@ mod upload;
 
 pub use pending::{Pending, Tell, wait_for_some};
 
-use crate::control::{Control, TaskStatus};
+use crate::control::{Control, TaskStatus, check_address};
 use crate::executor::{LEND_AFTER, poll_until, runs_here};
-use crate::net::server::Secret;
+use crate::net::server::{Secret, Token};
 use crate::net::{MAX_MESSAGE_BYTES, dial};
 use crate::node::{Membership, Node, Onlooker, Printout, Seat};
 use crate::process::JOIN_PATIENCE;
 use crate::proof::Process;
 use crate::stream::{Feed, Stream};
-use crate::upstream::Upstream;
+use crate::upstream::{Upstream, UpstreamToken};
 use bring::Brings;
 use marline_channel::{oneshot, watch};
 use marline_core::controller::Role;
@@ -56,9 +56,10 @@ impl WeakClient {
 struct Shared {
     node: Arc<Node>,
     index: usize,
-    /// If its controller is elsewhere: whom to ask. Then the node lives for this client alone, and ends
-    /// with it.
-    elsewhere: Option<Control>,
+    /// Its controller is elsewhere. Then the node lives for this client alone, and ends with it.
+    is_elsewhere: bool,
+    /// Asks the controller that is elsewhere; with the token that it asks for.
+    control: Mutex<Option<(Control, Token)>>,
     /// How many of its sessions have ended.
     ended: Arc<AtomicU64>,
     /// The store of a worker of this machine, as far as it was looked for.
@@ -72,18 +73,49 @@ struct Shared {
 }
 
 impl Shared {
-    fn new(node: Arc<Node>, index: usize, elsewhere: Option<Control>) -> Arc<Shared> {
+    fn new(node: Arc<Node>, index: usize, is_elsewhere: bool) -> Arc<Shared> {
         let ended = node.enter(|state, _| state.client(index).ended.clone());
         let (near, put, known) = (Mutex::default(), AtomicU64::new(0), AtomicU64::new(0));
         let (brings, left) = (Brings::default(), AtomicBool::new(false));
-        Arc::new(Shared { node, index, elsewhere, ended, near, put, known, brings, left })
+        let control = Mutex::default();
+        Arc::new(Shared {
+            node,
+            index,
+            is_elsewhere,
+            control,
+            ended,
+            near,
+            put,
+            known,
+            brings,
+            left,
+        })
+    }
+}
+
+impl Shared {
+    /// Whom to ask about the cluster, if its controller is elsewhere: it may be at another address than
+    /// before.
+    fn control(&self) -> Result<Option<Control>, Error> {
+        let Some((address, token)) = self.node.upstream() else { return Ok(None) };
+        let mut cached = self.control.lock().expect("nothing panics under it");
+        match &*cached {
+            Some((control, same)) if *control.address() == *address && *same == token => {
+                Ok(Some(control.clone()))
+            }
+            Some(_) | None => {
+                let control = Control::at(&address, token.clone())?;
+                *cached = Some((control.clone(), token));
+                Ok(Some(control))
+            }
+        }
     }
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
         self.node.leave_client(self.index);
-        if self.elsewhere.is_some() {
+        if self.is_elsewhere {
             self.node.close();
         }
     }
@@ -93,20 +125,34 @@ impl Client {
     /// A client of a controller in the same process.
     pub(crate) fn new(node: Arc<Node>) -> Client {
         let index = node.host_client();
-        Client { shared: Shared::new(node, index, None) }
+        Client { shared: Shared::new(node, index, false) }
     }
 
-    /// Connects to a controller at `host:port` or `unix:/path`.
+    /// Connects to a controller at `host:port` or `unix:/path`. Without a token it is that of the
+    /// cluster's record, if the cluster runs on this machine for this user.
     pub fn connect(address: &str, token: Option<Arc<str>>) -> Result<Client, Error> {
-        let elsewhere = Some(Control::at(address, token.clone())?);
+        check_address(address)?;
+        Client::connect_upstream(Upstream::named(address, token))
+    }
+
+    /// Connects to the cluster that runs on this machine for this user. When that cluster has ended, the
+    /// client joins the next one that runs here. The token is that of the cluster's record, unless
+    /// another is given.
+    pub fn connect_here(token: Option<Arc<str>>) -> Result<Client, Error> {
+        let token = token.map_or(UpstreamToken::Recorded, UpstreamToken::Given);
+        Client::connect_upstream(Upstream::Here { token })
+    }
+
+    fn connect_upstream(upstream: Upstream) -> Result<Client, Error> {
+        let found = upstream.find(None)?;
         let node = Node::new();
-        let index = node.seat_client(address, token.clone());
-        let client = Client { shared: Shared::new(node, index, elsewhere) };
+        let index = node.seat_client(&found.address, found.token);
+        let client = Client { shared: Shared::new(node, index, true) };
         let membership = Membership {
             seat: Seat::Client(index),
             session_id: crate::new_session_id(),
             role: Role::Client,
-            upstream: Upstream::At { address: address.into(), token },
+            upstream,
             secret: Secret::default(),
             process: Process::this(),
         };
@@ -120,8 +166,8 @@ impl Client {
     }
 
     /// Where its controller is, if that is elsewhere.
-    pub fn address(&self) -> Option<&str> {
-        self.shared.elsewhere.as_ref().map(Control::address)
+    pub fn address(&self) -> Option<String> {
+        self.shared.node.upstream().map(|(address, _)| address)
     }
 
     /// Submits a task, if there is room; `Exhausted`, naming the limit, if there is none.
@@ -274,7 +320,7 @@ impl Client {
 
     /// What is known of a task or a call.
     pub fn status(&self, task: TaskId) -> Result<TaskStatus, Error> {
-        match &self.shared.elsewhere {
+        match self.shared.control()? {
             Some(control) => control.task(task),
             None => self.shared.node.task_status(task),
         }
@@ -408,7 +454,7 @@ impl Client {
 
     /// Whether its controller is in the same process: then it has heard whatever it was told.
     pub fn is_local(&self) -> bool {
-        self.shared.elsewhere.is_none()
+        !self.shared.is_elsewhere
     }
 
     /// Ends an actor for good.

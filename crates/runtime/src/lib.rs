@@ -23,6 +23,7 @@ pub mod record;
 mod signal;
 mod store;
 mod stream;
+pub mod terminal;
 mod upstream;
 mod wire;
 

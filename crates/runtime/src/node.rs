@@ -300,6 +300,11 @@ impl Node {
         self.enter(|state, _| state.token = token);
     }
 
+    /// The controller that is elsewhere, and the token that its clients in this process have.
+    pub fn upstream(&self) -> Option<(String, Token)> {
+        self.enter(|state, _| Some((state.upstream.clone()?, state.token.clone())))
+    }
+
     /// What direct calls of this process's clients carry.
     pub fn token(&self) -> Token {
         self.enter(|state, _| state.token.clone())

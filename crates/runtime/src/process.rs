@@ -6,12 +6,12 @@ use crate::executor::process::{ForkServer, Forks, Launch};
 use crate::executor::{Executors, PassOn, Program, command};
 use crate::net::dial;
 use crate::net::plain::MAX_TOKEN_BYTES;
-use crate::net::server::{Secret, Server, Token, listen, listen_unix};
+use crate::net::server::{Bound, Secret, Server, Token};
 use crate::node::{Membership, Node, Seat};
 use crate::proof::Process;
 use crate::signal::run_until_left;
 use crate::store::{Store, StoreOptions};
-use crate::upstream::Upstream;
+use crate::upstream::{Upstream, UpstreamToken};
 use marline_core::controller::{self, Role, WorkerInfo};
 use marline_core::error::Error;
 use marline_core::resources::Resources;
@@ -39,56 +39,79 @@ const ELSEWHERE: &str = "192.0.2.1:9";
 /// A place where a node listens. A socket's file goes with it.
 struct Listening {
     _server: Server,
-    socket: Option<PathBuf>,
+    _file: Option<SocketFile>,
 }
 
-impl Drop for Listening {
+/// The file of a socket; it is removed with this value.
+struct SocketFile(PathBuf);
+
+impl Drop for SocketFile {
     fn drop(&mut self) {
-        if let Some(path) = &self.socket {
-            let _ = std::fs::remove_file(path);
-        }
+        let _ = std::fs::remove_file(&self.0);
     }
 }
 
-/// Listens at `host:port` or `unix:/path`; says where, with the port that was found for 0, and for "on
-/// every address" with the one that this machine has `towards` others.
+/// Listens at `host:port` or `unix:/path`; says where, as [`Reserved::new`] does.
 fn serve(
     node: &Arc<Node>,
     at: &str,
     secret: &Secret,
     towards: &str,
 ) -> Result<(Listening, String), Error> {
-    let token = secret.get();
-    if let Some(token) = token.as_deref()
-        && !(1..=MAX_TOKEN_BYTES).contains(&token.len())
-    {
-        return Err(Error::invalid(format!(
-            "the token has {} bytes; expected 1 to {MAX_TOKEN_BYTES} (MAX_TOKEN_BYTES)",
-            token.len()
-        )));
-    }
-    if let Some(path) = at.strip_prefix("unix:") {
-        let path = Path::new(path.trim_start_matches("//"));
-        take_away_if_dead(path);
-        let server = listen_unix(node, path, secret.clone())?;
-        // Only its user can connect, whatever the folder and the file mask are.
-        let private = std::fs::set_permissions(path, PermissionsExt::from_mode(0o600));
-        let listening = Listening { _server: server, socket: Some(path.into()) };
-        private.map_err(|error| {
-            Error::denied(format!("{} cannot be made private: {error}", path.display()))
+    let (reserved, address) = Reserved::new(at, secret, towards)?;
+    Ok((reserved.listen(node, secret)?, address))
+}
+
+/// A place that is taken, where nobody can connect yet.
+struct Reserved {
+    bound: Bound,
+    file: Option<SocketFile>,
+}
+
+impl Reserved {
+    /// Takes `host:port` or `unix:/path`; says where that is, with the port that was found for 0, and for
+    /// "on every address" with the one that this machine has `towards` others.
+    fn new(at: &str, secret: &Secret, towards: &str) -> Result<(Reserved, String), Error> {
+        let token = secret.get();
+        if let Some(token) = token.as_deref()
+            && !(1..=MAX_TOKEN_BYTES).contains(&token.len())
+        {
+            return Err(Error::invalid(format!(
+                "the token has {} bytes; expected 1 to {MAX_TOKEN_BYTES} (MAX_TOKEN_BYTES)",
+                token.len()
+            )));
+        }
+        if let Some(path) = at.strip_prefix("unix:") {
+            let path = Path::new(path.trim_start_matches("//"));
+            take_away_if_dead(path);
+            let bound = Bound::unix(path)?;
+            let file = Some(SocketFile(path.into()));
+            // Only its user can connect, whatever the folder and the file mask are.
+            let private = std::fs::set_permissions(path, PermissionsExt::from_mode(0o600));
+            private.map_err(|error| {
+                Error::denied(format!("{} cannot be made private: {error}", path.display()))
+            })?;
+            return Ok((Reserved { bound, file }, format!("unix:{}", path.display())));
+        }
+        let address: SocketAddr = at.parse().map_err(|_| {
+            Error::invalid(format!(
+                "{at:?} is no address to listen on: expected IP:PORT or unix:/path"
+            ))
         })?;
-        return Ok((listening, format!("unix:{}", path.display())));
+        if !address.ip().is_loopback() && token.is_none() {
+            return Err(Error::denied(format!(
+                "{address} can be reached from other machines: give a token, or listen on 127.0.0.1"
+            )));
+        }
+        let (bound, address) = Bound::tcp(address)?;
+        Ok((Reserved { bound, file: None }, reachable(address, towards).to_string()))
     }
-    let address: SocketAddr = at.parse().map_err(|_| {
-        Error::invalid(format!("{at:?} is no address to listen on: expected IP:PORT or unix:/path"))
-    })?;
-    if !address.ip().is_loopback() && token.is_none() {
-        return Err(Error::denied(format!(
-            "{address} can be reached from other machines: give a token, or listen on 127.0.0.1"
-        )));
+
+    /// From now on others can connect.
+    fn listen(self, node: &Arc<Node>, secret: &Secret) -> Result<Listening, Error> {
+        let Reserved { bound, file } = self;
+        Ok(Listening { _server: bound.listen(node, secret.clone())?, _file: file })
     }
-    let (server, bound) = listen(node, address, secret.clone())?;
-    Ok((Listening { _server: server, socket: None }, reachable(bound, towards).to_string()))
 }
 
 /// Has processes of this machine reach a worker's store, by a socket beside its lifeline. If there cannot be
@@ -149,6 +172,8 @@ fn see_off(launch: &Launch) {
 /// A controller that others join.
 pub struct Controller {
     node: Arc<Node>,
+    /// Where it is to listen, until it does.
+    reserved: Option<Reserved>,
     servers: Vec<Listening>,
     address: String,
     secret: Secret,
@@ -159,12 +184,29 @@ pub struct Controller {
 impl Controller {
     /// Starts one that listens at `host:port` (port 0: any that is free) or `unix:/path`.
     pub fn start(at: &str, token: Token, config: controller::Config) -> Result<Controller, Error> {
+        let mut controller = Controller::bind(at, token, config)?;
+        controller.listen()?;
+        Ok(controller)
+    }
+
+    /// The same, which nobody can connect to before [`listen`](Controller::listen): its address is known,
+    /// and can be published first.
+    pub fn bind(at: &str, token: Token, config: controller::Config) -> Result<Controller, Error> {
         let node = Node::new();
         node.host_controller(config);
         let secret = Secret::new(token.clone());
-        let (server, address) = serve(&node, at, &secret, ELSEWHERE)?;
+        let (reserved, address) = Reserved::new(at, &secret, ELSEWHERE)?;
         node.set_token(token);
-        Ok(Controller { node, servers: vec![server], address, secret, launches: Vec::new() })
+        let (reserved, servers, launches) = (Some(reserved), Vec::new(), Vec::new());
+        Ok(Controller { node, reserved, servers, address, secret, launches })
+    }
+
+    /// From now on others can connect. Again, it changes nothing.
+    pub fn listen(&mut self) -> Result<(), Error> {
+        if let Some(reserved) = self.reserved.take() {
+            self.servers.push(reserved.listen(&self.node, &self.secret)?);
+        }
+        Ok(())
     }
 
     /// Listens somewhere else too; says where.
@@ -410,18 +452,20 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Joins a controller. When the session is lost, everything is stopped and it joins again.
+    /// Joins a controller. When the session is lost, everything is stopped and it joins again. Without a
+    /// token it says that of the cluster's record, if the cluster runs on this machine for this user.
     pub fn join(options: WorkerOptions) -> Result<Worker, Error> {
-        let (address, token) = (options.controller.clone(), options.token.clone());
-        Worker::join_upstream(Upstream::At { address, token }, options)
+        let upstream = Upstream::named(&options.controller, options.token.clone());
+        Worker::join_upstream(upstream, options)
     }
 
     /// Joins the cluster that runs on this machine for this user; `controller` and `token` of the options
     /// are not looked at. When that cluster has ended, it joins the next one that runs here. The token
     /// is that of the cluster's record, unless a file is named.
     pub fn join_here(options: WorkerOptions, token_file: Option<&Path>) -> Result<Worker, Error> {
-        let token_file = token_file.map(Path::to_owned);
-        Worker::join_upstream(Upstream::Here { token_file }, options)
+        let token =
+            token_file.map_or(UpstreamToken::Recorded, |file| UpstreamToken::File(file.into()));
+        Worker::join_upstream(Upstream::Here { token }, options)
     }
 
     fn join_upstream(upstream: Upstream, options: WorkerOptions) -> Result<Worker, Error> {

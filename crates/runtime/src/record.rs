@@ -225,6 +225,19 @@ pub fn only() -> Result<Cluster, Error> {
 }
 
 impl Clusters {
+    /// The one that this address names: as it says itself, or by its port on this machine.
+    pub fn at(mut self, address: &str) -> Option<Cluster> {
+        let running = &mut self.running;
+        let exact = running.iter().position(|cluster| cluster.address == address);
+        let port = |address: &str| address.rsplit_once(':')?.1.parse::<u16>().ok();
+        let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+        let here = port(address).filter(|_| ["localhost", "127.0.0.1", "[::1]"].contains(&host));
+        let near =
+            || running.iter().position(|cluster| here.is_some() && port(&cluster.address) == here);
+        let found = exact.or_else(near)?;
+        Some(running.swap_remove(found))
+    }
+
     /// The one that was meant `before`, if it still runs; otherwise the only one.
     pub(crate) fn only(self, before: Option<&Cluster>) -> Result<Cluster, Error> {
         let Clusters { mut running, killed } = self;

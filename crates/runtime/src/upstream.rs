@@ -1,20 +1,35 @@
-//! Which controller a worker or a client joins. Whoever joined an address stays with it; whoever joined
-//! "the cluster that runs here" looks again each time, since the next one is another process with
-//! another socket and another token.
+//! Which controller a worker or a client joins. A process that was told address and token stays with
+//! them. A process that was not told both looks the rest up in the [records](crate::record) of this
+//! machine each time it joins: the next controller is another process with another socket and another
+//! token.
 
 use crate::net::server::Token;
 use crate::record::{self, Cluster, read_token};
-use marline_core::error::Error;
+use marline_core::error::{Error, Ran};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// See the [module](self).
 #[derive(Clone, Debug)]
 pub(crate) enum Upstream {
     /// The controller at this address.
     At { address: String, token: Token },
-    /// The one that runs on this machine for this user; with the token of its record, unless another
-    /// file is named.
-    Here { token_file: Option<PathBuf> },
+    /// The controller at this address, with the token of its record if it runs on this machine for
+    /// this user, and without a token otherwise.
+    Named { address: String },
+    /// The one that runs on this machine for this user.
+    Here { token: UpstreamToken },
+}
+
+/// Which token is said to a cluster that was found by its record.
+#[derive(Clone, Debug)]
+pub(crate) enum UpstreamToken {
+    /// The one that its record names.
+    Recorded,
+    /// The one in this file.
+    File(PathBuf),
+    /// This one.
+    Given(Arc<str>),
 }
 
 /// Where it is at the moment.
@@ -25,35 +40,62 @@ pub(crate) struct Found {
     /// The quickest way to it from here.
     pub nearest: String,
     pub token: Token,
-    /// What is written down of it, if it was looked up.
+    /// Its record, if it was looked up.
     record: Option<Cluster>,
 }
 
+impl Found {
+    fn at(address: &str, token: Token) -> Found {
+        Found { address: address.into(), nearest: address.into(), token, record: None }
+    }
+
+    fn recorded(cluster: Cluster, token: &UpstreamToken) -> Result<Found, Error> {
+        let token = match token {
+            UpstreamToken::Recorded => cluster.token()?.into(),
+            UpstreamToken::File(file) => read_token(file)?.into(),
+            UpstreamToken::Given(token) => token.clone(),
+        };
+        Ok(Found {
+            address: cluster.address.clone(),
+            nearest: cluster.nearest().into(),
+            token: Some(token),
+            record: Some(cluster),
+        })
+    }
+}
+
 impl Upstream {
-    /// Looks where it is. One that was found before and still runs is meant again, whatever else runs.
-    pub fn find(&self, before: Option<&Found>) -> Result<Found, Error> {
-        match self {
-            Upstream::At { address, token } => Ok(Found {
-                address: address.clone(),
-                nearest: address.clone(),
-                token: token.clone(),
-                record: None,
-            }),
-            Upstream::Here { token_file } => {
-                let before = before.and_then(|found| found.record.as_ref());
-                let cluster = record::look()?.only(before)?;
-                let token = read_token(token_file.as_ref().unwrap_or(&cluster.token_file))?;
-                Ok(Found {
-                    address: cluster.address.clone(),
-                    nearest: cluster.nearest().into(),
-                    token: Some(token.into()),
-                    record: Some(cluster),
-                })
-            }
+    /// The controller at this address, with this token if there is one.
+    pub fn named(address: &str, token: Token) -> Upstream {
+        let address = address.to_owned();
+        match token {
+            Some(_) => Upstream::At { address, token },
+            None => Upstream::Named { address },
         }
     }
 
-    /// The same for those who must not be kept: files are read on another thread.
+    /// Looks where it is. One that was found before and still runs is meant again, whatever else runs.
+    pub fn find(&self, before: Option<&Found>) -> Result<Found, Error> {
+        let before = before.and_then(|found| found.record.as_ref());
+        match self {
+            Upstream::At { address, token } => Ok(Found::at(address, token.clone())),
+            Upstream::Named { address } => {
+                match (record::look().unwrap_or_default().at(address), before) {
+                    (Some(cluster), _) => Found::recorded(cluster, &UpstreamToken::Recorded),
+                    (None, None) => Ok(Found::at(address, None)),
+                    // A process that had a token does not go on without one: others of the cluster
+                    // would need none either to connect to it.
+                    (None, Some(_)) => {
+                        let words = format!("the cluster at {address} has ended");
+                        Err(Error::unavailable(Ran::No, words))
+                    }
+                }
+            }
+            Upstream::Here { token } => Found::recorded(record::look()?.only(before)?, token),
+        }
+    }
+
+    /// The same where nothing may block: files are read on another thread.
     pub async fn find_again(&self, before: &Found) -> Result<Found, Error> {
         if let Upstream::At { .. } = self {
             return Ok(before.clone());

@@ -6,7 +6,7 @@ use crate::world::{Happening, World};
 use bytes::Bytes;
 use marline_core::error::{Error, Failure, Ran};
 use marline_core::id::{ActorEpoch, Attempt, ObjectId, TaskId, Thing};
-use marline_core::message::Instance;
+use marline_core::message::{Instance, Lack};
 use marline_core::payload::{Payload, Value};
 use marline_core::spec::{ActorSpec, TaskSpec};
 use marline_core::time::Time;
@@ -152,7 +152,8 @@ impl World {
 
     pub fn spawn(&mut self, worker: ProcessId, executor: ExecutorId) {
         if self.faults && self.random.one_in(60) {
-            return self.tell(worker, Event::ExecutorRefused { executor });
+            let lack = Some(Lack::Descriptors);
+            return self.tell(worker, Event::ExecutorRefused { executor, lack });
         }
         let (running, ahead) = (BTreeMap::new(), VecDeque::new());
         let (state, exited, kept) = (0, false, Vec::new());

@@ -8,6 +8,7 @@ use crate::exit::Failure;
 use crate::printer::Printer;
 use marline_runtime::Controller;
 use marline_runtime::core::controller::Config;
+use marline_runtime::core::error::Error;
 use marline_runtime::core::lease::Terms;
 use marline_runtime::record::{Record, Token};
 use serde_json::{Value, json};
@@ -41,6 +42,16 @@ fn port(address: &str) -> u16 {
     port.unwrap_or(USUAL_PORT)
 }
 
+/// Why a controller cannot listen, and what to do if its address is taken.
+fn cannot_listen(error: Error) -> Failure {
+    let mut failure = Failure::from(error);
+    if failure.message.contains("in use") {
+        failure.message +=
+            "; is another cluster running there? `--listen 127.0.0.1:0` finds a free port";
+    }
+    failure
+}
+
 /// A controller that listens, and that others on this machine can find.
 pub struct Started {
     pub controller: Controller,
@@ -54,18 +65,13 @@ impl Started {
     pub fn new(args: &Args, at: &str, config: Config) -> Result<Started, Failure> {
         let mut record = Record::begin()?;
         let token = record.token(args.token_file.as_deref())?;
-        let controller = Controller::start(at, Some(token.secret.as_str().into()), config);
-        let mut controller = controller.map_err(|error| {
-            let mut failure = Failure::from(error);
-            if failure.message.contains("in use") {
-                failure.message +=
-                    "; is another cluster running there? `--listen 127.0.0.1:0` finds a free port";
-            }
-            failure
-        })?;
+        let controller = Controller::bind(at, Some(token.secret.as_str().into()), config);
+        let mut controller = controller.map_err(cannot_listen)?;
         // Children and neighbours of the same user join here, without a port.
         let socket = controller.also_listen(&format!("unix:{}", record.socket().display())).ok();
+        // A process that can connect finds the record, and with it the token.
         record.publish(controller.address(), socket.as_deref(), &token)?;
+        controller.listen().map_err(cannot_listen)?;
         Ok(Started { controller, token, socket, _record: record })
     }
 

@@ -4,12 +4,11 @@ use super::{Done, find};
 use crate::args::Logs;
 use crate::config::Settings;
 use crate::exit::{Failure, NOT_FOUND, UNREAD};
-use crate::printer::{Printer, write};
+use crate::printer::{Forwarded, Printer, write};
 use marline_runtime::control::{ActorState, Control, LogOf, LogPart, TaskState};
 use marline_runtime::core::error::ErrorKind;
 use marline_runtime::core::id::{ActorId, TaskId};
 use serde_json::{Value, json};
-use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -55,6 +54,7 @@ fn show(
     let mut place = Place::new(whose.log());
     let (mut stdout, mut stderr, mut text) = (Vec::new(), Vec::new(), Vec::new());
     let mut progress = printer.progress();
+    let mut forwarded = Forwarded::new();
     loop {
         let now = whose.look(control)?;
         let follow = follow && !now.over;
@@ -74,7 +74,7 @@ fn show(
         } else {
             progress.clear();
             place.tell(&part, printer);
-            if let Err(error) = print(&part) {
+            if let Err(error) = print(&part, &mut forwarded) {
                 return Ok(Err(error));
             }
         }
@@ -110,12 +110,11 @@ fn explain(at: At, now: &Now, read: u64, printer: Printer) {
 }
 
 /// Prints what was printed, each to where it was. Fails if nobody reads it any more.
-pub fn print(part: &LogPart) -> std::io::Result<()> {
+pub fn print(part: &LogPart, to: &mut Forwarded) -> std::io::Result<()> {
     for chunk in &part.chunks {
         match chunk.is_error {
-            // Standard error is for whoever cares.
-            true => drop(std::io::stderr().write_all(&chunk.text)),
-            false => write(&chunk.text)?,
+            true => to.write_error(&chunk.text),
+            false => to.write(&chunk.text)?,
         }
     }
     Ok(())

@@ -7,7 +7,7 @@ use super::worker::resources;
 use crate::args::Run;
 use crate::config::Settings;
 use crate::exit::{Failure, INTERRUPTED, NOT_RUN, TOO_LONG};
-use crate::printer::{Printer, Progress, write};
+use crate::printer::{Forwarded, Printer, Progress};
 use marline_runtime::control::{Control, LogOf, LogPart, TaskState};
 use marline_runtime::core::error::{Error, ErrorKind};
 use marline_runtime::core::id::TaskId;
@@ -16,7 +16,7 @@ use marline_runtime::core::payload::Outcome;
 use marline_runtime::core::spec::{Budget, Target, TaskOptions, TaskSpec};
 use marline_runtime::{Client, CommandEnd, CommandLine, new_task_id};
 use serde_json::json;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -131,6 +131,7 @@ struct Shared {
 struct State {
     place: Place,
     progress: Progress,
+    forwarded: Forwarded,
     /// Everything was printed.
     done: bool,
     /// Nobody reads it any more.
@@ -153,7 +154,8 @@ impl Watch {
         printer: Printer,
     ) -> Result<Watch, Failure> {
         let (place, progress) = (Place::new(LogOf::Task(task)), printer.progress());
-        let state = Mutex::new(State { place, progress, done: false, unread: None });
+        let forwarded = Forwarded::new();
+        let state = Mutex::new(State { place, progress, forwarded, done: false, unread: None });
         let control = settings.control()?;
         let settings = settings.clone();
         let shared = Shared { settings, control, task, printer, asked_to_stop, state };
@@ -264,7 +266,7 @@ impl Shared {
         }
         state.place.tell(part, self.printer);
         state.place.advance(part);
-        state.unread = print(part).err();
+        state.unread = print(part, &mut state.forwarded).err();
         state.unread.is_none()
     }
 }
@@ -344,8 +346,9 @@ fn print_rest(end: &CommandEnd, printed: [u64; 2], printer: Printer) -> std::io:
             missed + missed_errors
         ));
     }
-    let _ = std::io::stderr().write_all(&end.stderr[from_error..]);
-    write(&end.stdout[from..])
+    let mut forwarded = Forwarded::new();
+    forwarded.write_error(&end.stderr[from_error..]);
+    forwarded.write(&end.stdout[from..])
 }
 
 fn code(end: Option<&CommandEnd>, error: Option<&Error>) -> u8 {

@@ -97,7 +97,8 @@ pub fn run(args: &Args, asked: &Asked, printer: Printer) -> Done {
     let home = Home { address: &settings.address, token: settings.token.as_deref() };
     let options = WorkerOptions {
         controller: settings.address.clone(),
-        token: settings.token.clone(),
+        // A token that is not named is looked up each time it joins: the next controller has another.
+        token: settings.token.clone().filter(|_| args.token_file.is_some()),
         listen: Some(asked.listen.clone()),
         ..options(&asked.offer, &home)?
     };
@@ -108,6 +109,7 @@ pub fn run(args: &Args, asked: &Asked, printer: Printer) -> Done {
         None => Worker::join_here(options, args.token_file.as_deref())?,
     };
     worker.on_note(move |words| printer.note(&format!("marline: {words}")));
+    let settings = Settings::of(args)?; // Its record may have been written meanwhile.
     let myself = myself(&settings.control()?).unwrap_or_default();
     let json = json!({
         "id": myself.worker_id,

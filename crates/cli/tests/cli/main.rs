@@ -3,6 +3,7 @@
 
 mod cluster;
 mod harness;
+mod joining;
 mod look;
 mod neighbours;
 mod output;

@@ -28,6 +28,7 @@ fn a_users_program() {
     let result = match std::env::var(ROLE).as_deref() {
         Ok("worker") => Worker::of(program()).executor_test("neighbours::an_executor").run_local(),
         Ok("client") => use_the_cluster(),
+        Ok("driver") => outlive_the_cluster(),
         Ok("caller") => call_an_actor(),
         Ok("maker") => leave_actors(),
         _ => return, // It is run as a test, and shows nothing.
@@ -81,7 +82,24 @@ fn leave_actors() -> Result<(), marline::Error> {
 }
 
 fn use_the_cluster() -> Result<(), marline::Error> {
+    work(&Client::local()?)
+}
+
+/// The file that says to this program that the next cluster runs.
+const NEXT: &str = "next";
+
+/// Uses the cluster that runs here, and with the same client the one after it.
+fn outlive_the_cluster() -> Result<(), marline::Error> {
     let client = Client::local()?;
+    work(&client)?;
+    let home = std::path::PathBuf::from(std::env::var_os("HOME").unwrap());
+    until("the next cluster runs", || home.join(NEXT).exists());
+    // What is submitted before the loss of the first is known fails with it.
+    until("the next cluster is joined", || work(&client).is_ok());
+    Ok(())
+}
+
+fn work(client: &Client) -> Result<(), marline::Error> {
     let line = CommandLine { argv: vec!["echo".into(), "hello".into()], ..Default::default() };
     let hello = client.command(&line).submit()?.wait()?;
     let doubled: u64 = client.task("double").submit((21_u64,))?.wait()?;
@@ -143,6 +161,38 @@ fn workers_join_the_next_cluster_when_theirs_was_killed() {
 #[test]
 fn workers_join_the_next_cluster_when_theirs_has_ended() {
     workers_outlive_their_cluster("TERM");
+}
+
+/// A driver that found the cluster without an address finds the next one, which has another port, another
+/// socket and another token.
+fn a_driver_outlives_its_cluster(signal: &str) {
+    let home = Home::new();
+    let up = home.up(&[]);
+    let _worker = start(&home, "worker");
+    until_two_workers(&home);
+    let mut driver = start(&home, "driver");
+    while !driver.line().contains("hello 42 3") {}
+    let before = up.announced.clone();
+    up.signal(signal);
+    up.end();
+    let next = home.up(&[]);
+    for name in ["address", "socket", "token_file"] {
+        assert_ne!(next.announced[name], before[name], "{name}");
+    }
+    until_two_workers(&home);
+    home.file(NEXT, "");
+    let driver = driver.end().succeeded();
+    assert!(driver.out().contains("hello 42 3"), "{driver:?}");
+}
+
+#[test]
+fn a_driver_finds_the_next_cluster_when_its_own_was_killed() {
+    a_driver_outlives_its_cluster("KILL");
+}
+
+#[test]
+fn a_driver_finds_the_next_cluster_when_its_own_has_ended() {
+    a_driver_outlives_its_cluster("TERM");
 }
 
 #[test]

@@ -1,7 +1,10 @@
 //! Output that cannot be written is noticed; output that nobody wants is not.
 
 use crate::harness::{Ended, Home, Running};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use std::fs::File;
+use std::io::Read;
+use std::os::fd::OwnedFd;
 use std::process::Stdio;
 
 /// Runs it with its standard output there.
@@ -76,4 +79,49 @@ fn an_answer_that_nobody_reads_is_no_error() {
         let ended = into(&home, &args, unread());
         assert_eq!((ended.code, ended.stderr.as_str()), (Some(141), ""), "{args:?}");
     }
+}
+
+/// Runs it with a terminal as its standard output; what the terminal was sent.
+fn on_a_terminal(home: &Home, args: &[&str]) -> String {
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY;
+    let terminal = openpt(flags).unwrap();
+    grantpt(&terminal).unwrap();
+    unlockpt(&terminal).unwrap();
+    let name = ptsname(&terminal, Vec::new()).unwrap();
+    let inside = File::options().read(true).write(true).open(name.to_str().unwrap()).unwrap();
+    let inside: OwnedFd = inside.into();
+    into(home, args, inside).succeeded();
+    // Once nobody has the other end, reading fails at the end of what was written.
+    let (mut sent, mut terminal) = (Vec::new(), File::from(terminal));
+    let _ = terminal.read_to_end(&mut sent);
+    String::from_utf8(sent).unwrap()
+}
+
+#[test]
+fn output_keeps_its_bytes_except_on_a_terminal() {
+    let home = Home::new();
+    let _up = home.up(&[]);
+    let printed = "\x1b[31mred\x1b[0m \x1b]0;title\x07\x1b[2Jend\n";
+    let print = ["--", "printf", "%s", printed];
+    let id = home.detach(&print);
+    home.until_task_is(&id, "finished");
+    let run = ["run"].iter().chain(&print).copied().collect::<Vec<_>>();
+    for args in [&["logs", &id][..], &run] {
+        assert_eq!(home.marline(args).succeeded().out(), printed, "{args:?}");
+        assert_eq!(on_a_terminal(&home, args), "\x1b[31mred\x1b[0m end\r\n", "{args:?}");
+    }
+    assert_eq!(home.json(&["logs", &id])["stdout"], printed);
+}
+
+#[test]
+fn names_and_errors_command_no_terminal() {
+    let home = Home::new();
+    let _up = home.up(&[]);
+    let evil = "/no/such\x1b]0;title\x07\u{202e}program";
+    let shown = r"such\x1b]0;title\x07\u{202e}program";
+    assert_eq!(home.marline(&["run", "--", evil]).code, Some(125));
+    let tasks = home.marline(&["tasks"]).succeeded();
+    assert!(tasks.out().contains(shown) && !tasks.out().contains('\x1b'), "{tasks:?}");
+    let failed = home.marline(&["--token-file", evil, "status"]);
+    assert!(failed.stderr.contains(shown) && !failed.stderr.contains('\x1b'), "{failed:?}");
 }

@@ -387,6 +387,7 @@ impl Controller {
         effects: &mut Vec<Effect>,
     ) {
         if self.is_current(worker, instance) {
+            self.lacks_nothing(worker);
             let actor = self.actors.get_mut(&instance.actor).expect("it is current");
             actor.life = Life::Ready { worker: worker.id, since: now };
             actor.last_used = now;

@@ -118,6 +118,7 @@ impl Controller {
 
     pub(super) fn attempt_started(&mut self, now: Time, worker: Session, attempt: Try) {
         if self.has(worker, attempt) {
+            self.lacks_nothing(worker);
             let task = self.tasks.get_mut(&attempt.task).expect("the worker has it");
             task.started.get_or_insert(now);
             if let State::Placed { running, .. } = &mut task.state {

@@ -285,7 +285,7 @@ impl Controller {
     }
 
     pub(super) fn why_queued(&self, demand: &Demand) -> String {
-        if let Some(why) = self.schedule.why_infeasible(demand) {
+        if let Some(why) = self.why_not_placed(demand) {
             return why;
         }
         let mut why = format!("{} to be free at a worker", demand.resources);

@@ -8,7 +8,7 @@ use super::{Controller, Effect, Owner, Timer};
 use crate::id::Session;
 use crate::label::label_of;
 use crate::message::ToClient;
-use crate::schedule::Work;
+use crate::schedule::{Demand, Work};
 use crate::time::Time;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -61,6 +61,17 @@ impl Controller {
         reasons
     }
 
+    /// Why work of this demand does not run now, if it is not for want of room: nothing here could ever run
+    /// it, or workers cannot start what could.
+    pub(super) fn why_not_placed(&self, demand: &Demand) -> Option<String> {
+        let infeasible = self.schedule.why_infeasible(demand);
+        // Workers that cannot start anything take no work for a while, and then try again.
+        if infeasible.is_none() || self.schedule.is_closed() {
+            return self.why_nothing_starts().or(infeasible);
+        }
+        infeasible
+    }
+
     /// Something waits for a worker: it is looked at again when it has waited for long. What comes after
     /// it is looked at no later than it is due, since `warn` plans for what is too young.
     pub(super) fn plan_to_warn(&mut self, now: Time) {
@@ -81,7 +92,7 @@ impl Controller {
         let mut warnings: BTreeSet<(Session, String)> = BTreeSet::new();
         let mut next: Option<Time> = None;
         for (demand, work) in self.schedule.waiting_work().take(MAX_REASONS) {
-            let Some(why) = self.schedule.why_infeasible(demand) else { continue };
+            let Some(why) = self.why_not_placed(demand) else { continue };
             let words = format!("{:?} waits: {why}", label_of(&demand.requires));
             for work in work.take(MAX_LOOKED_AT) {
                 let Some(since) = self.waits_since(work) else { continue };

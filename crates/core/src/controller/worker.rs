@@ -7,7 +7,7 @@ use crate::error::{Error, Ran};
 use crate::hold::Holder;
 use crate::id::{ActorEpoch, ActorId, ObjectId, Session, SessionEpoch, SessionId, TaskId};
 use crate::map::{Map, Set};
-use crate::message::{FromWorker, Instance, Leave, Refusal, ShapeId, ToWorker, Try};
+use crate::message::{FromWorker, Instance, Lack, Leave, Refusal, ShapeId, ToWorker, Try};
 use crate::schedule::WorkerSlot;
 use crate::table::Row;
 use crate::time::Time;
@@ -23,6 +23,8 @@ pub(super) struct Worker {
     pub joined: Time,
     /// No work until then: it could not start an executor.
     paused_until: Option<Time>,
+    /// Why it could not, until it starts something.
+    lack: Option<Lack>,
     /// Tasks that are with it.
     pub attempts: Set<TaskId>,
     /// Those of them that have no grant yet, in order.
@@ -85,6 +87,7 @@ impl Controller {
             state: WorkerState::Joining,
             joined: now,
             paused_until: None,
+            lack: None,
             attempts: Set::default(),
             backlog: Map::default(),
             actors: Map::default(),
@@ -226,6 +229,24 @@ impl Controller {
         }
     }
 
+    /// It has started something.
+    pub(super) fn lacks_nothing(&mut self, worker: Session) {
+        if let Some(worker) = self.workers.get_mut(&worker.id) {
+            worker.lack = None;
+        }
+    }
+
+    /// Why no worker that is healthy can start an executor, if they say so.
+    pub(super) fn why_nothing_starts(&self) -> Option<String> {
+        let healthy = || self.workers.values().filter(|one| one.state == WorkerState::Healthy);
+        if healthy().any(|worker| worker.lack.is_none()) {
+            return None;
+        }
+        let worker = healthy().next()?;
+        let (lack, host) = (worker.lack?, &worker.info.hostname);
+        Some(format!("no worker can start an executor: of the one at {host:?}, {lack}"))
+    }
+
     /// A worker gave something back: what that says of the worker.
     pub(super) fn note_refusal(
         &mut self,
@@ -236,6 +257,10 @@ impl Controller {
     ) {
         match reason {
             Refusal::Full => self.pause(now, worker.id),
+            Refusal::Lacks(lack) => {
+                self.pause(now, worker.id);
+                self.workers.get_mut(&worker.id).expect("it speaks").lack = Some(lack);
+            }
             Refusal::Draining => self.is_draining(worker.id, effects),
             Refusal::TakenBack | Refusal::NotHere => {}
         }

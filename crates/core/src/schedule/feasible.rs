@@ -5,6 +5,7 @@ use super::shape::ShapeKey;
 use super::{MAX_KNOWN, MAX_OTHERS_ASKED, Schedule, Work};
 use crate::account::Account;
 use crate::message::ShapeId;
+use crate::resources::{Amount, Resources};
 use std::sync::Arc;
 
 /// What is said of memory that nobody offers: unlike CPUs, it is not offered by itself.
@@ -57,7 +58,7 @@ impl Schedule {
             None if self.workers.iter().flatten().next().is_none() => {
                 "no worker is here: start one with `marline worker`".into()
             }
-            None if self.workers.iter().flatten().all(|worker| !worker.open) => {
+            None if self.is_closed() => {
                 "no worker takes work now: those here are joining, suspected, paused or draining"
                     .into()
             }
@@ -68,23 +69,52 @@ impl Schedule {
                 )
             }
             None => format!("no worker provides {:?}", &*key.requires),
-            Some(best) => format!(
-                "no worker is large enough for {}: the largest offers {}{}",
-                key.resources,
-                best.capacity(),
-                if self.lacks_memory(key) { HOW_TO_OFFER_MEMORY } else { "" }
-            ),
+            Some(best) => {
+                let missing = self.offered_by_nobody(key);
+                if missing.is_empty() {
+                    format!(
+                        "no worker is large enough for {}: the largest offers {}",
+                        key.resources,
+                        best.capacity(),
+                    )
+                } else {
+                    let how = if missing.contains(&"memory") { HOW_TO_OFFER_MEMORY } else { "" };
+                    format!("no worker offers {}{how}", missing.join(" or "))
+                }
+            }
         })
     }
 
-    /// Whether memory is asked for and no worker that could run it offers any.
-    fn lacks_memory(&self, key: &ShapeKey) -> bool {
-        let mut serving = self
-            .workers
-            .iter()
-            .flatten()
-            .filter(|worker| worker.open && self.pools[worker.pool].provides.serves(key));
-        key.resources.memory > 0 && serving.all(|worker| worker.account.capacity().memory == 0)
+    /// Whether there are workers, and none takes work now.
+    pub fn is_closed(&self) -> bool {
+        let mut workers = self.workers.iter().flatten().peekable();
+        workers.peek().is_some() && workers.all(|worker| !worker.open)
+    }
+
+    /// The kinds of resources that are asked for, of which no worker that could run it offers any.
+    fn offered_by_nobody<'a>(&self, key: &'a ShapeKey) -> Vec<&'a str> {
+        let serving = || {
+            let open = self.workers.iter().flatten().filter(|worker| worker.open);
+            open.filter(|worker| self.pools[worker.pool].provides.serves(key))
+                .map(|worker| worker.account.capacity())
+        };
+        let asked = &key.resources;
+        let mut missing = Vec::new();
+        let mut note = |name: &'a str, is_asked: bool, is_offered: bool| {
+            if is_asked && !is_offered {
+                missing.push(name);
+            }
+        };
+        note("cpu", asked.cpu > Amount::ZERO, serving().any(|one| one.cpu > Amount::ZERO));
+        note("gpu", asked.gpu > Amount::ZERO, serving().any(|one| one.gpu > Amount::ZERO));
+        note("memory", asked.memory > 0, serving().any(|one| one.memory > 0));
+        for (name, amount) in asked.custom() {
+            let offers = |one: &Resources| {
+                one.custom().any(|(other, amount)| other == name && amount > Amount::ZERO)
+            };
+            note(name, amount > Amount::ZERO, serving().any(|one| offers(&one)));
+        }
+        missing
     }
 
     /// Whether every worker that takes work provides this.

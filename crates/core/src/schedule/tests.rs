@@ -302,6 +302,28 @@ fn what_cannot_be_placed_says_why() {
 }
 
 #[test]
+fn resources_that_nobody_offers_are_named() {
+    let mut schedule = Schedule::default();
+    let slot = schedule.add_worker(provides(&["f"]), Resources::cpus(2));
+    schedule.open(slot, true);
+    let why = |schedule: &Schedule, resources| schedule.why_infeasible(&key("f", resources));
+    let special = || Resources::one_cpu().with_custom("gpu_a100", Amount::ONE);
+    assert_eq!(why(&schedule, special()).unwrap(), "no worker offers gpu_a100");
+    let both = special().with_gpus(Amount::ONE);
+    assert_eq!(why(&schedule, both.clone()).unwrap(), "no worker offers gpu or gpu_a100");
+    // A worker that does not run it may offer what it likes; so may one that is closed.
+    let other = schedule.add_worker(provides(&["g"]), both.clone());
+    schedule.open(other, true);
+    let closed = schedule.add_worker(provides(&["f"]), both.clone());
+    assert_eq!(why(&schedule, both.clone()).unwrap(), "no worker offers gpu or gpu_a100");
+    schedule.open(closed, true);
+    assert_eq!(why(&schedule, both), None);
+    let more = Resources::cpus(2).with_custom("gpu_a100", Amount::ONE);
+    let too_small = "no worker is large enough for cpu 2, gpu_a100 1: the largest offers cpu 2";
+    assert_eq!(why(&schedule, more).unwrap(), too_small);
+}
+
+#[test]
 fn memory_that_nobody_offers_says_how_it_is_offered() {
     let mut schedule = Schedule::default();
     let demand = key("f", Resources::one_cpu().with_memory(1 << 20));
@@ -309,7 +331,7 @@ fn memory_that_nobody_offers_says_how_it_is_offered() {
     schedule.open(slot, true);
     let why = schedule.why_infeasible(&demand).unwrap();
     let (size, how) = why.split_once("; ").unwrap();
-    assert_eq!(size, "no worker is large enough for cpu 1, memory 1 MiB: the largest offers cpu 2");
+    assert_eq!(size, "no worker offers memory");
     assert!(
         how.starts_with("workers offer memory only if they are told to (`marline up --memory`")
     );
@@ -317,7 +339,7 @@ fn memory_that_nobody_offers_says_how_it_is_offered() {
     schedule.open(other, true);
     assert_eq!(
         schedule.why_infeasible(&demand).unwrap(),
-        size,
+        "no worker is large enough for cpu 1, memory 1 MiB: the largest offers cpu 2",
         "one is told to, but of too little"
     );
     let too_many = schedule.why_infeasible(&key("f", Resources::cpus(9))).unwrap();

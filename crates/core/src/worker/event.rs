@@ -4,7 +4,7 @@ use super::ExecutorId;
 use crate::error::Error;
 use crate::id::{ObjectId, Session, TaskId, Thing};
 use crate::lease::{Ping, Terms};
-use crate::message::{ToHost, ToWorker};
+use crate::message::{Lack, ToHost, ToWorker};
 use crate::output::{Output, Source};
 use crate::payload::Value;
 use crate::time::Time;
@@ -37,8 +37,8 @@ pub enum Event {
     Yielded { executor: ExecutorId, task: TaskId, index: u32, value: Value },
     /// An executor is up.
     ExecutorReady { executor: ExecutorId },
-    /// An executor could not be started for want of something that may come back.
-    ExecutorRefused { executor: ExecutorId },
+    /// An executor could not be started for want of something that may come back; of what, if that is known.
+    ExecutorRefused { executor: ExecutorId, lack: Option<Lack> },
     /// An executor is gone, and how.
     ExecutorDied { executor: ExecutorId, error: Error },
     /// User code of a task ended.

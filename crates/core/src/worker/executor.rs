@@ -3,7 +3,7 @@
 use super::{Effect, Worker};
 use crate::error::Error;
 use crate::id::{ActorId, TaskId};
-use crate::message::{FromWorker, Refusal};
+use crate::message::{FromWorker, Lack, Refusal};
 use crate::spec::COMMAND_SCHEME;
 use crate::time::Time;
 use std::sync::Arc;
@@ -142,16 +142,21 @@ impl Worker {
     }
 
     /// It could not be started for now: what it was for goes back.
-    pub(super) fn executor_refused(&mut self, id: ExecutorId, effects: &mut Vec<Effect>) {
+    pub(super) fn executor_refused(
+        &mut self,
+        id: ExecutorId,
+        lack: Option<Lack>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let reason = lack.map_or(Refusal::Full, Refusal::Lacks);
         let Some(executor) = self.executors.remove(&id) else { return };
         self.spares.retain(|spare| *spare != id);
         match executor.occupant {
             Occupant::None => {}
-            Occupant::Task(task) => self.give_back(task, Refusal::Full, effects),
+            Occupant::Task(task) => self.give_back(task, reason, effects),
             Occupant::Actor(actor) => {
                 let hosted = self.actors.remove(&actor).expect("its executor was to start");
-                let message =
-                    FromWorker::ActorRefused { instance: hosted.instance(), reason: Refusal::Full };
+                let message = FromWorker::ActorRefused { instance: hosted.instance(), reason };
                 effects.push(Effect::ToController(message));
             }
         }

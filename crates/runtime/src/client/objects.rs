@@ -176,7 +176,7 @@ impl Client {
 
     /// Where workers say that processes of their machines reach their stores.
     fn store_paths(&self) -> Result<Vec<String>, Error> {
-        let Some(control) = &self.shared.elsewhere else {
+        let Some(control) = self.shared.control()? else {
             let paths = self.shared.node.enter(|state, _| {
                 let workers = state.controller().into_iter().flat_map(Controller::list_workers);
                 workers.filter_map(|worker| Some(worker.info.store?.to_string())).collect()

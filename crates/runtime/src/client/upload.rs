@@ -17,7 +17,7 @@ impl Client {
     /// Whether a value of so many bytes is to be [uploaded](Client::upload), if there is no [store](Client::objects) on
     /// this machine.
     pub fn must_upload(&self, bytes: usize) -> bool {
-        self.shared.elsewhere.is_some() && bytes > Config::default().max_payload_bytes
+        self.shared.is_elsewhere && bytes > Config::default().max_payload_bytes
     }
 
     /// Sends the parts of a value to the store of a worker, as the data of an object, which is to be [put](Client::put_as)
@@ -30,7 +30,7 @@ impl Client {
         mut go_on: impl FnMut() -> bool,
     ) -> Result<Session, Error> {
         let nobody = || Error::unavailable(Ran::No, NOBODY);
-        let control = self.shared.elsewhere.as_ref().ok_or_else(nobody)?;
+        let control = self.shared.control()?.ok_or_else(nobody)?;
         let (workers, _) = control.workers(MAX_NEAR)?;
         let mut workers: Vec<WorkerStatus> = workers.into_iter().filter(takes_data).collect();
         if !workers.is_empty() {

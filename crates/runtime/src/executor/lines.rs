@@ -1,8 +1,11 @@
 //! What an executor prints, as whoever submitted it is shown it: whole lines, some at a time, and not more
 //! than can be read. What is left out is counted; the [log](super::log) has it.
 //!
+//! Nothing of it does anything to a terminal but show text: see [`terminal`](crate::terminal).
+//!
 //! Of a line that is printed over again and again, such as a progress bar, the latest state is shown.
 
+use crate::terminal::OutputFilter;
 use marline_core::output::{Output, Source, Stream};
 use std::time::{Duration, Instant};
 
@@ -28,6 +31,8 @@ pub(super) struct Lines {
     pid: u32,
     source: Option<Source>,
     begun: [Begun; 2],
+    /// What a terminal may be shown of each stream.
+    filters: [OutputFilter; 2],
     /// What is to leave.
     batch: Vec<(Source, Part)>,
     batch_bytes: usize,
@@ -63,6 +68,7 @@ impl Lines {
             pid,
             source: None,
             begun: Default::default(),
+            filters: Default::default(),
             batch: Vec::new(),
             batch_bytes: 0,
             batch_since: None,
@@ -78,9 +84,11 @@ impl Lines {
         if self.source != Some(source) {
             self.end_all(now);
             self.begun = Default::default();
+            self.filters = Default::default();
             self.source = Some(source);
             self.allowance.begin();
         }
+        let bytes = self.filters[stream as usize].filter(bytes);
         let mut pieces = bytes.split(|byte| *byte == b'\n');
         let last = pieces.next_back().unwrap_or_default();
         for piece in pieces {
@@ -152,7 +160,8 @@ impl Lines {
 
     fn end_line(&mut self, now: Instant, stream: Stream) {
         let Begun { bytes, cut, .. } = std::mem::take(&mut self.begun[stream as usize]);
-        let bytes = bytes.strip_suffix(b"\r").unwrap_or(&bytes);
+        let bytes = if cut > 0 { without_torn_end(&bytes) } else { &bytes };
+        let bytes = bytes.strip_suffix(b"\r").unwrap_or(bytes);
         let mut line = String::from_utf8_lossy(latest(bytes)).into_owned();
         if cut > 0 {
             line += &format!(" … {cut} bytes cut");
@@ -222,6 +231,14 @@ impl Begun {
         self.bytes.extend(fits);
         self.cut += piece.len() - fits.len();
         self.since.get_or_insert(now);
+    }
+}
+
+/// A line that was cut, without the colour whose sequence was cut with it.
+fn without_torn_end(line: &[u8]) -> &[u8] {
+    match line.iter().rposition(|byte| *byte == b'\x1b') {
+        Some(at) if !line[at..].contains(&b'm') => &line[..at],
+        Some(_) | None => line,
     }
 }
 
@@ -329,6 +346,26 @@ mod tests {
         rig.prints("yes");
         assert_eq!(rig.take(true), ["yes"]);
         assert!(rig.lines.is_empty());
+    }
+
+    #[test]
+    fn a_sequence_that_comes_in_parts_commands_no_terminal() {
+        let mut rig = Rig::new();
+        rig.prints("one \x1b]0;ti");
+        assert_eq!(rig.pass(LINE_TIME), NONE);
+        assert_eq!(rig.pass(BATCH_TIME), ["one "], "as far as it has come");
+        rig.prints("tle\x07two \x1b");
+        rig.prints("[31mred\x1b[0m\x1b[2J\n");
+        assert_eq!(rig.take(true), ["two \x1b[31mred\x1b[0m"]);
+    }
+
+    #[test]
+    fn a_line_is_not_cut_within_a_colour() {
+        let mut rig = Rig::new();
+        let start = "x".repeat(MAX_LINE_BYTES - 2);
+        rig.prints(&format!("{start}\x1b[31mred\n"));
+        let cut = "\x1b[31mred".len() - 2;
+        assert_eq!(rig.take(true), [format!("{start} … {cut} bytes cut")]);
     }
 
     #[test]

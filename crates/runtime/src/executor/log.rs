@@ -5,6 +5,7 @@
 //! to ([`Logs::room`]), so that what prints too fast has to wait. A task that nobody follows yet waits for
 //! a first reader, once and shortly, before anything of its log is dropped.
 
+use crate::terminal::escaped_lines;
 use marline_core::id::{ActorEpoch, ActorId, Attempt, TaskId};
 use marline_core::message::{Instance, Try};
 pub(crate) use marline_core::output::{Source, Stream};
@@ -202,7 +203,7 @@ impl Logs {
             let bytes = chunks.into_iter().flat_map(|chunk| chunk.bytes).collect::<Vec<u8>>();
             let text = String::from_utf8_lossy(&bytes);
             let text = text.trim();
-            (!text.is_empty()).then(|| text.to_owned())
+            (!text.is_empty()).then(|| escaped_lines(text).into_owned())
         })
     }
 

@@ -1,10 +1,12 @@
 //! What executors print, passed on to this process's standard error by a thread of its own: whoever does
-//! not read that stands in nobody's way, and misses what there was no room for.
+//! not read that stands in nobody's way, and misses what there was no room for. A terminal is shown what
+//! [does no harm](crate::terminal) there; a file or a pipe gets the bytes.
 
 use super::log::Source;
+use crate::terminal::OutputFilter;
 use marline_channel::{Builder, Overflow, Sender};
-use std::io::Write;
-use std::sync::OnceLock;
+use std::io::{IsTerminal, Write};
+use std::sync::{LazyLock, OnceLock};
 use std::thread;
 
 /// What of it is passed on.
@@ -32,7 +34,22 @@ impl PassOn {
 /// How many pieces wait to be printed at most.
 const MAX_WAITING: usize = 256;
 
-pub(super) fn pass_on(bytes: &[u8]) {
+/// A stream of an executor that is passed on.
+#[derive(Default)]
+pub(super) struct PassedOn(OutputFilter);
+
+impl PassedOn {
+    pub fn pass_on(&mut self, bytes: &[u8]) {
+        static IS_TERMINAL: LazyLock<bool> = LazyLock::new(|| std::io::stderr().is_terminal());
+        if *IS_TERMINAL {
+            send(self.0.filter(bytes));
+        } else {
+            send(bytes.into());
+        }
+    }
+}
+
+fn send(bytes: Vec<u8>) {
     // Without a thread for it, nothing is passed on: the log has it.
     static PRINTER: OnceLock<Option<Sender<Vec<u8>>>> = OnceLock::new();
     let printer = PRINTER.get_or_init(|| {
@@ -47,6 +64,6 @@ pub(super) fn pass_on(bytes: &[u8]) {
         thread.spawn(print).is_ok().then_some(printer)
     });
     if let Some(printer) = printer {
-        let _ = printer.try_send(bytes.into());
+        let _ = printer.try_send(bytes);
     }
 }

@@ -37,6 +37,7 @@ use birth::{Born, Outfit};
 use death::{Whose, end, how, was_killed};
 use ears::{Ears, Pipes};
 use marline_core::error::{Error, Ran};
+use marline_core::message::Lack;
 use marline_core::store;
 use marline_core::worker::{Event, ExecutorId};
 use outgoing::Outgoing;
@@ -267,7 +268,9 @@ impl Minder {
                 let error = self.attend(born, pipes).await;
                 Event::ExecutorDied { executor, error }
             }
-            Err(error) if is_for_now(&error) => Event::ExecutorRefused { executor },
+            Err(error) if is_for_now(&error) => {
+                Event::ExecutorRefused { executor, lack: lack_of(&error) }
+            }
             Err(error) => {
                 let words = format!("an executor could not be started: {error}");
                 Event::ExecutorDied { executor, error: Error::unavailable(Ran::No, words) }
@@ -375,11 +378,17 @@ impl Minder {
 
 /// Whether starting a process failed for want of something that may come back.
 fn is_for_now(error: &std::io::Error) -> bool {
-    use rustix::io::Errno;
-    let passing = [Errno::AGAIN, Errno::NOMEM, Errno::MFILE, Errno::NFILE];
     let server_died = error.kind() == ErrorKind::ConnectionReset;
-    server_died
-        || error
-            .raw_os_error()
-            .is_some_and(|code| passing.iter().any(|errno| errno.raw_os_error() == code))
+    server_died || lack_of(error).is_some()
+}
+
+/// What the system refused, if starting a process failed for want of it.
+pub(crate) fn lack_of(error: &std::io::Error) -> Option<Lack> {
+    use rustix::io::Errno;
+    match Errno::from_io_error(error)? {
+        Errno::MFILE | Errno::NFILE => Some(Lack::Descriptors),
+        Errno::AGAIN => Some(Lack::Processes),
+        Errno::NOMEM => Some(Lack::Memory),
+        _ => None,
+    }
 }

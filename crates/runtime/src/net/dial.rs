@@ -14,7 +14,7 @@ use crate::wire::convert::{decode_joined, encode_join, from_status};
 use crate::wire::frame::Frame;
 use crate::wire::join::{Join, Joined};
 use crate::wire::v1::links_client::LinksClient;
-use marline_core::error::{Error, Ran};
+use marline_core::error::{Error, ErrorKind, Ran};
 use marline_core::id::Session;
 use marline_core::time::Time;
 use std::sync::{Arc, Mutex, Weak};
@@ -146,6 +146,11 @@ async fn stay(
                 keep_connected(&node, which, &found.nearest, &found.token, controller).await;
             }
             Err(Setback { error, may_pass }) => {
+                if error.kind() == ErrorKind::Denied
+                    && membership.upstream.find_again(&found).await.is_ok_and(|now| now != found)
+                {
+                    continue; // Its record was written after it was looked for: it has the token.
+                }
                 if let Some(waits) = first.take_if(|_| !may_pass) {
                     let _ = waits.tell.send(Err(error));
                     return;
@@ -173,6 +178,9 @@ async fn look_again(
         *found = now;
         membership.secret.set(found.token.clone());
         if let Some(node) = node.upgrade() {
+            if let Seat::Client(index) = membership.seat {
+                node.move_client(index, &found.address, found.token.clone());
+            }
             node.belongs(membership, &found.address);
         }
     }
@@ -273,7 +281,6 @@ mod tests {
     use super::*;
     use crate::upstream::Upstream;
     use marline_core::controller::Role;
-    use marline_core::error::ErrorKind;
 
     fn try_to_join(address: &str, patience: Duration) -> Error {
         let node = Node::new();

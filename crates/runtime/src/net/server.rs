@@ -28,7 +28,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, Interest};
-use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream};
+use tokio::net::{TcpSocket, TcpStream, UnixSocket, UnixStream};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream, UnixListenerStream};
@@ -71,42 +71,72 @@ impl Drop for Server {
     }
 }
 
-/// Serves a node on TCP; says where it listens.
-pub(crate) fn listen(
-    node: &Arc<Node>,
-    address: SocketAddr,
-    secret: Secret,
-) -> Result<(Server, SocketAddr), Error> {
-    let cannot =
-        |error: std::io::Error| Error::invalid(format!("cannot listen on {address}: {error}"));
-    let listener = bind(address).map_err(cannot)?;
-    let bound = listener.local_addr().map_err(cannot)?;
-    let incoming = TcpListenerStream::new(listener);
-    Ok((sorted(node, incoming, secret, Socket::tcp), bound))
-}
-
-/// A listener of the runtime for input and output. `TcpListener::bind` would have to be awaited, and nobody may block
-/// on that inside a user's own runtime.
-fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
-    let _guard = io().enter();
-    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    socket.set_reuseaddr(true)?;
-    socket.bind(address)?;
-    socket.listen(BACKLOG)
-}
-
 /// How many connections may wait to be accepted.
 const BACKLOG: u32 = 1024;
 
-/// Serves a node on a Unix socket.
-pub(crate) fn listen_unix(node: &Arc<Node>, path: &Path, secret: Secret) -> Result<Server, Error> {
-    let cannot = |error: std::io::Error| {
-        Error::invalid(format!("cannot listen on {}: {error}", path.display()))
-    };
-    let _guard = io().enter();
-    let (_folder, short) = short_path(path).map_err(cannot)?;
-    let listener = UnixListener::bind(short).map_err(cannot)?;
-    Ok(sorted(node, UnixListenerStream::new(listener), secret, Socket::Unix))
+/// A socket that has its address and does not listen yet: connections to it are refused.
+pub(crate) struct Bound {
+    socket: BoundSocket,
+    /// Its address in words.
+    at: String,
+}
+
+enum BoundSocket {
+    Tcp(TcpSocket),
+    Unix(UnixSocket),
+}
+
+impl Bound {
+    /// Takes a port; says which one.
+    pub fn tcp(address: SocketAddr) -> Result<(Bound, SocketAddr), Error> {
+        let at = address.to_string();
+        // `TcpListener::bind` would have to be awaited, and nobody may block on that inside a user's own
+        // runtime.
+        let bind = || {
+            let socket =
+                if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+            socket.set_reuseaddr(true)?;
+            socket.bind(address)?;
+            let bound = socket.local_addr()?;
+            Ok((socket, bound))
+        };
+        let (socket, bound) = bind().map_err(|error| cannot_listen(&at, &error))?;
+        Ok((Bound { socket: BoundSocket::Tcp(socket), at }, bound))
+    }
+
+    /// Takes a path.
+    pub fn unix(path: &Path) -> Result<Bound, Error> {
+        let at = path.display().to_string();
+        let bind = || {
+            let (_folder, short) = short_path(path)?;
+            let socket = UnixSocket::new_stream()?;
+            socket.bind(short)?;
+            Ok(socket)
+        };
+        let socket = bind().map_err(|error| cannot_listen(&at, &error))?;
+        Ok(Bound { socket: BoundSocket::Unix(socket), at })
+    }
+
+    /// Serves a node there.
+    pub fn listen(self, node: &Arc<Node>, secret: Secret) -> Result<Server, Error> {
+        let Bound { socket, at } = self;
+        let cannot = |error| cannot_listen(&at, &error);
+        let _guard = io().enter();
+        Ok(match socket {
+            BoundSocket::Tcp(socket) => {
+                let incoming = TcpListenerStream::new(socket.listen(BACKLOG).map_err(cannot)?);
+                sorted(node, incoming, secret, Socket::tcp)
+            }
+            BoundSocket::Unix(socket) => {
+                let incoming = UnixListenerStream::new(socket.listen(BACKLOG).map_err(cannot)?);
+                sorted(node, incoming, secret, Socket::Unix)
+            }
+        })
+    }
+}
+
+fn cannot_listen(at: &str, error: &std::io::Error) -> Error {
+    Error::invalid(format!("cannot listen on {at}: {error}"))
 }
 
 /// Serves what comes: plain connections here, the others as gRPC.

@@ -82,6 +82,14 @@ impl Node {
         })
     }
 
+    /// A client of this node joins a controller that is elsewhere than the one before.
+    pub fn move_client(&self, index: usize, address: &str, token: Token) {
+        self.enter(|state, _| {
+            state.token = token;
+            state.client(index).machine.is_at(address.into());
+        });
+    }
+
     /// Whether a seat of this node wants to join.
     pub fn wants_to_join(&self, seat: Seat) -> Wish {
         self.enter(|state, now| match seat {

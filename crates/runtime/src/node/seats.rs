@@ -10,6 +10,7 @@ use crate::executor::run::Command;
 use crate::executor::{Executors, Handle, process, thread};
 use crate::store::{Objects, Store};
 use crate::stream::Feed;
+use crate::terminal::escaped_lines;
 use crate::wire::frame::Frame;
 use crate::wire::message::Message;
 use marline_channel::{oneshot, watch};
@@ -88,7 +89,7 @@ pub(crate) type Warn = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// What is done unless said otherwise.
 fn on_standard_error() -> Warn {
-    Arc::new(|words| eprintln!("marline: {words}"))
+    Arc::new(|words| eprintln!("marline: {}", escaped_lines(words)))
 }
 
 impl State {
@@ -233,7 +234,7 @@ impl State {
     ) {
         let seat = &mut self.workers[index];
         if let worker::Event::ExecutorDied { executor, .. }
-        | worker::Event::ExecutorRefused { executor } = &event
+        | worker::Event::ExecutorRefused { executor, .. } = &event
         {
             seat.handles.remove(executor);
         }
@@ -528,7 +529,10 @@ impl WorkerSeat {
                         self.handles.insert(executor, Handle::Process(handle));
                         (None, None)
                     }
-                    Err(_) => (Some(worker::Event::ExecutorRefused { executor }), None),
+                    Err(error) => {
+                        let lack = process::lack_of(&error);
+                        (Some(worker::Event::ExecutorRefused { executor, lack }), None)
+                    }
                 }
             }
         }
@@ -577,7 +581,7 @@ impl WorkerSeat {
                 Made::For(vec![object])
             }
             worker::Event::ExecutorDied { executor, .. }
-            | worker::Event::ExecutorRefused { executor } => {
+            | worker::Event::ExecutorRefused { executor, .. } => {
                 self.processes.remove(executor).map_or(Made::Nothing, Made::By)
             }
             worker::Event::PingReceived { .. }

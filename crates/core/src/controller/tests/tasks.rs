@@ -416,7 +416,7 @@ fn infeasible_resources_are_named_in_status() {
     rig.submit(client, task_with(1, asking(Resources::cpus(8))));
     assert_eq!(rig.why_waits(1), "no worker is large enough for cpu 8: the largest offers cpu 2");
     rig.submit(client, task_with(2, asking(Resources::one_cpu().with_gpus(Amount::ONE))));
-    assert!(rig.why_waits(2).contains("gpu 1"), "{}", rig.why_waits(2));
+    assert_eq!(rig.why_waits(2), "no worker offers gpu");
     rig.submit(client, task(3));
     rig.assigns(worker, 3); // What can run is not held up by what cannot.
     rig.nothing_left();

@@ -1,6 +1,7 @@
 //! Workers: what they say, and what happens when they go.
 
 use super::*;
+use crate::message::Lack;
 
 #[test]
 fn a_suspect_worker_gets_no_new_work_and_is_trusted_again() {
@@ -73,6 +74,29 @@ fn refused_work_costs_nothing() {
     assert_eq!(rig.ends(client, 1), Ok(vec![value("done")]));
     assert_eq!(rig.controller.counters().refused, 1);
     rig.nothing_left();
+}
+
+#[test]
+fn work_that_waits_says_what_its_worker_lacks() {
+    let mut rig = Rig::new();
+    let (client, worker) = (rig.client(1), rig.worker(2, 1));
+    rig.submit(client, task(1));
+    let lacking = |attempt| {
+        let reason = Refusal::Lacks(Lack::Descriptors);
+        FromWorker::Refused { attempt, reason }
+    };
+    let attempt = rig.assigns(worker, 1);
+    rig.worker_says(worker, lacking(attempt));
+    let why = rig.why_waits(1);
+    assert!(why.starts_with("no worker can start an executor: "), "{why}");
+    assert!(why.ends_with("it has no file descriptor left (`ulimit -n` is the limit)"), "{why}");
+
+    // Another that starts it is no reason to wait; what it says itself then counts.
+    rig.pass(rig.controller.config().full_pause);
+    let again = rig.assigns(worker, 1);
+    rig.worker_says(worker, FromWorker::Started { attempt: again });
+    rig.submit(client, task(2));
+    assert_eq!(rig.why_waits(2), "cpu 1 to be free at a worker");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Executors: used again, started ahead, ended.
 
 use super::*;
+use crate::message::Lack;
 
 #[test]
 fn an_executor_is_used_again_for_the_next_task() {
@@ -107,8 +108,13 @@ fn a_dead_executor_is_a_lost_attempt_and_one_that_cannot_start_a_refused_one() {
 
     rig.assign(task(2), Some(one_cpu()));
     let [Effect::Spawn { executor, .. }] = rig.take()[..] else { panic!("an executor starts") };
-    rig.happens(Event::ExecutorRefused { executor });
+    rig.happens(Event::ExecutorRefused { executor, lack: None });
     assert_eq!(rig.take(), [refused(2, Refusal::Full)]);
+
+    rig.assign(task(3), Some(one_cpu()));
+    let [Effect::Spawn { executor, .. }] = rig.take()[..] else { panic!("an executor starts") };
+    rig.happens(Event::ExecutorRefused { executor, lack: Some(Lack::Descriptors) });
+    assert_eq!(rig.take(), [refused(3, Refusal::Lacks(Lack::Descriptors))]);
 }
 
 #[test]

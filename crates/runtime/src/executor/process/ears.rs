@@ -8,7 +8,7 @@ use super::Minder;
 use super::switchboard::READ_BYTES;
 use crate::executor::lines::Lines;
 use crate::executor::log::{Source, Stream};
-use crate::executor::print;
+use crate::executor::print::PassedOn;
 use crate::executor::wire::{decode_said, next_frame};
 use bytes::BytesMut;
 use marline_core::error::Error;
@@ -45,6 +45,8 @@ pub(super) struct Ears {
 struct Heard {
     read: BytesMut,
     lines: Lines,
+    /// What is passed on to this process's terminal of each of the pipes.
+    passed_on: [PassedOn; 2],
     /// Whether each of the pipes may have more to say.
     open: [bool; 2],
 }
@@ -108,7 +110,8 @@ impl Pipes {
 impl Ears {
     pub fn new(minder: Arc<Minder>, pipes: Pipes, pid: Pid) -> Ears {
         let lines = Lines::new(pid.as_raw_pid() as u32, Instant::now());
-        let heard = Heard { read: BytesMut::new(), lines, open: [true; 2] };
+        let heard =
+            Heard { read: BytesMut::new(), lines, passed_on: Default::default(), open: [true; 2] };
         let (silent, lines_begun) = (Notify::new(), Notify::new());
         Ears { minder, pipes, heard: Mutex::new(heard), silent, lines_begun }
     }
@@ -223,7 +226,7 @@ impl Heard {
                 self.lines.push(Instant::now(), source, stream, bytes);
             }
             if minder.launch.pass_on.covers(source) {
-                print::pass_on(bytes);
+                self.passed_on[stream as usize].pass_on(bytes);
             }
         });
     }

@@ -1,7 +1,7 @@
 //! What only this side of a request can see.
 
 use crate::net::io;
-use crate::net::server::{Secret, listen};
+use crate::net::server::{Bound, Secret};
 use crate::node::Node;
 use crate::wire::v1;
 use crate::wire::v1::control_client::ControlClient;
@@ -11,8 +11,8 @@ use marline_core::controller::Config;
 fn a_wait_whose_client_went_away_is_forgotten() {
     let node = Node::new();
     node.host_controller(Config::default());
-    let (_server, address) =
-        listen(&node, "127.0.0.1:0".parse().unwrap(), Secret::default()).unwrap();
+    let (bound, address) = Bound::tcp("127.0.0.1:0".parse().unwrap()).unwrap();
+    let _server = bound.listen(&node, Secret::default()).unwrap();
     io().block_on(async {
         let mut client = ControlClient::connect(format!("http://{address}")).await.unwrap();
         let submit = v1::SubmitTaskRequest { function: "never".into(), ..Default::default() };

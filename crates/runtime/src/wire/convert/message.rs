@@ -17,7 +17,7 @@ use crate::wire::message::Message;
 use crate::wire::v1::{self, message::Kind};
 use marline_core::Error;
 use marline_core::id::TaskId;
-use marline_core::message::{Manner, Refusal};
+use marline_core::message::{Lack, Manner, Refusal};
 
 pub(crate) fn encode(message: Message) -> v1::Message {
     let kind = match message {
@@ -77,17 +77,35 @@ impl From<Refusal> for v1::Refusal {
         match refusal {
             Refusal::TakenBack => v1::Refusal::TakenBack,
             Refusal::Draining => v1::Refusal::Draining,
-            Refusal::Full => v1::Refusal::Full,
+            Refusal::Full | Refusal::Lacks(_) => v1::Refusal::Full,
             Refusal::NotHere => v1::Refusal::NotHere,
         }
     }
 }
 
-fn refusal(number: i32) -> Result<Refusal, Error> {
+/// What a worker lacks that refuses something, where that is known.
+fn lack(refusal: Refusal) -> v1::Lack {
+    match refusal {
+        Refusal::Lacks(Lack::Descriptors) => v1::Lack::Descriptors,
+        Refusal::Lacks(Lack::Processes) => v1::Lack::Processes,
+        Refusal::Lacks(Lack::Memory) => v1::Lack::Memory,
+        Refusal::TakenBack | Refusal::Draining | Refusal::Full | Refusal::NotHere => {
+            v1::Lack::Unspecified
+        }
+    }
+}
+
+fn refusal(number: i32, lack: i32) -> Result<Refusal, Error> {
     match v1::Refusal::try_from(number) {
         Ok(v1::Refusal::TakenBack) => Ok(Refusal::TakenBack),
         Ok(v1::Refusal::Draining) => Ok(Refusal::Draining),
-        Ok(v1::Refusal::Full) => Ok(Refusal::Full),
+        // Of a lack that later versions may know, it is enough that the worker is full.
+        Ok(v1::Refusal::Full) => Ok(match v1::Lack::try_from(lack) {
+            Ok(v1::Lack::Descriptors) => Refusal::Lacks(Lack::Descriptors),
+            Ok(v1::Lack::Processes) => Refusal::Lacks(Lack::Processes),
+            Ok(v1::Lack::Memory) => Refusal::Lacks(Lack::Memory),
+            Ok(v1::Lack::Unspecified) | Err(_) => Refusal::Full,
+        }),
         Ok(v1::Refusal::NotHere) => Ok(Refusal::NotHere),
         Ok(v1::Refusal::Unspecified) | Err(_) => Err(unknown("Refused.reason", number)),
     }

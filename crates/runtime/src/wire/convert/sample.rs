@@ -16,7 +16,7 @@ use marline_core::lease::{Ping, Pong, Terms};
 use marline_core::link::{Incarnation, Packet};
 use marline_core::message::{
     ActorPlace, CallReport, CopyAt, End, FoundActor, FromClient, FromHost, FromWorker, Instance,
-    Leave, Manner, Refusal, ShapeId, ToClient, ToHost, ToWorker, Try,
+    Lack, Leave, Manner, Refusal, ShapeId, ToClient, ToHost, ToWorker, Try,
 };
 use marline_core::output::{Audience, Output, Shown, Source, Stream};
 use marline_core::payload::{Encoding, Payload, Value};
@@ -65,7 +65,7 @@ variants! { frame_name, FRAME, Frame: Attach Packet Ping Pong Over }
 variants! { packet_name, PACKET, MessagePacket: Hello Data Seen }
 variants! { end_name, END, End: Finished Failed Cancelled Lost }
 variants! { place_name, PLACE, ActorPlace: Nowhere Ready Dead }
-variants! { refusal_name, REFUSAL, Refusal: TakenBack Draining Full NotHere }
+variants! { refusal_name, REFUSAL, Refusal: TakenBack Draining Full Lacks NotHere }
 
 /// A packet of a link that carries messages.
 pub(crate) type MessagePacket = Packet<Message>;
@@ -328,7 +328,9 @@ pub(crate) fn ends() -> Vec<End> {
 }
 
 pub(crate) fn refusals() -> Vec<Refusal> {
-    vec![Refusal::TakenBack, Refusal::Draining, Refusal::Full, Refusal::NotHere]
+    let lacks = [Lack::Descriptors, Lack::Processes, Lack::Memory].map(Refusal::Lacks);
+    let others = [Refusal::TakenBack, Refusal::Draining, Refusal::Full, Refusal::NotHere];
+    others.into_iter().chain(lacks).collect()
 }
 
 fn reports() -> Vec<CallReport> {
@@ -360,6 +362,7 @@ pub(crate) fn from_worker() -> Vec<FromWorker> {
         FromWorker::Checkpoint { instance, sequence: 3, payload: payload() },
         FromWorker::Watch { session },
         FromWorker::ActorRefused { instance, reason: Refusal::Full },
+        FromWorker::ActorRefused { instance, reason: Refusal::Lacks(Lack::Processes) },
         FromWorker::Entrust {
             call: attempt,
             to: session,

@@ -324,9 +324,12 @@ fn malformed_messages_of_workers_are_refused_by_name() {
     let nothing = || vec![v1::Thing::default()];
     for (kind, words) in [
         (Kind::Refused(v1::Refused::default()), "Refused.attempt is missing"),
-        (Kind::Refused(v1::Refused { attempt: attempt(), reason: 0 }), "Refused.reason is missing"),
         (
-            Kind::Refused(v1::Refused { attempt: attempt(), reason: 5 }),
+            Kind::Refused(v1::Refused { attempt: attempt(), reason: 0, lack: 0 }),
+            "Refused.reason is missing",
+        ),
+        (
+            Kind::Refused(v1::Refused { attempt: attempt(), reason: 5, lack: 0 }),
             "Refused.reason is 5, which means nothing here",
         ),
         (Kind::TaskStarted(v1::Try::default()), "task_started: Try.task has 0 bytes"),
@@ -492,7 +495,7 @@ fn malformed_messages_between_callers_and_hosts_are_refused_by_name() {
         ),
         (Kind::CallRefused(v1::Refused::default()), "call_refused: Refused.attempt is missing"),
         (
-            Kind::CallRefused(v1::Refused { attempt: attempt(), reason: 9 }),
+            Kind::CallRefused(v1::Refused { attempt: attempt(), reason: 9, lack: 0 }),
             "call_refused: Refused.reason is 9",
         ),
         (Kind::CallLost(v1::CallLost::default()), "CallLost.attempt is missing"),

@@ -1,6 +1,6 @@
 //! What callers and the workers that host their actors say to each other.
 
-use super::{cancel_task, manner, misplaced, refusal};
+use super::{cancel_task, lack, manner, misplaced, refusal};
 use crate::wire::convert::field::{all, each, required};
 use crate::wire::convert::ids::{task_id, task_id_bytes};
 use crate::wire::frame::Direction;
@@ -63,6 +63,7 @@ impl From<FromHost> for Kind {
             FromHost::CallRefused { attempt, reason } => Kind::CallRefused(v1::Refused {
                 attempt: Some(attempt.into()),
                 reason: v1::Refusal::from(reason).into(),
+                lack: lack(reason).into(),
             }),
             FromHost::CallLost { attempt, error } => Kind::CallLost(v1::CallLost {
                 attempt: Some(attempt.into()),
@@ -83,7 +84,7 @@ impl TryFrom<Kind> for FromHost {
             },
             Kind::CallRefused(wire) => FromHost::CallRefused {
                 attempt: required(wire.attempt, "Refused.attempt")?,
-                reason: refusal(wire.reason)?,
+                reason: refusal(wire.reason, wire.lack)?,
             },
             Kind::CallLost(wire) => FromHost::CallLost {
                 attempt: required(wire.attempt, "CallLost.attempt")?,

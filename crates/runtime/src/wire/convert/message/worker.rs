@@ -1,7 +1,7 @@
 //! What workers and the controller say to each other.
 
 use super::output::{printed, said};
-use super::{manner, misplaced, of_manner, refusal};
+use super::{lack, manner, misplaced, of_manner, refusal};
 use crate::wire::convert::field::{all, each, millis, nanos, optional, required};
 use crate::wire::convert::ids::{task_id, task_id_bytes};
 use crate::wire::frame::Direction;
@@ -145,6 +145,7 @@ impl From<FromWorker> for Kind {
             FromWorker::Refused { attempt, reason } => Kind::Refused(v1::Refused {
                 attempt: Some(attempt.into()),
                 reason: v1::Refusal::from(reason).into(),
+                lack: lack(reason).into(),
             }),
             FromWorker::Started { attempt } => Kind::TaskStarted(attempt.into()),
             FromWorker::Ended { attempt, end, kept, ran_for, next } => {
@@ -180,8 +181,9 @@ impl From<FromWorker> for Kind {
             }
             FromWorker::Watch { session } => Kind::Watch(session.into()),
             FromWorker::ActorRefused { instance, reason } => {
-                let reason = v1::Refusal::from(reason).into();
-                Kind::ActorRefused(v1::ActorRefused { instance: Some(instance.into()), reason })
+                let (reason, lack) = (v1::Refusal::from(reason).into(), lack(reason).into());
+                let instance = Some(instance.into());
+                Kind::ActorRefused(v1::ActorRefused { instance, reason, lack })
             }
             FromWorker::Entrust { call, to, contains, stored, instance, kept } => {
                 Kind::Entrust(v1::Entrust {
@@ -224,7 +226,7 @@ impl TryFrom<Kind> for FromWorker {
             Kind::Joined(v1::Nothing {}) => FromWorker::Joined,
             Kind::Refused(wire) => FromWorker::Refused {
                 attempt: required(wire.attempt, "Refused.attempt")?,
-                reason: refusal(wire.reason)?,
+                reason: refusal(wire.reason, wire.lack)?,
             },
             Kind::TaskStarted(attempt) => FromWorker::Started { attempt: attempt.try_into()? },
             Kind::AttemptEnded(wire) => FromWorker::Ended {
@@ -267,7 +269,7 @@ impl TryFrom<Kind> for FromWorker {
             Kind::Watch(session) => FromWorker::Watch { session: session.try_into()? },
             Kind::ActorRefused(wire) => FromWorker::ActorRefused {
                 instance: required(wire.instance, "ActorRefused.instance")?,
-                reason: refusal(wire.reason)?,
+                reason: refusal(wire.reason, wire.lack)?,
             },
             Kind::Entrust(wire) => FromWorker::Entrust {
                 call: required(wire.call, "Entrust.call")?,

@@ -6,6 +6,7 @@ import fcntl
 import io
 import os
 import random
+import signal
 import subprocess
 import sys
 import textwrap
@@ -452,7 +453,46 @@ def test_folders_whose_owner_was_killed_are_removed_by_the_next(
     with open(used / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         mine = PackageFolder()
+        assert {Path(mine.path), used, other} == set(tmp_path.iterdir()), "the next removes it when it starts"
+        left.mkdir()
+        (left / "lock").write_text("")
         PackageFolder().remove()
-        assert {Path(mine.path), used, other} == set(tmp_path.iterdir())
+        assert {Path(mine.path), used, other} == set(tmp_path.iterdir()), "and when it ends"
     mine.remove()
     assert list(tmp_path.iterdir()) == [other]
+
+
+def test_a_link_to_a_folder_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    precious, link = tmp_path / "precious", tmp_path / "marline-packages-link"
+    precious.mkdir()
+    (precious / "lock").write_text("")
+    link.symlink_to(precious)
+    PackageFolder().remove()
+    assert {precious, link} == set(tmp_path.iterdir())
+    assert (precious / "lock").exists()
+
+
+def test_nothing_is_left_of_a_fork_server_that_was_killed(tmp_path: Path) -> None:
+    temporary, run = tmp_path / "t", tmp_path / "run"
+    temporary.mkdir()
+    run.mkdir()
+
+    def folders() -> list[Path]:
+        return list(temporary.glob("marline-packages-*"))
+
+    @marline.remote
+    def parent() -> int:
+        return os.getppid()
+
+    separate = Separate(run)
+    separate.environment["TMPDIR"] = str(temporary)
+    try:
+        separate.worker("--cpus", "1")
+        with marline.init(separate.address, token=separate.token):
+            server = marline.get(parent.remote(), timeout=PATIENCE)
+            assert len(folders()) == 1
+            os.kill(server, signal.SIGKILL)
+    finally:
+        separate.end()
+    until("nothing is left", lambda: not folders())

@@ -111,9 +111,15 @@ impl Forks {
         Ok(Fork { pid, server })
     }
 
-    /// Ends the server; its forks live on.
+    /// Ends the server; its forks live on. If the server was killed, another one starts for a moment: it takes away
+    /// what that one left.
     pub fn close(&self) {
-        if let Some(server) = self.server.lock().expect("nothing panics under it").take() {
+        let last = self.server.lock().expect("nothing panics under it").take();
+        let server = last.and_then(|last| match last.was_killed() {
+            true => Server::start(&self.how).ok(),
+            false => Some(last),
+        });
+        if let Some(server) = server {
             let _ = shutdown(&server.socket, Shutdown::Both);
         }
     }
@@ -133,6 +139,12 @@ impl Forks {
 }
 
 impl Server {
+    /// Whether it is gone although it could fork.
+    fn was_killed(&self) -> bool {
+        let over = self.asked.lock().expect("nothing panics under it").over;
+        over && self.has_forked.load(Ordering::Relaxed)
+    }
+
     /// Why it does not answer. If it has ever forked, it was killed, and the next one will do. It may have
     /// forked before it died, so what it was asked for is not asked of that one.
     fn gone(&self) -> io::Error {

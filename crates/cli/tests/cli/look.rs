@@ -1,11 +1,12 @@
 //! Looking at a cluster, and changing what happens there.
 
-use crate::harness::Home;
+use crate::harness::{Home, Running, until};
 use marline_runtime::CommandLine;
 use marline_runtime::control::Control;
 use marline_runtime::core::resources::Resources;
 use marline_runtime::core::spec::TaskOptions;
 use serde_json::json;
+use std::process::{Command, Stdio};
 
 #[test]
 fn status_says_why_something_waits() {
@@ -224,4 +225,35 @@ fn help_teaches_by_example() {
     for part in ["runs commands; and tasks and actors in Python", "see marline::Worker"] {
         assert!(worker.out().contains(part), "{}", worker.out());
     }
+}
+
+/// A worker that may have so few descriptors that it can start a few executors and no more.
+fn worker_with_few_descriptors(home: &Home) -> Running {
+    let meant = home.command(&["worker", "--cpus", "64", "--quiet", "--json"]);
+    let mut command = Command::new("sh");
+    command.args(["-c", r#"ulimit -n 80; exec "$0" "$@""#]).arg(meant.get_program());
+    command.args(meant.get_args()).current_dir(home.path());
+    for (name, value) in meant.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    Running::new(command).announced()
+}
+
+#[test]
+fn a_task_that_waits_says_which_limit_its_worker_met() {
+    let home = Home::new();
+    let _controller = home.start(&["controller", "--json", "--listen", "127.0.0.1:0"]).announced();
+    let _worker = worker_with_few_descriptors(&home);
+    for _ in 0..24 {
+        home.detach(&["--", "sleep", "600"]);
+    }
+    until("a task says that descriptors are lacking", || {
+        let tasks = home.json(&["tasks"]);
+        let mut tasks = tasks["tasks"].as_array().unwrap().iter();
+        tasks.any(|task| task["waits_for"].as_str().is_some_and(|why| why.contains("ulimit -n")))
+    });
 }

@@ -365,7 +365,7 @@ impl Client {
             ActorPlace::Dead(error) if error.kind() == ErrorKind::NotFound => {
                 ActorPlace::Dead(self.unknown(id))
             }
-            place => place,
+            place @ (ActorPlace::Nowhere | ActorPlace::Ready { .. } | ActorPlace::Dead(_)) => place,
         };
         if matches!(place, ActorPlace::Dead(_)) {
             self.numbered.remove(&id);

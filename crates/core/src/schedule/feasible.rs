@@ -112,7 +112,7 @@ impl Schedule {
             let offers = |one: &Resources| {
                 one.custom().any(|(other, amount)| other == name && amount > Amount::ZERO)
             };
-            note(name, amount > Amount::ZERO, serving().any(|one| offers(&one)));
+            note(name, amount > Amount::ZERO, serving().any(offers));
         }
         missing
     }

@@ -264,7 +264,7 @@ fn tasks_are_listed() {
     assert_eq!(list(json!({})), (vec![runs.clone(), done.clone()], false));
     assert_eq!(list(json!({"limit": 1})), (vec![runs.clone()], true));
     assert!(!list(json!({"limit": 2})).1);
-    assert_eq!(list(json!({"states": ["TASK_STATE_FAILED"]})).0, [done.clone()]);
+    assert_eq!(list(json!({"states": ["TASK_STATE_FAILED"]})).0, std::slice::from_ref(&done));
     assert_eq!(list(json!({"states": ["TASK_STATE_RUNNING", "TASK_STATE_PENDING"]})).0, [runs]);
     assert_eq!(list(json!({"actor_id": NOBODY})).0, [Value::Null; 0]);
     client.refused("ListTasks", json!({"states": [99]}), Code::InvalidArgument, "Invalid");

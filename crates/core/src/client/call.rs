@@ -362,7 +362,10 @@ impl Client {
         effects: &mut Vec<Effect>,
     ) {
         let place = match place {
-            ActorPlace::Dead(error) if error.kind() == ErrorKind::NotFound => {
+            ActorPlace::Dead(error)
+                if error.kind() == ErrorKind::NotFound
+                    && error.what_is_gone() == Some(Thing::Actor(id)) =>
+            {
                 ActorPlace::Dead(self.unknown(id))
             }
             place @ (ActorPlace::Nowhere | ActorPlace::Ready { .. } | ActorPlace::Dead(_)) => place,

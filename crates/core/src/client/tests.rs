@@ -630,7 +630,8 @@ fn whoever_looks_at_output_is_shown_it_in_the_next_session_too() {
 fn fails_where_it_is_unknown(rig: &mut Rig, session: Session) -> Error {
     rig.call(1);
     rig.take();
-    let place = ActorPlace::Dead(Error::not_found("no such actor is here"));
+    let error = Error::not_found("no such actor is here").with_gone(Thing::Actor(ACTOR));
+    let place = ActorPlace::Dead(error);
     let message = ToClient::ActorChanged { actor: ACTOR, place };
     rig.happens(Event::ControllerSaid { session, message });
     let effects = rig.take();

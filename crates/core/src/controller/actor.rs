@@ -668,7 +668,9 @@ impl Controller {
     /// Where an actor is, for its callers.
     pub(super) fn place_of(&self, id: ActorId) -> ActorPlace {
         let Some(actor) = self.actors.get(&id) else {
-            return ActorPlace::Dead(Error::not_found(format!("no actor {id} is here")));
+            // An actor that died because its class was not found names nothing that is gone.
+            let error = Error::not_found(format!("no actor {id} is here"));
+            return ActorPlace::Dead(error.with_gone(Thing::Actor(id)));
         };
         match &actor.life {
             Life::Dead { error, .. } => ActorPlace::Dead(error.clone()),

@@ -115,7 +115,7 @@ def saves(cls: type) -> bool:
 
 
 class Interface(NamedTuple):
-    """What callers know of an actor's class. It travels with the actor, to processes that find the actor by name."""
+    """What callers know of an actor's class. It travels with the actor, to processes that find it by name."""
 
     class_name: str
     #: The methods and what each returns; nothing if they are not known.

@@ -56,7 +56,7 @@ class NamedClass:
         """Creates an actor."""
         native = _native.Function.named(self._name, Options().for_task())
         options = self._options.for_actor(is_async=False, saves=False)
-        return ActorHandle(_session.current().create_actor(native, options, args, {}), self._name, None)
+        return ActorHandle(_session.current().create_actor(native, options, args, {}, b""), self._name, None)
 
 
 def _checked(options: dict[str, Any]) -> dict[str, Any]:

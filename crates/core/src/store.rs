@@ -13,6 +13,9 @@
 //! returned by its process, or goes with it. What a process had pinned when it forked, its child may go on
 //! reading: that stays pinned until the process is gone, and all that it started with it.
 //!
+//! The process that made a blob **owns** it until the cluster keeps it, or nobody wants it. An owned blob is not
+//! dropped. Its owner does not read it, so it may go to the disk.
+//!
 //! Memory is given out up to a limit. Who asks for more waits, in the order of asking, while what was not read
 //! for longest goes to the disk; if nobody was given any for long, the answer is `Exhausted`, with the figures.
 //! Nothing is counted twice: what is on its way to the disk has its memory until it is there, and what

@@ -81,7 +81,12 @@ impl Upstream {
             Upstream::At { address, token } => Ok(Found::at(address, token.clone())),
             Upstream::Named { address } => {
                 match (record::look().unwrap_or_default().at(address), before) {
-                    (Some(cluster), _) => Found::recorded(cluster, &UpstreamToken::Recorded),
+                    // An address that was named is dialled, though a socket of this machine may be nearer: the process
+                    // may be in another network namespace, or its user may want the network in between.
+                    (Some(cluster), _) => {
+                        let found = Found::recorded(cluster, &UpstreamToken::Recorded)?;
+                        Ok(Found { nearest: found.address.clone(), ..found })
+                    }
                     (None, None) => Ok(Found::at(address, None)),
                     // A process that had a token does not go on without one: others of the cluster
                     // would need none either to connect to it.

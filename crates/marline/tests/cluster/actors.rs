@@ -100,7 +100,7 @@ fn what_nobody_provides_is_not_found_and_what_nobody_has_is_named() {
     let gpus = Resources { gpu: Amount::whole(8), ..Resources::cpus(1) };
     let huge = client.task("double").resources(gpus).submit::<u64>((1_u64,)).unwrap();
     let why = huge.status().unwrap().waits_for;
-    assert!(why.contains("gpu 8"), "{why}");
+    assert!(why.contains("no worker offers gpu"), "{why}");
     huge.cancel();
     assert_eq!(huge.wait().unwrap_err().kind(), ErrorKind::Cancelled);
 }

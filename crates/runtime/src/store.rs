@@ -334,8 +334,8 @@ impl Store {
         });
     }
 
-    /// The worker works under this session, or under none: then nothing is kept for the cluster, and nothing is looked
-    /// for.
+    /// The worker works under this session, or under none: then nothing is kept for the cluster, and readers wait for
+    /// the next session.
     pub fn works_under(&self, session: Option<Session>) {
         self.enter(|state, now| {
             if session.is_none() && state.worker.is_some() {

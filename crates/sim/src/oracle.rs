@@ -295,12 +295,15 @@ impl World {
         let controller = self.controller;
         let machine = &self.controller_shell(controller).machine;
         for holder in machine.holds().all_holders() {
+            let things = machine.holds().all_things();
+            let held: Vec<Thing> =
+                things.filter(|thing| machine.holds().holds(holder, *thing)).collect();
             assert!(
                 matches!(
                     holder,
                     Holder::Actor(_) | Holder::Instance(_) | Holder::Object(_) | Holder::Lineage(_)
                 ),
-                "{holder:?} holds something after everybody let go"
+                "{holder:?} holds {held:?} after everybody let go"
             );
         }
         let things: Vec<Thing> = machine.holds().all_things().collect();

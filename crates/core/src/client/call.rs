@@ -447,6 +447,17 @@ impl Client {
         }
     }
 
+    /// A call does not end as its host said, before all its items came. This client holds what that answer names, and
+    /// gives it to nobody.
+    fn drop_ending(&mut self, id: TaskId, effects: &mut Vec<Effect>) {
+        let ending = self.calls.get_mut(&id).and_then(|call| call.ending.take());
+        if let Some((_, Ok(values))) = ending {
+            for thing in values.iter().flat_map(Value::names) {
+                self.release(thing, effects);
+            }
+        }
+    }
+
     /// The instance that a call was sent to takes no more.
     fn stall(&mut self, id: TaskId) {
         let call = &self.calls[&id];
@@ -458,10 +469,10 @@ impl Client {
 
     /// A call certainly did not run: it waits for an instance, unless there will be none.
     fn wait_again(&mut self, id: TaskId, effects: &mut Vec<Effect>) {
+        self.drop_ending(id, effects);
         self.leave_state(id);
         let call = self.calls.get_mut(&id).expect("it was sent");
         call.state = State::Waiting;
-        call.ending = None;
         let (actor, order) = (call.actor, call.order);
         self.actors.get_mut(&actor).expect("a call's actor is known").waiting.insert(order, id);
         let call = &self.calls[&id];
@@ -597,6 +608,7 @@ impl Client {
 
     /// The one end of a call.
     pub(super) fn end_call(&mut self, id: TaskId, outcome: Outcome, effects: &mut Vec<Effect>) {
+        self.drop_ending(id, effects);
         self.leave_state(id);
         let call = self.calls.remove(&id).expect("a call ends once");
         if call.state == State::Relayed {

@@ -155,3 +155,17 @@ fn a_stream_ends_with_the_session() {
     rig.wants(|client, effects| client.close_stream(task_id(1), effects));
     assert_eq!(rig.take(), []);
 }
+
+#[test]
+fn what_an_answer_names_is_released_if_the_call_ends_otherwise_before_its_items_came() {
+    let mut rig = called(1, 0);
+    let thing = Thing::Object(ObjectId::of(task_id(1), 0));
+    let value = Value { contains: vec![thing], ..Payload::raw("named").into() };
+    let attempt = tried(1, 1);
+    rig.host_says(FromHost::CallEnded { attempt, outcome: Ok(vec![value]), items: 1 });
+    assert!(rig.take().contains(&tell(FromClient::Hold { thing })), "its item is on its way");
+    let error = Error::unavailable(Ran::Maybe, "the executor died");
+    rig.host_says(FromHost::CallLost { attempt, error });
+    let effects = rig.take();
+    assert!(effects.contains(&tell(FromClient::Release { thing })), "{effects:?}");
+}

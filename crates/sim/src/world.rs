@@ -17,8 +17,8 @@ use std::time::Duration;
 /// How long faults go on, and how long everything may take to end after them.
 const FAULTS: Duration = Duration::from_secs(90);
 const CALM: Duration = Duration::from_secs(400);
-/// More steps than this are a loop.
-const MAX_STEPS: u64 = 400_000;
+/// More steps than this are a loop. A world of 130 processes that are pinged as often as in the product takes 540,000.
+const MAX_STEPS: u64 = 2_000_000;
 
 /// What is to happen.
 #[derive(Debug)]

@@ -33,11 +33,7 @@ impl ControllerShell {
     pub fn new(incarnation: u64, random: &mut Random) -> ControllerShell {
         let max_pending_tasks = [60, 8, 1_000][random.below(3) as usize];
         let submit_window = [16, 1, 64][random.below(3) as usize];
-        // Each ping is a step: only some worlds ping as often as the product does.
-        let terms = match submit_window {
-            64 => Terms::of(LEASE),
-            _ => Terms { lease: LEASE, ping_interval: LEASE / 3 },
-        };
+        let terms = Terms::of(LEASE);
         let config = Config {
             terms,
             max_pending_tasks,

@@ -23,6 +23,7 @@ import msgpack
 from marline.v1 import common_pb2 as common
 from marline.v1 import control_pb2 as pb
 from marline.v1 import control_pb2_grpc
+from ticket import Tickets
 
 HERE = Path(__file__).parent
 BINARY = os.environ["MARLINE_BINARY"]
@@ -42,10 +43,14 @@ class Failed(Exception):
 class Client:
     """Any client that speaks gRPC: `client.SubmitTask(function="add", …)`, and some shorter forms."""
 
-    def __init__(self, address: str, token: str) -> None:
-        self.metadata = [("authorization", f"Bearer {token}")]
+    def __init__(self, address: str, token_file: str) -> None:
+        self.tickets = Tickets(address, token_file)
         self.channel = grpc.insecure_channel(address)
         self.stub = control_pb2_grpc.ControlStub(self.channel)
+
+    @property
+    def metadata(self) -> list[tuple[str, str]]:
+        return self.tickets.metadata()
 
     def __getattr__(self, operation: str) -> Callable[..., Any]:
         request = getattr(pb, f"{operation}Request")
@@ -132,8 +137,7 @@ class ClusterTest(unittest.TestCase):
         self.addCleanup(controller.stdout.close)
         about = json.loads(controller.stdout.readline())
         self.address, self.token_file = about["address"], about["token_file"]
-        self.token = Path(self.token_file).read_text().strip()
-        self.client = Client(self.address, self.token)
+        self.client = Client(self.address, self.token_file)
         self.addCleanup(self.client.channel.close)
 
     def start(self, command: list[str], **more: Any) -> subprocess.Popen:

@@ -8,6 +8,7 @@ import asyncio
 import itertools
 import logging
 import os
+import subprocess
 import time
 import uuid
 from collections import deque
@@ -18,6 +19,7 @@ import grpc
 
 from marline.v1 import link_pb2 as pb
 from marline.v1 import link_pb2_grpc
+from ticket import Tickets
 
 log = logging.getLogger("link")
 OPTIONS = [
@@ -39,10 +41,13 @@ class Dropped(Exception):
 class Process:
     """This process, as it joins again and again."""
 
-    def __init__(self, address: str, token: str | None, role: pb.WorkerRole) -> None:
+    def __init__(self, address: str, token_file: str | None, role: pb.WorkerRole) -> None:
         self.address, self.role, self.request = address, role, 0
-        self.metadata = [("authorization", f"Bearer {token}")] if token else []
+        self.token_file, self.tickets = token_file, None
         self.id = uuid7()
+
+    def metadata(self) -> list[tuple[str, str]]:
+        return self.tickets.metadata() if self.tickets else []
 
     def channel(self) -> grpc.aio.Channel:
         return grpc.aio.insecure_channel(self.address, options=OPTIONS)
@@ -50,6 +55,14 @@ class Process:
     async def join(self) -> tuple[pb.JoinReply, float]:
         """The answer, and when the request was sent: the lease counts from there."""
         while True:
+            if self.token_file:
+                # Which controller it is by now: the one before may have been killed.
+                try:
+                    self.tickets = await asyncio.to_thread(Tickets, self.address, self.token_file)
+                except (ConnectionError, subprocess.TimeoutExpired) as error:
+                    log.info("cannot join yet: %s", error)
+                    await asyncio.sleep(PAUSE)
+                    continue
             self.request += 1
             asked = time.monotonic()
             request = pb.JoinRequest(
@@ -59,7 +72,7 @@ class Process:
             try:
                 async with self.channel() as channel:
                     links = link_pb2_grpc.LinksStub(channel)
-                    return await links.Join(request, metadata=self.metadata, timeout=5), asked
+                    return await links.Join(request, metadata=self.metadata(), timeout=5), asked
             except grpc.aio.AioRpcError as error:
                 if error.code() not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
                     raise  # it is refused: another try would be, too
@@ -112,7 +125,7 @@ class Link:
         out.put_nowait(pb.Frame(attach=pb.Attach(session=self.session, connection=number)))
         out.put_nowait(pb.Frame(hello=hello))
         async with self.process.channel() as channel:
-            call = link_pb2_grpc.LinksStub(channel).Attach(metadata=self.process.metadata)
+            call = link_pb2_grpc.LinksStub(channel).Attach(metadata=self.process.metadata())
             writer = asyncio.create_task(self.write(call, out))
             try:
                 while True:

@@ -83,8 +83,11 @@ class Contract(ClusterTest):
         self.assertEqual(caught.exception.kind, kind)
 
     def test_without_the_token_nobody_joins(self) -> None:
-        self.client.metadata = [("authorization", "Bearer wrong")]
+        token, self.client.tickets.token = self.client.tickets.token, "wrong"
         self.refused("DENIED", "token", lambda: self.join(uuid7()))
+        # The token itself, as older releases sent it.
+        self.client.tickets.metadata = lambda: [("authorization", f"Bearer {token}")]
+        self.refused("INCOMPATIBLE", "marline token", lambda: self.join(uuid7()))
 
     def test_another_major_version_is_refused_whatever_else_it_says(self) -> None:
         self.refused("INCOMPATIBLE", 'not "2"', lambda: self.join(uuid7(), protocol="2", resources=None))

@@ -311,5 +311,4 @@ def main(functions: Sequence[Callable], classes: Sequence[type], provides: Seque
         resources=common.Resources(cpu=round(options.cpus * 10_000)),
         provides=[*by_name, *(f"actor:{name}" for name in named), *provides],
     )
-    token = open(options.token_file).read().strip() if options.token_file else None
-    asyncio.run(serve(Process(options.address, token, role), by_name, named))
+    asyncio.run(serve(Process(options.address, options.token_file, role), by_name, named))

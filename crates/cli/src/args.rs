@@ -126,6 +126,13 @@ Examples:
 
 What was printed to standard error goes to standard error. A worker keeps the latest MiB of each log.";
 
+const TOKEN_HELP: &str = "\
+Examples:
+  grpcurl -plaintext -H \"authorization: Bearer $(marline token)\" 127.0.0.1:7420 marline.v1.Control/ClusterResources
+
+It is good at this cluster's controller and workers, until the controller is restarted. gRPC proves no server:
+whoever listens where the client sends the token can use it for 60 s. The cluster's own token is never sent.";
+
 const COMPLETIONS_HELP: &str = "\
 Examples:
   source <(marline completions bash)                                            in ~/.bashrc
@@ -168,6 +175,9 @@ pub enum Command {
     /// What tasks and actors printed
     #[command(after_help = LOGS_HELP)]
     Logs(Logs),
+    /// Prints a token that is good for 60 s, for grpcurl and other gRPC clients
+    #[command(after_help = TOKEN_HELP)]
+    Token,
     /// Completions for your shell: source what it prints
     #[command(after_help = COMPLETIONS_HELP)]
     Completions {

@@ -11,6 +11,7 @@ mod memory;
 mod run;
 mod status;
 mod tasks;
+mod token;
 mod up;
 pub mod worker;
 mod workers;
@@ -45,6 +46,7 @@ pub fn run(args: Args, printer: Printer) -> Done {
         Command::Cancel(cancel) => cancel::run(&settings()?, cancel, printer),
         Command::Kill(kill) => kill::run(&settings()?, kill, printer),
         Command::Logs(logs) => logs::run(&settings()?, logs, printer),
+        Command::Token => token::run(&settings()?, printer),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut Args::command(), "marline", &mut script);

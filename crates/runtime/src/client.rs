@@ -10,7 +10,7 @@ pub use pending::{Pending, Tell, wait_for_some};
 
 use crate::control::{Control, TaskStatus, check_address};
 use crate::executor::{LEND_AFTER, poll_until, runs_here};
-use crate::net::server::{Secret, Token};
+use crate::net::secret::{Secret, Token};
 use crate::net::{MAX_MESSAGE_BYTES, dial};
 use crate::node::{Membership, Node, Onlooker, Printout, Seat};
 use crate::process::JOIN_PATIENCE;

@@ -3,7 +3,7 @@
 
 use crate::client::Client;
 use crate::executor::{Executors, Program};
-use crate::net::server::Secret;
+use crate::net::secret::Secret;
 use crate::node::Node;
 use crate::process::with_environment;
 use crate::store::{Store, StoreOptions};

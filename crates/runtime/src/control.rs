@@ -3,7 +3,10 @@
 
 use crate::executor::command::CommandLine;
 use crate::net::address::Setback;
-use crate::net::{MAX_MESSAGE_BYTES, dial, io};
+use crate::net::handshake::Kind;
+use crate::net::plain::Socket;
+use crate::net::secret::Incarnation;
+use crate::net::{MAX_MESSAGE_BYTES, dial, io, ticket};
 use crate::wire::convert::control::add_worker_view;
 use crate::wire::convert::from_status;
 use crate::wire::v1;
@@ -29,6 +32,41 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub struct Control {
     client: ControlClient<dial::Wire>,
     address: String,
+}
+
+/// Makes short-lived tokens for gRPC clients that are not Marline's own, such as grpcurl.
+#[derive(Clone)]
+pub struct Tickets {
+    token: Option<Arc<str>>,
+    incarnation: Incarnation,
+}
+
+impl Tickets {
+    /// How long a ticket is good.
+    pub const LIFE: Duration = ticket::TICKET_LIFE;
+
+    /// Tickets for the cluster at this address. Whatever listens there proves first that it knows the token.
+    pub fn at(address: &str, token: Option<Arc<str>>) -> Result<Tickets, Error> {
+        check_address(address)?;
+        let (tell, mut told) = marline_channel::oneshot();
+        let (to, key) = (address.to_owned(), token.clone());
+        io().spawn(async move { tell.send(Socket::dial(&to, Kind::Grpc, &key).await) });
+        match told.recv().wait() {
+            Ok(Ok((_, incarnation))) => Ok(Tickets { token, incarnation }),
+            Ok(Err(error)) => Err(Setback::of_dialling(address, &error).error),
+            Err(_) => Err(Error::internal("the thread that dials has ended")),
+        }
+    }
+
+    /// Whether the cluster asks for any.
+    pub fn are_needed(&self) -> bool {
+        self.token.is_some()
+    }
+
+    /// A ticket that is good from now on.
+    pub fn ticket(&self) -> String {
+        ticket::make(&self.token, self.incarnation, ticket::now())
+    }
 }
 
 /// Whose log is read.

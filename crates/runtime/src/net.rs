@@ -6,10 +6,17 @@ mod control;
 pub(crate) mod data;
 pub(crate) mod dial;
 mod explain;
+mod guest;
+pub(crate) mod handshake;
 pub(crate) mod outbox;
+mod peer;
 pub(crate) mod plain;
 mod reader;
+mod reserve;
+pub(crate) mod secret;
 pub(crate) mod server;
+mod strangers;
+pub(crate) mod ticket;
 pub(crate) mod upload;
 
 use crate::per_process::PerProcess;

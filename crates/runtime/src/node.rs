@@ -33,7 +33,7 @@ use crate::executor::{Executors, thread};
 use crate::net::dial;
 use crate::net::is_io_thread;
 use crate::net::outbox::Outbox;
-use crate::net::server::Token;
+use crate::net::secret::{Incarnation, Token};
 use crate::proof::Process;
 use crate::store::{Objects, Store};
 use crate::stream::Ring;
@@ -267,6 +267,14 @@ impl Node {
             state.controller = Some(Controller::new(config));
             state.cluster = crate::new_cluster_id();
         });
+    }
+
+    /// Which start of which cluster the controller of this node is.
+    pub fn incarnation(&self) -> Incarnation {
+        self.enter(|state, _| {
+            let controller = state.controller.as_ref().expect("this node has a controller");
+            Incarnation { cluster: state.cluster, epoch: controller.config().epoch }
+        })
     }
 
     /// Starts a worker here; says where it sits.

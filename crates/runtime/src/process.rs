@@ -6,7 +6,8 @@ use crate::executor::process::{ForkServer, Forks, Launch};
 use crate::executor::{Executors, PassOn, Program, command};
 use crate::net::dial;
 use crate::net::plain::MAX_TOKEN_BYTES;
-use crate::net::server::{Bound, Secret, Server, Token};
+use crate::net::secret::{Secret, Token};
+use crate::net::server::{Bound, Server};
 use crate::node::{Membership, Node, Seat};
 use crate::proof::Process;
 use crate::signal::run_until_left;
@@ -72,7 +73,7 @@ impl Reserved {
     /// Takes `host:port` or `unix:/path`; says where that is, with the port that was found for 0, and for
     /// "on every address" with the one that this machine has `towards` others.
     fn new(at: &str, secret: &Secret, towards: &str) -> Result<(Reserved, String), Error> {
-        let token = secret.get();
+        let token = secret.token();
         if let Some(token) = token.as_deref()
             && !(1..=MAX_TOKEN_BYTES).contains(&token.len())
         {
@@ -194,7 +195,7 @@ impl Controller {
     pub fn bind(at: &str, token: Token, config: controller::Config) -> Result<Controller, Error> {
         let node = Node::new();
         node.host_controller(config);
-        let secret = Secret::new(token.clone());
+        let secret = Secret::of(token.clone(), node.incarnation());
         let (reserved, address) = Reserved::new(at, &secret, ELSEWHERE)?;
         node.set_token(token);
         let (reserved, servers, launches) = (Some(reserved), Vec::new(), Vec::new());

@@ -44,7 +44,7 @@ pub(crate) use tries::{LOOK_FOR, Tries};
 use crate::clock::Clock;
 use crate::net::data::Coming;
 use crate::net::io;
-use crate::net::server::Secret;
+use crate::net::secret::Secret;
 use crate::node::Node;
 use bodies::Bodies;
 use disk::Disk;

@@ -3,7 +3,7 @@
 //! machine each time it joins: the next controller is another process with another socket and another
 //! token.
 
-use crate::net::server::Token;
+use crate::net::secret::Token;
 use crate::record::{self, Cluster, read_token};
 use marline_core::error::{Error, Ran};
 use std::path::PathBuf;

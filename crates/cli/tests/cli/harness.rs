@@ -82,6 +82,22 @@ impl Home {
         Running::new(self.command(args))
     }
 
+    /// Starts it so that it may have this many descriptors at most.
+    pub fn start_with_descriptors(&self, limit: u32, args: &[&str]) -> Running {
+        let meant = self.command(args);
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!(r#"ulimit -n {limit}; exec "$0" "$@""#)]);
+        command.arg(meant.get_program()).args(meant.get_args()).current_dir(self.path());
+        for (name, value) in meant.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Running::new(command)
+    }
+
     /// A cluster with one worker.
     pub fn up(&self, args: &[&str]) -> Running {
         let mut all = vec!["up", "--json", "--quiet", "--listen", "127.0.0.1:0"];

@@ -1,12 +1,11 @@
 //! Looking at a cluster, and changing what happens there.
 
-use crate::harness::{Home, Running, until};
+use crate::harness::{Home, until};
 use marline_runtime::CommandLine;
 use marline_runtime::control::Control;
 use marline_runtime::core::resources::Resources;
 use marline_runtime::core::spec::TaskOptions;
 use serde_json::json;
-use std::process::{Command, Stdio};
 
 #[test]
 fn status_says_why_something_waits() {
@@ -214,8 +213,18 @@ fn completions_are_made_for_every_shell() {
 #[test]
 fn help_teaches_by_example() {
     let home = Home::new();
-    let commands =
-        ["up", "controller", "worker", "run", "drain", "cancel", "kill", "logs", "completions"];
+    let commands = [
+        "up",
+        "controller",
+        "worker",
+        "run",
+        "drain",
+        "cancel",
+        "kill",
+        "logs",
+        "token",
+        "completions",
+    ];
     for command in commands {
         let help = home.marline(&[command, "--help"]).succeeded();
         assert!(help.out().contains("Examples:\n  "), "{command}: {}", help.out());
@@ -227,27 +236,13 @@ fn help_teaches_by_example() {
     }
 }
 
-/// A worker that may have so few descriptors that it can start a few executors and no more.
-fn worker_with_few_descriptors(home: &Home) -> Running {
-    let meant = home.command(&["worker", "--cpus", "64", "--quiet", "--json"]);
-    let mut command = Command::new("sh");
-    command.args(["-c", r#"ulimit -n 80; exec "$0" "$@""#]).arg(meant.get_program());
-    command.args(meant.get_args()).current_dir(home.path());
-    for (name, value) in meant.get_envs() {
-        match value {
-            Some(value) => command.env(name, value),
-            None => command.env_remove(name),
-        };
-    }
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    Running::new(command).announced()
-}
-
 #[test]
 fn a_task_that_waits_says_which_limit_its_worker_met() {
     let home = Home::new();
     let _controller = home.start(&["controller", "--json", "--listen", "127.0.0.1:0"]).announced();
-    let _worker = worker_with_few_descriptors(&home);
+    // It can start a few executors and no more.
+    let args = ["worker", "--cpus", "64", "--quiet", "--json"];
+    let _worker = home.start_with_descriptors(80, &args).announced();
     for _ in 0..24 {
         home.detach(&["--", "sleep", "600"]);
     }

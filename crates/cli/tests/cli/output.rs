@@ -42,6 +42,7 @@ fn an_answer_that_cannot_be_written_is_an_error() {
         vec!["run", "--json", "--", "echo", "hello"],
         vec!["worker", "--quiet"],
         vec!["up", "--quiet", "--listen", "127.0.0.1:0"],
+        vec!["token"],
         vec!["completions", "bash"],
         vec!["--help"],
         vec!["--version"],

@@ -1,6 +1,7 @@
 //! Who can reach a cluster: its user, on this machine, unless more was asked for.
 
 use crate::harness::Home;
+use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
@@ -100,6 +101,70 @@ fn a_token_is_not_told_to_whoever_has_its_clusters_port_on_another_address() {
     assert_eq!(home.json(&["status", "--address", &elsewhere])["address"], up.address());
     stranger.set_nonblocking(true).unwrap();
     assert_eq!(stranger.accept().unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+}
+
+#[test]
+fn a_stranger_at_the_controllers_old_address_hears_no_token() {
+    let home = Home::new();
+    let token = home.path().join("token").display().to_string();
+    let listen = ["--listen", "127.0.0.1:0", "--token-file", &token, "--json"];
+    let controller = home.start(&[&["controller"][..], &listen].concat()).announced();
+    let address = controller.address().to_owned();
+    let worker = ["worker", "--address", &address, "--token-file", &token, "--json"];
+    let _worker = home.start(&worker).announced();
+    drop(controller); // It is killed.
+    let stranger = std::net::TcpListener::bind(&address).unwrap();
+    let secret = std::fs::read_to_string(&token).unwrap();
+    for came in stranger.incoming().take(3) {
+        let mut came = came.unwrap();
+        came.set_read_timeout(Some(std::time::Duration::from_secs(30))).unwrap();
+        let mut hello = [0; 38];
+        came.read_exact(&mut hello).unwrap();
+        assert_eq!(&hello[..4], b"MRLN");
+        // It claims to be a controller: with a proof that it cannot make.
+        came.write_all(&[0; 89]).unwrap();
+        let mut more = Vec::new();
+        let _ = came.read_to_end(&mut more);
+        assert!(more.is_empty(), "it was told {more:?}");
+        let heard = String::from_utf8_lossy(&hello);
+        assert!(!heard.contains(secret.trim()));
+    }
+}
+
+#[test]
+fn a_controller_that_strangers_leave_no_descriptors_answers_and_is_joined() {
+    let home = Home::new();
+    let listen = ["controller", "--json", "--listen", "127.0.0.1:0"];
+    let controller = home.start_with_descriptors(64, &listen).announced();
+    let strangers: Vec<_> = (0..300)
+        .map(|_| {
+            let mut stranger = std::net::TcpStream::connect(controller.address()).unwrap();
+            let _ = stranger.write_all(b"P");
+            stranger
+        })
+        .collect();
+    // By the port: the socket of its record is another door, which the strangers do not crowd.
+    let at = ["--address", controller.address(), "--token-file", controller.token_file()];
+    home.marline(&[&["status"][..], &at].concat()).succeeded();
+    let _worker = home.start(&[&["worker", "--json"][..], &at].concat()).announced();
+    home.marline(&[&["run"][..], &at, &["--", "true"]].concat()).succeeded();
+    drop(strangers);
+}
+
+#[test]
+fn a_short_lived_token_names_its_cluster() {
+    let home = Home::new();
+    let up = home.up(&[]);
+    let cluster = home.json(&["status"])["cluster_id"].as_str().unwrap().to_owned();
+    let about = home.json(&["token"]);
+    assert_eq!((&about["address"], &about["good_for_s"]), (&up.announced["address"], &60.into()));
+    let printed = home.marline(&["token"]).succeeded();
+    for token in [about["token"].as_str().unwrap(), printed.out().trim()] {
+        assert!(token.starts_with(&format!("{cluster}.")), "{token}");
+        assert!(!token.contains(std::fs::read_to_string(up.token_file()).unwrap().trim()));
+    }
+    drop(up);
+    assert_eq!(home.marline(&["token"]).code, Some(3));
 }
 
 #[test]

@@ -201,7 +201,7 @@ fn kept(objects: &Objects, object: ObjectId, durable: bool, value: Value) -> Res
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::net::server::Secret;
+    use crate::net::secret::Secret;
     use crate::store::{Store, StoreOptions};
     use marline_core::error::ErrorKind;
     use marline_core::id::{Attempt, TaskId};

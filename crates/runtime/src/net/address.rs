@@ -1,5 +1,6 @@
 //! Where others are: which addresses make sense, and why nobody answers at one, in words.
 
+use super::handshake;
 use marline_core::error::{Error, ErrorKind, Ran};
 use std::fs::File;
 use std::io;
@@ -61,11 +62,20 @@ impl Setback {
         if status.code() != Code::Unavailable {
             return None;
         }
-        let (why, may_pass) = match deepest(status) {
-            Some(cause) => why(address, cause),
-            None => (status.message().to_owned(), true),
-        };
-        Some(Setback { error: nobody_answers(address, &why), may_pass })
+        Some(match deepest(status) {
+            Some(cause) => Setback::of_dialling(address, cause),
+            None => Setback { error: nobody_answers(address, status.message()), may_pass: true },
+        })
+    }
+
+    /// Why no connection could be made to this address.
+    pub fn of_dialling(address: &str, cause: &io::Error) -> Setback {
+        if let Some(refused) = handshake::refusal(cause) {
+            let words = format!("{address}: {}", refused.message());
+            return Setback::said(Error::new(refused.kind(), words).ran(Ran::No));
+        }
+        let (why, may_pass) = why(address, cause);
+        Setback { error: nobody_answers(address, &why), may_pass }
     }
 
     /// Somebody answered with an error: trying again helps only if that says that it may.

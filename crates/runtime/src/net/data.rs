@@ -1,8 +1,7 @@
 //! The data of large values on its way between nodes, and to clients that have no store: over connections of
 //! its own, so that it keeps nothing else waiting, in pieces, so that what breaks is not begun anew.
 //!
-//! Whoever connects says `DATA`, the cluster's token (four bytes of length, big-endian, and the text), and then asks for
-//! pieces: an object (16 bytes and 4), where the piece begins and how long it is (8 bytes each). The answer is a
+//! After the [handshake](super::handshake) the dialler asks for pieces: an object (16 bytes and 4), where the piece begins and how long it is (8 bytes each). The answer is a
 //! byte 0, how long all of it is, of which making it is (16 bytes), how long the piece is, the piece, and its checksum
 //! (xxh3); or a byte 1 and an error with its length. These threads block: what they carry is worth one.
 //!
@@ -11,8 +10,8 @@
 //! each answer says of which making it is, and only pieces of one are put together.
 
 use super::address::short_path;
-use super::plain::{MAX_TOKEN_BYTES, PATIENCE};
-use super::server::{Token, same};
+use super::handshake::{self, AUTHENTICATE_WITHIN, Kind};
+use super::secret::Token;
 use super::upload;
 use crate::store::{Making, Store};
 use crate::wire::v1;
@@ -32,20 +31,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What such a connection begins with.
-const MAGIC: &[u8; 4] = b"DATA";
-/// What one begins with by which a process of this machine uses the store itself.
-const STORE: &[u8; 4] = b"STOR";
-/// The first byte, by which it is known.
-pub(super) const FIRST_BYTE: u8 = MAGIC[0];
-pub(super) const STORE_FIRST_BYTE: u8 = STORE[0];
 /// How long a piece is, unless there is less.
 pub(super) const PIECE_BYTES: usize = 8 << 20;
 /// So much of a piece comes before it is noted that something has: often enough for a slow network.
 const PART_BYTES: usize = 256 << 10;
 /// So many connections carry one value.
 const MAX_CONNECTIONS: usize = 4;
-/// So many are served at a time; others are ended, and try again.
+/// At most this many connections are served at a time, all of processes that know the token; others are ended, and try
+/// again.
 const MAX_SERVED: usize = 64;
 /// A connection on which nothing moves for this long is broken.
 pub(super) const STALLED: Duration = Duration::from_secs(20);
@@ -64,7 +57,15 @@ pub(crate) enum Stream {
 }
 
 impl Stream {
-    pub(super) fn connect(address: &str) -> io::Result<Stream> {
+    /// Connects, and proves both ways.
+    pub(super) fn dial(address: &str, kind: Kind, token: &Token) -> io::Result<Stream> {
+        let mut stream = Stream::connect(address)?;
+        handshake::dial_blocking(&mut Bounded::new(&mut stream), kind, token)?;
+        stream.read_within(STALLED)?;
+        Ok(stream)
+    }
+
+    fn connect(address: &str) -> io::Result<Stream> {
         let stream = match address.strip_prefix("unix:") {
             Some(path) => Stream::Unix(UnixStream::connect(path.trim_start_matches("//"))?),
             None => {
@@ -72,7 +73,7 @@ impl Stream {
                 let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
                 let addresses = std::net::ToSocketAddrs::to_socket_addrs(address)?;
                 let connected = addresses.into_iter().find_map(|one| {
-                    TcpStream::connect_timeout(&one, PATIENCE)
+                    TcpStream::connect_timeout(&one, AUTHENTICATE_WITHIN)
                         .inspect_err(|e| last = e.kind().into())
                         .ok()
                 });
@@ -130,8 +131,41 @@ impl Write for Stream {
     }
 }
 
-/// Serves a connection that came, on a thread of its own, until it ends.
-pub(crate) fn serve(store: Store, stream: Stream, token: Token) {
+/// A stream during the handshake: all that is read then comes within one time, however slowly the peer sends.
+struct Bounded<'a> {
+    stream: &'a mut Stream,
+    until: Instant,
+}
+
+impl Bounded<'_> {
+    fn new(stream: &mut Stream) -> Bounded<'_> {
+        Bounded { stream, until: Instant::now() + AUTHENTICATE_WITHIN }
+    }
+}
+
+impl Read for Bounded<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.stream.read_within(left)?;
+        self.stream.read(buffer)
+    }
+}
+
+impl Write for Bounded<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Serves a connection of a process that knows the token, on a thread of its own, until it ends.
+pub(crate) fn serve(store: Store, stream: Stream, kind: Kind) {
     static SERVED: AtomicUsize = AtomicUsize::new(0);
     if SERVED.fetch_add(1, Ordering::Relaxed) >= MAX_SERVED {
         SERVED.fetch_sub(1, Ordering::Relaxed);
@@ -139,7 +173,7 @@ pub(crate) fn serve(store: Store, stream: Stream, token: Token) {
     }
     let run = move || {
         // However it ends: whoever wants more connects again.
-        let _ = introduced(&store, stream, &token);
+        let _ = serve_here(&store, stream, kind);
         SERVED.fetch_sub(1, Ordering::Relaxed);
     };
     if thread::Builder::new().name("marline-data".into()).spawn(run).is_err() {
@@ -147,32 +181,20 @@ pub(crate) fn serve(store: Store, stream: Stream, token: Token) {
     }
 }
 
-/// Sees to one that says who it is.
-fn introduced(store: &Store, mut stream: Stream, token: &Token) -> io::Result<()> {
+fn serve_here(store: &Store, stream: Stream, kind: Kind) -> io::Result<()> {
     stream.bounded()?;
-    let mut begin = [0; 8];
-    stream.read_exact(&mut begin)?;
-    let len = u32::from_be_bytes(begin[4..].try_into().expect("four bytes")) as usize;
-    let (is_data, is_upload) = (&begin[..4] == MAGIC, &begin[..4] == upload::MAGIC);
-    let is_known = is_data || is_upload || &begin[..4] == STORE;
-    if !is_known || len > MAX_TOKEN_BYTES {
-        return Err(io::ErrorKind::InvalidData.into());
+    match (kind, stream) {
+        (Kind::Data, mut stream) => answer_all(store, &mut stream),
+        (Kind::Upload, mut stream) => upload::receive(store, &mut stream),
+        (Kind::Store, Stream::Unix(mut socket)) => {
+            is_this_users(&socket)?;
+            socket.write_all(WELCOME)?;
+            store.add_stranger(socket)
+        }
+        (Kind::Store, Stream::Tcp(_)) | (Kind::Link | Kind::Grpc, _) => {
+            Err(io::ErrorKind::InvalidInput.into())
+        }
     }
-    let mut given = vec![0; len];
-    stream.read_exact(&mut given)?;
-    if token.as_ref().is_some_and(|token| !same(&given, token.as_bytes())) {
-        return Err(io::ErrorKind::PermissionDenied.into());
-    }
-    if is_data {
-        return answer_all(store, &mut stream);
-    }
-    if is_upload {
-        return upload::receive(store, &mut stream);
-    }
-    let Stream::Unix(mut socket) = stream else { return Err(io::ErrorKind::InvalidInput.into()) };
-    is_this_users(&socket)?;
-    socket.write_all(WELCOME)?;
-    store.add_stranger(socket)
 }
 
 fn answer_all(store: &Store, stream: &mut Stream) -> io::Result<()> {
@@ -236,25 +258,19 @@ const WELCOME: &[u8; 1] = b"+";
 /// Connects to the store of a worker of this machine, which listens at this path.
 pub(crate) fn reach_store(path: &str, token: &Token) -> io::Result<UnixStream> {
     let (_folder, short) = short_path(Path::new(path))?;
-    let mut socket = UnixStream::connect(short)?;
-    // What a worker of another machine calls its own, anybody may have made here: he is not told the token.
+    let socket = UnixStream::connect(short)?;
+    // Another user may have made what a worker of another machine calls its own.
     is_this_users(&socket)?;
-    socket.set_read_timeout(Some(PATIENCE))?;
-    introduce(&mut socket, STORE, token)?;
+    let mut stream = Stream::Unix(socket);
+    stream.bounded()?;
+    let mut bounded = Bounded::new(&mut stream);
+    handshake::dial_blocking(&mut bounded, Kind::Store, token)?;
     let mut answer = [0];
-    socket.read_exact(&mut answer)?;
+    bounded.read_exact(&mut answer)?;
+    let Stream::Unix(socket) = stream else { unreachable!("it was one just now") };
     socket.set_read_timeout(None)?;
+    socket.set_write_timeout(None)?;
     if &answer == WELCOME { Ok(socket) } else { Err(io::ErrorKind::InvalidData.into()) }
-}
-
-/// Says what is wanted, and the token.
-pub(super) fn introduce(to: &mut impl Write, what: &[u8; 4], token: &Token) -> io::Result<()> {
-    let token = token.as_deref().unwrap_or_default();
-    let mut first = BytesMut::new();
-    first.put_slice(what);
-    first.put_u32(u32::try_from(token.len()).expect("a token is short"));
-    first.put_slice(token.as_bytes());
-    to.write_all(&first)
 }
 
 /// Data that is wanted.
@@ -331,9 +347,7 @@ impl<'a> Source<'a> {
     }
 
     fn connect(&self) -> io::Result<Stream> {
-        let mut stream = Stream::connect(self.address)?;
-        introduce(&mut stream, MAGIC, self.wanted.token)?;
-        Ok(stream)
+        Stream::dial(self.address, Kind::Data, self.wanted.token)
     }
 
     /// Something came.

@@ -2,10 +2,11 @@
 //! made again until its link is gone.
 
 use super::address::{Setback, check_address, nobody_answers};
+use super::handshake::Kind;
 use super::outbox::Haste;
-use super::plain::Connection;
+use super::plain::{Connection, Socket};
 use super::reader::Reader;
-use super::server::Token;
+use super::secret::{Incarnation, Token};
 use super::{CONNECTION_WINDOW_BYTES, KEEP_ALIVE, MAX_MESSAGE_BYTES, STREAM_WINDOW_BYTES, io};
 use crate::node::{Membership, Node, Seat, Which, Wish};
 use crate::proof::Process;
@@ -14,36 +15,51 @@ use crate::wire::convert::{decode_joined, encode_join, from_status};
 use crate::wire::frame::Frame;
 use crate::wire::join::{Join, Joined};
 use crate::wire::v1::links_client::LinksClient;
+use hyper_util::rt::TokioIo;
 use marline_core::error::{Error, ErrorKind, Ran};
 use marline_core::id::Session;
 use marline_core::time::Time;
+use std::io;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, Weak};
+use std::task::{Context, Poll};
 use std::time::Duration;
-use tonic::service::interceptor::InterceptedService;
+use tonic::codegen::Service;
+use tonic::codegen::http::Uri;
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Request, Status};
 
 /// The first wait before a connection is made again; each further one is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 /// The longest.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// A connection that says who it is.
-pub(crate) type Wire = InterceptedService<Channel, Credentials>;
+/// What carries gRPC requests of this process. No request carries a credential: both ends of the connection have proved
+/// before that they know the token.
+pub(crate) type Wire = Channel;
 type Client = LinksClient<Wire>;
 
+/// Makes such connections.
 #[derive(Clone)]
-pub(crate) struct Credentials(Token);
+struct Connector {
+    address: Arc<str>,
+    token: Token,
+}
 
-impl tonic::service::Interceptor for Credentials {
-    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
-        if let Some(token) = &self.0 {
-            let value = format!("Bearer {token}").parse();
-            let value =
-                value.map_err(|_| Status::invalid_argument("the token is not plain text"))?;
-            request.metadata_mut().insert("authorization", value);
-        }
-        Ok(request)
+impl Service<Uri> for Connector {
+    type Response = TokioIo<Socket>;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = io::Result<TokioIo<Socket>>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Uri) -> Self::Future {
+        let Connector { address, token } = self.clone();
+        Box::pin(async move {
+            let (socket, _) = Socket::dial(&address, Kind::Grpc, &token).await?;
+            Ok(TokioIo::new(socket))
+        })
     }
 }
 
@@ -53,21 +69,18 @@ fn client(found: &Found) -> Result<Client, Error> {
         .max_encoding_message_size(MAX_MESSAGE_BYTES))
 }
 
-/// A connection that is made when it is needed. To be called where the runtime for input and output is.
+/// Connects when it is needed. To be called where the runtime for input and output is.
 pub(crate) fn channel(address: &str, token: Token) -> Result<Wire, Error> {
     check_address(address)?;
-    let is_uri = address.starts_with("unix:") || address.starts_with("http://");
-    let uri = if is_uri { address.to_owned() } else { format!("http://{address}") };
-    let endpoint = Endpoint::from_shared(uri)
-        .map_err(|error| Error::invalid(format!("{address:?} is no address: {error}")))?
-        .tcp_nodelay(true)
-        .connect_timeout(Duration::from_secs(5))
+    let connector = Connector { address: address.into(), token };
+    // The connector knows where to connect: the URI is what requests say they are for.
+    let endpoint = Endpoint::from_static("http://marline")
         .http2_keep_alive_interval(KEEP_ALIVE)
         .keep_alive_timeout(KEEP_ALIVE)
         .keep_alive_while_idle(true)
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES);
-    Ok(InterceptedService::new(endpoint.connect_lazy(), Credentials(token)))
+    Ok(endpoint.connect_with_connector_lazy(connector))
 }
 
 /// Joins a controller elsewhere, and keeps the membership up. Blocks until it has joined once, or
@@ -133,6 +146,8 @@ async fn stay(
                 let session = joined.session;
                 let controller = joined.process.clone().filter(Process::can_be_seen);
                 let Some(node_) = node.upgrade() else { return };
+                let (cluster, epoch) = (joined.cluster, joined.controller_epoch);
+                membership.secret.joined(Incarnation { cluster, epoch });
                 node_.joined(membership.seat, joined, asked);
                 drop(node_);
                 if let Some(first) = first.take() {
@@ -176,7 +191,7 @@ async fn look_again(
     if now != *found {
         *client = self::client(&now)?;
         *found = now;
-        membership.secret.set(found.token.clone());
+        membership.secret.replace_token(found.token.clone());
         if let Some(node) = node.upgrade() {
             if let Seat::Client(index) = membership.seat {
                 node.move_client(index, &found.address, found.token.clone());

@@ -1,39 +1,38 @@
 //! Plain connections: links between our own processes without gRPC around them. They arrive at the same
 //! address; the first byte tells them apart.
 //!
-//! Whoever connects says `MRL1`, then the cluster's token (four bytes of length, big-endian, and the
-//! text; no length without one), then messages of `Frames`, each after four bytes of length; the first
-//! frame is `Attach`, as on a gRPC stream, and what follows is the same. Whoever has the wrong token is
-//! hung up on: it was told so when it asked to join.
+//! After the [handshake](super::handshake) come messages of `Frames`, each after four bytes of length; the first
+//! frame is `Attach`, as on a gRPC stream, and what follows is the same.
 //!
 //! *Why.* A message costs one write, by the thread that has something to say, instead of waking a thread
 //! that writes; and a read hands over all that has come. Acknowledgements, and what nobody waits for,
 //! leave with whatever leaves next, or after [`LAZY`].
 
 use super::data;
+use super::handshake::{self, AUTHENTICATE_WITHIN, Kind};
 use super::outbox::{Outbox, Shared};
-use super::server::Token;
+use super::secret::{Incarnation, Token};
 use super::{KEEP_ALIVE, MAX_MESSAGE_BYTES};
 use crate::wire::v1;
 use bytes::{Buf, BufMut, BytesMut};
 use marline_core::error::Error;
 use prost::Message as _;
-use rustix::net::{Shutdown, shutdown, sockopt};
+use rustix::net::{RecvFlags, Shutdown, shutdown, sockopt};
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout};
 
-/// How a plain connection begins. gRPC begins with a `P`.
-const MAGIC: &[u8; 4] = b"MRL1";
-/// The first byte, by which it is known.
-pub(super) const FIRST_BYTE: u8 = MAGIC[0];
 /// How long what nobody waits for may stay.
 const LAZY: Duration = Duration::from_millis(5);
-/// How long a connection may take to say who it is, and to take what is still to be said at its end.
+/// How long a connection may take to bring its first frame, and to take what is still to be said at its end.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 /// The longest token.
 pub(crate) const MAX_TOKEN_BYTES: usize = 4 << 10;
@@ -60,6 +59,19 @@ impl Socket {
         }
     }
 
+    /// Connects, and proves both ways: the process there knows the token, and so does this one. Says which cluster that
+    /// process belongs to.
+    pub async fn dial(
+        address: &str,
+        kind: Kind,
+        token: &Token,
+    ) -> io::Result<(Socket, Incarnation)> {
+        let socket = timeout(AUTHENTICATE_WITHIN, Socket::connect(address));
+        let mut socket = socket.await.map_err(|_| io::ErrorKind::TimedOut)??;
+        let incarnation = handshake::dial(&mut socket, kind, token).await?;
+        Ok((socket, incarnation))
+    }
+
     /// Small messages leave at once, and a peer that has vanished is noticed.
     pub fn tcp(socket: TcpStream) -> Socket {
         let _ = socket.set_nodelay(true);
@@ -79,7 +91,16 @@ impl Socket {
         }
     }
 
-    async fn readable(&self) -> io::Result<()> {
+    /// Looks at what has come and leaves it there.
+    pub(super) fn peek(&self, into: &mut [u8]) -> io::Result<usize> {
+        let peek = || Ok(rustix::net::recv(self, into, RecvFlags::PEEK)?.0);
+        match self {
+            Socket::Tcp(socket) => socket.try_io(Interest::READABLE, peek),
+            Socket::Unix(socket) => socket.try_io(Interest::READABLE, peek),
+        }
+    }
+
+    pub(super) async fn readable(&self) -> io::Result<()> {
         match self {
             Socket::Tcp(socket) => socket.readable().await,
             Socket::Unix(socket) => socket.readable().await,
@@ -116,6 +137,50 @@ impl Socket {
     }
 }
 
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Socket::Tcp(socket) => socket.as_fd(),
+            Socket::Unix(socket) => socket.as_fd(),
+        }
+    }
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Socket::Tcp(socket) => Pin::new(socket).poll_read(cx, buffer),
+            Socket::Unix(socket) => Pin::new(socket).poll_read(cx, buffer),
+        }
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Socket::Tcp(socket) => Pin::new(socket).poll_write(cx, bytes),
+            Socket::Unix(socket) => Pin::new(socket).poll_write(cx, bytes),
+        }
+    }
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(())) // A socket keeps nothing back.
+    }
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Socket::Tcp(socket) => Pin::new(socket).poll_shutdown(cx),
+            Socket::Unix(socket) => Pin::new(socket).poll_shutdown(cx),
+        }
+    }
+}
+
 /// The end of a connection that writes. Any thread may; one at a time does.
 pub(crate) struct Writer {
     socket: Socket,
@@ -129,10 +194,10 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    fn new(socket: Socket, rest: BytesMut) -> Arc<Writer> {
+    fn new(socket: Socket) -> Arc<Writer> {
         Arc::new(Writer {
             socket,
-            rest: Mutex::new(rest),
+            rest: Mutex::new(BytesMut::new()),
             woken: Notify::new(),
             lazy: AtomicBool::new(false),
             lazily: Notify::new(),
@@ -202,53 +267,30 @@ pub(super) trait Listener {
 }
 
 impl Connection {
-    /// Connects, and says who it is. Whatever is put into its outbox goes behind that.
-    pub async fn dial(address: &str, token: &Token) -> io::Result<Connection> {
-        let socket = timeout(PATIENCE, Socket::connect(address));
-        let socket = socket.await.map_err(|_| io::ErrorKind::TimedOut)??;
-        let mut first = BytesMut::new();
-        first.put_slice(MAGIC);
-        let token = token.as_deref().unwrap_or_default();
-        first.put_u32(u32::try_from(token.len()).expect("a token is short"));
-        first.put_slice(token.as_bytes());
-        Ok(Connection { writer: Writer::new(socket, first), read: BytesMut::new() })
+    fn new(socket: Socket) -> Connection {
+        Connection { writer: Writer::new(socket), read: BytesMut::new() }
     }
 
-    /// Takes one that came, if it has the token; and its first frames.
-    pub async fn accept(socket: Socket, token: &Token) -> Option<(Connection, Vec<v1::Frame>)> {
-        let writer = Writer::new(socket, BytesMut::new());
-        let mut connection = Connection { writer, read: BytesMut::new() };
-        let frames = timeout(PATIENCE, connection.introduction(token)).await.ok()??;
+    /// Connects for a link.
+    pub async fn dial(address: &str, token: &Token) -> io::Result<Connection> {
+        let (socket, _) = Socket::dial(address, Kind::Link, token).await?;
+        Ok(Connection::new(socket))
+    }
+
+    /// Takes one that came, when its first frames have.
+    pub async fn accept(socket: Socket) -> Option<(Connection, Vec<v1::Frame>)> {
+        let mut connection = Connection::new(socket);
+        let frames = timeout(PATIENCE, connection.first_message()).await.ok()??;
         Some((connection, frames))
     }
 
-    async fn introduction(&mut self, token: &Token) -> Option<Vec<v1::Frame>> {
-        let header = MAGIC.len() + 4;
-        self.read_until(header).await?;
-        let length = (&self.read[MAGIC.len()..header]).get_u32() as usize;
-        if &self.read[..MAGIC.len()] != MAGIC || length > MAX_TOKEN_BYTES {
-            return None;
-        }
-        self.read_until(header + length).await?;
-        self.read.advance(header);
-        let given = self.read.split_to(length);
-        let wanted = token.as_deref().unwrap_or_default().as_bytes();
-        if token.is_some() && !super::server::same(&given, wanted) {
-            return None;
-        }
+    async fn first_message(&mut self) -> Option<Vec<v1::Frame>> {
         loop {
             if let Some(frames) = self.next_message().ok()? {
                 return Some(frames);
             }
             self.read_more().await?;
         }
-    }
-
-    async fn read_until(&mut self, length: usize) -> Option<()> {
-        while self.read.len() < length {
-            self.read_more().await?;
-        }
-        Some(())
     }
 
     async fn read_more(&mut self) -> Option<()> {

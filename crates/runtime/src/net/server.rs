@@ -1,14 +1,23 @@
-//! What a node serves: joining and connections of links; the unary operations; and what tools ask every
-//! gRPC server. Only health is told to those who have no token.
+//! What a node serves: joining and connections of links; data of large values; the unary operations; and what tools ask
+//! every gRPC server.
+//!
+//! A connection that begins with a [handshake] is a Marline process's, and says in it what the connection is for. Any
+//! other is gRPC, and each of its requests carries a [ticket]. Only health is told to clients without one.
 
 use super::address::short_path;
 use super::control;
 use super::data;
 use super::explain::Explained;
+use super::guest::{Guest, Standing};
+use super::handshake::{self, AUTHENTICATE_WITHIN, Kind};
 use super::outbox::{Haste, Outbox, Outgoing, outbox};
-use super::plain::{self, Connection, FIRST_BYTE, PATIENCE, Socket};
+use super::peer::Peer;
+use super::plain::{self, Connection, Socket};
 use super::reader::Reader;
-use super::upload;
+use super::reserve::{Reserve, is_shortage};
+use super::secret::Secret;
+use super::strangers::{Place, Strangers};
+use super::ticket;
 use super::{CONNECTION_WINDOW_BYTES, KEEP_ALIVE, MAX_MESSAGE_BYTES, STREAM_WINDOW_BYTES, io};
 use crate::node::{Attached, Node, Which};
 use crate::wire::DESCRIPTORS;
@@ -19,44 +28,19 @@ use crate::wire::v1;
 use crate::wire::v1::control_server::ControlServer;
 use crate::wire::v1::links_server::{Links, LinksServer};
 use marline_core::error::{Error, Ran};
-use rustix::net::{RecvFlags, sockopt};
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
 use std::path::Path;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite, Interest};
-use tokio::net::{TcpSocket, TcpStream, UnixSocket, UnixStream};
+use tokio::net::{TcpSocket, UnixSocket};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream, UnixListenerStream};
 use tokio_stream::{Stream, StreamExt};
 use tonic::service::interceptor::InterceptedService;
-use tonic::transport::server::Connected;
 use tonic::{Request, Response, Status, Streaming};
-
-/// The secret that every request carries, if there is one.
-pub(crate) type Token = Option<Arc<str>>;
-
-/// The token that those who connect must say. It changes when a worker joins another cluster.
-#[derive(Clone, Default)]
-pub(crate) struct Secret(Arc<Mutex<Token>>);
-
-impl Secret {
-    pub fn new(token: Token) -> Secret {
-        Secret(Arc::new(Mutex::new(token)))
-    }
-
-    pub fn set(&self, token: Token) {
-        *self.0.lock().expect("nothing panics under it") = token;
-    }
-
-    pub fn get(&self) -> Token {
-        self.0.lock().expect("nothing panics under it").clone()
-    }
-}
 
 /// A server that ends when it is dropped.
 pub(crate) struct Server {
@@ -125,11 +109,11 @@ impl Bound {
         Ok(match socket {
             BoundSocket::Tcp(socket) => {
                 let incoming = TcpListenerStream::new(socket.listen(BACKLOG).map_err(cannot)?);
-                sorted(node, incoming, secret, Socket::tcp)
+                sorted(node, incoming.map(|came| came.map(Socket::tcp)), secret)
             }
             BoundSocket::Unix(socket) => {
                 let incoming = UnixListenerStream::new(socket.listen(BACKLOG).map_err(cannot)?);
-                sorted(node, incoming, secret, Socket::Unix)
+                sorted(node, incoming.map(|came| came.map(Socket::Unix)), secret)
             }
         })
     }
@@ -139,75 +123,108 @@ fn cannot_listen(at: &str, error: &std::io::Error) -> Error {
     Error::invalid(format!("cannot listen on {at}: {error}"))
 }
 
-/// Serves what comes: plain connections here, the others as gRPC.
-fn sorted<S, IO>(node: &Arc<Node>, incoming: S, secret: Secret, plain: fn(IO) -> Socket) -> Server
+/// Serves what comes: connections of Marline processes here, the others as gRPC.
+fn sorted<S>(node: &Arc<Node>, incoming: S, secret: Secret) -> Server
 where
-    S: Stream<Item = std::io::Result<IO>> + Send + Unpin + 'static,
-    IO: Stranger,
+    S: Stream<Item = std::io::Result<Socket>> + Send + Unpin + 'static,
 {
     let (streams, grpc) = mpsc::channel(1);
     let server = serve(node, ReceiverStream::new(grpc), secret.clone());
-    let node = Arc::downgrade(node);
-    let mut incoming = incoming;
-    io().spawn(async move {
+    let door =
+        Door { node: Arc::downgrade(node), secret, streams, strangers: Strangers::default() };
+    io().spawn(door.accept_all(incoming));
+    server
+}
+
+/// The pause after a connection could not be accepted, and between two looks whether descriptors are free again.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// What every connection passes first.
+#[derive(Clone)]
+struct Door {
+    node: Weak<Node>,
+    secret: Secret,
+    /// Where connections go that carry gRPC.
+    streams: mpsc::Sender<std::io::Result<Guest>>,
+    strangers: Strangers,
+}
+
+impl Door {
+    async fn accept_all(
+        self,
+        mut incoming: impl Stream<Item = std::io::Result<Socket>> + Send + Unpin,
+    ) {
+        let mut reserve = Reserve::default();
+        let mut is_lent = false;
         loop {
+            // A descriptor that was made free is for the connection that waits.
+            let is_full = !is_lent && reserve.fill();
+            is_lent = false;
             let next = tokio::select! {
                 next = incoming.next() => next,
-                () = streams.closed() => return, // The server has ended.
+                () = self.streams.closed() => return, // The server has ended.
+                () = tokio::time::sleep(ACCEPT_PAUSE), if !is_full => continue,
             };
             match next {
-                Some(Ok(stranger)) => {
-                    let sorting =
-                        sort(node.clone(), secret.get(), stranger, plain, streams.clone());
-                    tokio::spawn(sorting);
+                Some(Ok(socket)) => {
+                    let place = self.strangers.enter(Peer::of(&socket));
+                    tokio::spawn(self.clone().sort(socket, place));
                 }
-                // Out of descriptors, perhaps: others go away, and then there are some.
+                Some(Err(error)) if is_shortage(&error) => {
+                    is_lent = reserve.lend() || self.strangers.push_out();
+                    match is_lent {
+                        true => tokio::task::yield_now().await, // The stranger's task closes its socket.
+                        false => tokio::time::sleep(ACCEPT_PAUSE).await,
+                    }
+                }
                 Some(Err(_)) => tokio::time::sleep(ACCEPT_PAUSE).await,
                 None => return,
             }
         }
-    });
-    server
-}
-
-/// The pause after a connection could not be taken.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-
-/// A connection of which nothing is known yet.
-trait Stranger: AsyncRead + AsyncWrite + Connected + AsFd + Unpin + Send + Sync + 'static {
-    fn readable(&self) -> impl Future<Output = std::io::Result<()>> + Send;
-    /// Looks at what has come and leaves it there.
-    fn peek(&self, into: &mut [u8]) -> std::io::Result<usize>;
-}
-
-impl Stranger for TcpStream {
-    async fn readable(&self) -> std::io::Result<()> {
-        TcpStream::readable(self).await
     }
-    fn peek(&self, into: &mut [u8]) -> std::io::Result<usize> {
-        self.try_io(Interest::READABLE, || peek(self, into))
+
+    /// Lets a connection in, if it is a Marline process that proves itself, or gRPC.
+    async fn sort(self, mut socket: Socket, mut place: Place) {
+        let proves = async {
+            let is_ours = first_byte(&socket).await? == handshake::FIRST_BYTE;
+            let kind = handshake::accept(&mut socket, &self.secret);
+            Some(if is_ours { Some(kind.await.ok()?) } else { None })
+        };
+        let proves = async {
+            tokio::select! {
+                kind = proves => kind,
+                _ = &mut place.pushed_out => None,
+            }
+        };
+        let Ok(Some(kind)) = timeout(AUTHENTICATE_WITHIN, proves).await else { return };
+        match kind {
+            Some(Kind::Link) => {
+                drop(place);
+                serve_plain(self.node, socket).await;
+            }
+            Some(kind @ (Kind::Data | Kind::Store | Kind::Upload)) => {
+                let store = self.node.upgrade().and_then(|node| node.store());
+                if let (Some(store), Ok(stream)) = (store, socket.into_std()) {
+                    data::serve(store, stream, kind);
+                }
+            }
+            Some(Kind::Grpc) => {
+                drop(place);
+                let _ = self.streams.send(Ok(Guest::proved(socket))).await;
+            }
+            None => {
+                let _ = self.streams.send(Ok(Guest::stranger(socket, place))).await;
+            }
+        }
     }
 }
 
-impl Stranger for UnixStream {
-    async fn readable(&self) -> std::io::Result<()> {
-        UnixStream::readable(self).await
-    }
-    fn peek(&self, into: &mut [u8]) -> std::io::Result<usize> {
-        self.try_io(Interest::READABLE, || peek(self, into))
-    }
-}
-
-fn peek(socket: impl AsFd, into: &mut [u8]) -> std::io::Result<usize> {
-    Ok(rustix::net::recv(socket, into, RecvFlags::PEEK)?.0)
-}
-
-/// The first byte of a connection; nothing if it ends without one.
-async fn first_byte(stranger: &impl Stranger) -> Option<u8> {
+/// The first byte of a connection, which is left there; nothing if the connection ends without one.
+async fn first_byte(socket: &Socket) -> Option<u8> {
     let mut first = [0];
     loop {
-        stranger.readable().await.ok()?;
-        match stranger.peek(&mut first) {
+        socket.readable().await.ok()?;
+        match socket.peek(&mut first) {
             Ok(count) => return (count > 0).then_some(first[0]),
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
             Err(_) => return None,
@@ -215,31 +232,9 @@ async fn first_byte(stranger: &impl Stranger) -> Option<u8> {
     }
 }
 
-/// Looks at the first byte of a connection.
-async fn sort<IO: Stranger>(
-    node: Weak<Node>,
-    token: Token,
-    stranger: IO,
-    plain: fn(IO) -> Socket,
-    streams: mpsc::Sender<std::io::Result<IO>>,
-) {
-    let Ok(Some(first)) = timeout(PATIENCE, first_byte(&stranger)).await else { return };
-    if first == FIRST_BYTE {
-        serve_plain(node, plain(stranger), &token).await;
-    } else if [data::FIRST_BYTE, data::STORE_FIRST_BYTE, upload::FIRST_BYTE].contains(&first) {
-        let store = node.upgrade().and_then(|node| node.store());
-        if let (Some(store), Ok(stream)) = (store, plain(stranger).into_std()) {
-            data::serve(store, stream, token);
-        }
-    } else {
-        let _ = sockopt::set_tcp_nodelay(&stranger, true);
-        let _ = streams.send(Ok(stranger)).await;
-    }
-}
-
 /// Serves one plain connection.
-async fn serve_plain(node: Weak<Node>, socket: Socket, token: &Token) {
-    let Some((connection, frames)) = Connection::accept(socket, token).await else { return };
+async fn serve_plain(node: Weak<Node>, socket: Socket) {
+    let Some((connection, frames)) = Connection::accept(socket).await else { return };
     let outbox = connection.outbox();
     let Some(attached) = attach(&node, frames, &outbox) else {
         // It is told that a session is over, or it said nothing that makes sense.
@@ -297,11 +292,11 @@ fn attach(node: &Weak<Node>, frames: Vec<v1::Frame>, outbox: &Outbox) -> Option<
     }
 }
 
-fn serve<S, IO>(node: &Arc<Node>, incoming: S, secret: Secret) -> Server
-where
-    S: Stream<Item = std::io::Result<IO>> + Send + 'static,
-    IO: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
-{
+fn serve(
+    node: &Arc<Node>,
+    incoming: ReceiverStream<std::io::Result<Guest>>,
+    secret: Secret,
+) -> Server {
     let links = LinksServer::new(Service { node: Arc::downgrade(node) })
         .max_decoding_message_size(MAX_MESSAGE_BYTES)
         .max_encoding_message_size(MAX_MESSAGE_BYTES);
@@ -340,24 +335,25 @@ where
     Server { stop: Some(stop) }
 }
 
-/// Lets through what carries the token.
+/// Lets requests through whose connection was proved, or which carry a good ticket.
 fn check_token(secret: Secret) -> impl FnMut(Request<()>) -> Result<Request<()>, Status> + Clone {
     move |request| {
-        let Some(token) = secret.get() else { return Ok(request) };
-        let given = request.metadata().get("authorization").map(|value| value.as_bytes());
-        let wanted = format!("Bearer {token}");
-        if given.is_some_and(|given| same(given, wanted.as_bytes())) {
+        let standing = request.extensions().get::<Standing>().cloned();
+        let standing = standing.expect("every connection has one");
+        if let Standing::Proved = standing {
             return Ok(request);
         }
-        Err(to_status(Error::denied(
-            "the cluster's token is missing or wrong: pass the one of `marline up`",
-        )))
+        let Some((token, incarnation)) = secret.inside() else {
+            let words = "this process belongs to no cluster yet: ask again";
+            return Err(to_status(Error::unavailable(Ran::No, words)));
+        };
+        if token.is_some() {
+            let given = request.metadata().get("authorization").map(|value| value.as_bytes());
+            ticket::check(given, &token, incarnation, ticket::now()).map_err(to_status)?;
+        }
+        standing.admit();
+        Ok(request)
     }
-}
-
-/// Compares in a time that does not depend on where they differ.
-pub(super) fn same(a: &[u8], b: &[u8]) -> bool {
-    a.len() == b.len() && a.iter().zip(b).fold(0, |all, (a, b)| all | (a ^ b)) == 0
 }
 
 struct Service {

@@ -1,7 +1,7 @@
 //! Large values of clients that have no worker on their machine, on their way to the store of one elsewhere: the other way
 //! round than [data](super::data), in pieces too, over one connection.
 //!
-//! Whoever connects says `UPLD` and the token, as there, then an object (16 bytes and 4) and how long all of it is (8 bytes).
+//! After the [handshake](super::handshake) the dialler sends an object (16 bytes and 4) and how long all of it is (8 bytes).
 //! The worker answers with a byte 0 when there is room. Then come the pieces, each with its checksum (xxh3) after
 //! it, as long as they may be but for the last; and the worker says, with a byte 0, that it has all of it, and which
 //! session it works under (16 bytes and 8). In place of a 0 there may be a byte 1 and an error, as in an answer to who
@@ -11,7 +11,8 @@
 //! next. If it does not come, the value is dropped.
 
 use super::data::{self, Failure, PIECE_BYTES, STALLED, Stream};
-use super::server::Token;
+use super::handshake::Kind;
+use super::secret::Token;
 use crate::store::Store;
 use bytes::{Buf, BufMut, BytesMut};
 use marline_core::error::{Error, Ran};
@@ -22,10 +23,6 @@ use std::io::{self, Read, Write};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What such a connection begins with.
-pub(super) const MAGIC: &[u8; 4] = b"UPLD";
-/// The first byte, by which it is known.
-pub(super) const FIRST_BYTE: u8 = MAGIC[0];
 /// A worker that makes room may write to its disk for this long.
 const ROOM_WITHIN: Duration = Duration::from_secs(120);
 /// So often it is looked whether anybody still waits.
@@ -122,8 +119,7 @@ impl Upload<'_> {
         sent: &mut usize,
         go_on: &mut dyn FnMut() -> bool,
     ) -> Result<Session, Failure> {
-        let mut stream = Stream::connect(address)?;
-        data::introduce(&mut stream, MAGIC, self.token)?;
+        let mut stream = Stream::dial(address, Kind::Upload, self.token)?;
         let mut header = BytesMut::new();
         header.put_u128(self.object.origin.as_u128());
         header.put_u32(self.object.index);
@@ -184,7 +180,7 @@ fn given_up() -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::net::server::Secret;
+    use crate::net::secret::{Secret, test_secret};
     use crate::store::StoreOptions;
     use marline_core::error::ErrorKind;
     use std::net::{Shutdown, TcpListener, TcpStream};
@@ -216,7 +212,8 @@ mod tests {
             for (number, theirs) in listener.incoming().flatten().enumerate() {
                 let inner = TcpListener::bind("127.0.0.1:0").unwrap();
                 let ours = TcpStream::connect(inner.local_addr().unwrap()).unwrap();
-                data::serve(served.clone(), Stream::Tcp(inner.accept().unwrap().0), token("a"));
+                let came = inner.accept().unwrap().0;
+                data::tests::serve_proved(served.clone(), came, test_secret("a"));
                 let (mut answers, mut to_them) =
                     (ours.try_clone().unwrap(), theirs.try_clone().unwrap());
                 thread::spawn(move || {

@@ -5,7 +5,7 @@ use super::links::{End, Which};
 use super::{Node, Outside, Seat, State, Todo, Warn};
 use crate::executor::Executors;
 use crate::net::outbox::Outbox;
-use crate::net::server::{Secret, Token};
+use crate::net::secret::{Secret, Token};
 use crate::proof::Process;
 use crate::store::Store;
 use crate::upstream::Upstream;

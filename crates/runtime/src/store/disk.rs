@@ -211,7 +211,7 @@ fn unreadable(error: &SpillError) -> Error {
 mod tests {
     use super::super::{Objects, StoreOptions};
     use super::*;
-    use crate::net::server::Secret;
+    use crate::net::secret::Secret;
     use marline_core::error::ErrorKind;
     use marline_core::id::{ObjectId, TaskId};
     use std::time::Duration;

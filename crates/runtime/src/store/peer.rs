@@ -344,7 +344,7 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::net::server::Secret;
+    use crate::net::secret::Secret;
     use crate::store::StoreOptions;
     use marline_core::id::{ObjectId, TaskId};
     use std::io::{Read, Write};

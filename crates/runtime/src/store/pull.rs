@@ -6,7 +6,7 @@ mod tests;
 use super::room::Room;
 use super::{LOOK_FOR, Making, Outside, Shared, State, Store, lost};
 use crate::net::data::{self, Coming, Wanted};
-use crate::net::server::Token;
+use crate::net::secret::Token;
 use marline_core::error::{Error, ErrorKind, Ran};
 use marline_core::id::{ObjectId, Session};
 use marline_core::message::CopyAt;
@@ -91,7 +91,7 @@ impl State {
             return self.pulls.waiting.push_back((object, copies));
         }
         self.pulls.running += 1;
-        let (store, token) = (self.me.clone(), self.secret.get());
+        let (store, token) = (self.me.clone(), self.secret.token());
         let pull = Pull { session: self.worker, object, copies };
         let run = move || bring(&store, &pull, &token);
         if let Err(error) = thread::Builder::new().name("marline-pull".into()).spawn(run) {

@@ -437,7 +437,7 @@ fn gone() -> Error {
 mod tests {
     use super::super::{Objects, Store, StoreOptions};
     use super::*;
-    use crate::net::server::Secret;
+    use crate::net::secret::Secret;
     use marline_core::id::TaskId;
     use marline_core::payload::Payload;
     use marline_objects::Arena;

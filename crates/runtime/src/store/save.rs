@@ -218,7 +218,7 @@ fn name(object: ObjectId) -> String {
 mod tests {
     use super::super::{Objects, StoreOptions};
     use super::*;
-    use crate::net::server::Secret;
+    use crate::net::secret::Secret;
     use marline_core::id::{Session, SessionEpoch, SessionId, TaskId};
     use std::path::Path;
     use std::time::{Duration, Instant};

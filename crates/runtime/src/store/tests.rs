@@ -1,7 +1,7 @@
 //! A store and the processes that use it, over sockets and without, in one process.
 
 use super::*;
-use crate::net::server::Secret;
+use crate::net::secret::Secret;
 use marline_core::error::ErrorKind;
 use marline_core::id::TaskId;
 use marline_core::payload::Payload;

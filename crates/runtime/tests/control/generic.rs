@@ -1,6 +1,10 @@
 //! A client that knows nothing of Marline: it asks a server by reflection what it can do, and calls that
 //! from JSON.
 
+// Each test program uses a part of it.
+#![allow(dead_code)]
+
+use marline_runtime::control::Tickets;
 use prost_reflect::prost::Message;
 use prost_reflect::prost_types::FileDescriptorProto;
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, SerializeOptions};
@@ -41,7 +45,7 @@ pub struct Generic {
     runtime: Runtime,
     endpoint: Endpoint,
     channel: Channel,
-    token: Option<String>,
+    tickets: Option<Tickets>,
     pool: DescriptorPool,
 }
 
@@ -49,11 +53,13 @@ impl Generic {
     /// Connects, and asks for everything that is to be known of the service.
     pub fn connect(address: &str, token: Option<&str>) -> Result<Generic, Status> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
+        let is_socket = address.starts_with("unix:");
+        let uri = if is_socket { address.to_owned() } else { format!("http://{address}") };
+        let endpoint = Endpoint::from_shared(uri).unwrap();
         let channel = runtime.block_on(async { endpoint.connect_lazy() });
-        let token = token.map(|token| format!("Bearer {token}"));
+        let tickets = token.map(|token| Tickets::at(address, Some(token.into())).unwrap());
         let pool = DescriptorPool::new();
-        let mut generic = Generic { runtime, endpoint, channel, token, pool };
+        let mut generic = Generic { runtime, endpoint, channel, tickets, pool };
         generic.learn()?;
         Ok(generic)
     }
@@ -62,20 +68,21 @@ impl Generic {
     pub fn sibling(&self) -> Generic {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let channel = runtime.block_on(async { self.endpoint.connect_lazy() });
-        let (endpoint, token, pool) =
-            (self.endpoint.clone(), self.token.clone(), self.pool.clone());
-        Generic { runtime, endpoint, channel, token, pool }
+        let (endpoint, tickets, pool) =
+            (self.endpoint.clone(), self.tickets.clone(), self.pool.clone());
+        Generic { runtime, endpoint, channel, tickets, pool }
     }
 
     /// Another that has no token.
     pub fn without_token(&self) -> Generic {
-        Generic { token: None, ..self.sibling() }
+        Generic { tickets: None, ..self.sibling() }
     }
 
     fn request<T>(&self, message: T) -> Request<T> {
         let mut request = Request::new(message);
-        if let Some(token) = &self.token {
-            request.metadata_mut().insert("authorization", token.parse().unwrap());
+        if let Some(tickets) = &self.tickets {
+            let words = format!("Bearer {}", tickets.ticket());
+            request.metadata_mut().insert("authorization", words.parse().unwrap());
         }
         request
     }
@@ -143,6 +150,46 @@ impl Generic {
     pub fn operations(&self) -> BTreeSet<String> {
         let service = self.pool.get_service_by_name(CONTROL).unwrap();
         service.methods().map(|method| method.name().to_owned()).collect()
+    }
+
+    /// The paths of all operations of all services that reflection names, but for health.
+    pub fn every_operation(&self) -> BTreeSet<String> {
+        let answer = self.reflect(MessageRequest::ListServices(String::new())).unwrap();
+        let MessageResponse::ListServicesResponse(services) = answer else {
+            panic!("it was asked for services")
+        };
+        let names = services.service.into_iter().map(|service| service.name);
+        let names = names.filter(|name| name != "grpc.health.v1.Health");
+        let mut operations = BTreeSet::new();
+        for name in names {
+            let question = MessageRequest::FileContainingSymbol(name.clone());
+            let MessageResponse::FileDescriptorResponse(files) = self.reflect(question).unwrap()
+            else {
+                panic!("it was asked for a file")
+            };
+            for bytes in files.file_descriptor_proto {
+                let file = FileDescriptorProto::decode(&bytes[..]).unwrap();
+                let of_it =
+                    file.service.iter().filter(|one| name.ends_with(&format!(".{}", one.name())));
+                let methods = of_it.flat_map(|service| &service.method);
+                operations.extend(methods.map(|method| format!("/{name}/{}", method.name())));
+            }
+        }
+        operations
+    }
+
+    /// Calls a path with an empty message, over a connection of its own, and with these words as `authorization`.
+    pub fn call_with(&self, path: &str, authorization: Option<&str>) -> Result<Vec<u8>, Status> {
+        let mut request = Request::new(Vec::new());
+        if let Some(words) = authorization {
+            request.metadata_mut().insert("authorization", words.parse().unwrap());
+        }
+        let path: PathAndQuery = path.parse().unwrap();
+        self.runtime.block_on(async {
+            let mut grpc = Grpc::new(self.endpoint.connect_lazy());
+            grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
+            Ok(grpc.unary(request, path, Raw).await?.into_inner())
+        })
     }
 
     /// An operation's request, as JSON has it.

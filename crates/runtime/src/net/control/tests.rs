@@ -1,7 +1,8 @@
 //! What only this side of a request can see.
 
 use crate::net::io;
-use crate::net::server::{Bound, Secret};
+use crate::net::secret::Secret;
+use crate::net::server::Bound;
 use crate::node::Node;
 use crate::wire::v1;
 use crate::wire::v1::control_client::ControlClient;
@@ -12,7 +13,7 @@ fn a_wait_whose_client_went_away_is_forgotten() {
     let node = Node::new();
     node.host_controller(Config::default());
     let (bound, address) = Bound::tcp("127.0.0.1:0".parse().unwrap()).unwrap();
-    let _server = bound.listen(&node, Secret::default()).unwrap();
+    let _server = bound.listen(&node, Secret::of(None, node.incarnation())).unwrap();
     io().block_on(async {
         let mut client = ControlClient::connect(format!("http://{address}")).await.unwrap();
         let submit = v1::SubmitTaskRequest { function: "never".into(), ..Default::default() };

@@ -1,7 +1,8 @@
 //! Data between nodes, over connections that break, and whoever counts what they carry.
 
 use super::*;
-use crate::net::server::Secret;
+use crate::net::plain::Socket;
+use crate::net::secret::{Secret, test_secret};
 use crate::store::{Objects, StoreOptions};
 use marline_core::id::{Session, SessionEpoch, SessionId};
 use std::net::{Shutdown, TcpListener};
@@ -17,6 +18,19 @@ fn object() -> ObjectId {
 
 fn token(words: &str) -> Token {
     Some(Arc::from(words))
+}
+
+/// Serves a connection that came, if its peer proves itself, as a node does.
+pub(crate) fn serve_proved(store: Store, stream: TcpStream, secret: Secret) {
+    stream.set_nonblocking(true).unwrap();
+    let io = crate::net::io();
+    let _guard = io.enter();
+    let mut socket = Socket::tcp(tokio::net::TcpStream::from_std(stream).unwrap());
+    io.spawn(async move {
+        if let Ok(kind) = handshake::accept(&mut socket, &secret).await {
+            serve(store, socket.into_std().unwrap(), kind);
+        }
+    });
 }
 
 /// What went through a proxy.
@@ -96,7 +110,7 @@ pub(crate) fn behind(
             seen.change(|state| state.connections += 1);
             let inner = TcpListener::bind("127.0.0.1:0").unwrap();
             let ours = TcpStream::connect(inner.local_addr().unwrap()).unwrap();
-            serve(store.clone(), Stream::Tcp(inner.accept().unwrap().0), token(TOKEN));
+            serve_proved(store.clone(), inner.accept().unwrap().0, test_secret(TOKEN));
             let (mut asks, mut to_store) = (theirs.try_clone().unwrap(), ours.try_clone().unwrap());
             thread::spawn(move || drop(io::copy(&mut asks, &mut to_store)));
             let (seen, carry) = (seen.clone(), carry.clone());
@@ -308,9 +322,8 @@ fn what_nobody_wants_any_more_is_not_brought() {
 fn whoever_has_another_token_or_asks_for_what_is_not_there_gets_nothing() {
     let (address, _) = behind(store_with(&bytes(200_000)), |_, _, _| true);
     let guess = Wanted { object: object(), token: &token("a guess"), go_on: &|| true };
-    let other = Source::new(&address, &guess);
-    let mut stream = other.connect().unwrap();
-    assert!(matches!(other.piece(&mut stream, None, 0, &mut []), Err(Failure::Broken(_))));
+    let error = Source::new(&address, &guess).connect().err().unwrap();
+    assert_eq!(handshake::refusal(&error).unwrap().kind(), ErrorKind::Denied);
     let gone = ObjectId::of(TaskId::from_u128(8), 0);
     let gone = Wanted { object: gone, token: &token(TOKEN), go_on: &|| true };
     let nobody = Source::new(&address, &gone);

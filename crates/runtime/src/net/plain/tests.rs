@@ -19,7 +19,7 @@ fn connected() -> (Connection, Peer) {
     theirs.set_read_timeout(Some(DEADLINE)).unwrap();
     let _guard = io().enter();
     let socket = Socket::Unix(UnixStream::from_std(ours).unwrap());
-    (Connection { writer: Writer::new(socket, BytesMut::new()), read: BytesMut::new() }, theirs)
+    (Connection::new(socket), theirs)
 }
 
 /// Counts the messages that come.

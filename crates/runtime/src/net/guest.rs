@@ -1,0 +1,108 @@
+//! Connections that carry gRPC. A Marline process has proved before its first request that it knows the token. Any other
+//! client is a stranger until one of its requests carried a good ticket; a stranger's connection ends as others do that
+//! prove nothing.
+
+use super::handshake::AUTHENTICATE_WITHIN;
+use super::plain::Socket;
+use super::strangers::Place;
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, ready};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tonic::transport::server::Connected;
+
+/// What is known of the peer of a connection.
+#[derive(Clone)]
+pub(super) enum Standing {
+    /// It proved that it knows the token.
+    Proved,
+    /// Each of its requests carries a ticket. It has a place among the strangers until the first of them that is good.
+    Asks(Arc<Mutex<Option<Place>>>),
+}
+
+impl Standing {
+    /// A request carried a good ticket.
+    pub fn admit(&self) {
+        if let Standing::Asks(place) = self {
+            place.lock().expect("nothing panics under it").take();
+        }
+    }
+
+    fn is_stranger(&self) -> bool {
+        match self {
+            Standing::Proved => false,
+            Standing::Asks(place) => place.lock().expect("nothing panics under it").is_some(),
+        }
+    }
+}
+
+/// A connection that carries gRPC.
+pub(super) struct Guest {
+    socket: Socket,
+    standing: Standing,
+    /// Ends when a stranger has to go.
+    goes: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+}
+
+impl Guest {
+    /// A connection whose peer proved that it knows the token.
+    pub fn proved(socket: Socket) -> Guest {
+        Guest { socket, standing: Standing::Proved, goes: None }
+    }
+
+    /// A connection of a stranger. To be called where there is a clock.
+    pub fn stranger(socket: Socket, mut place: Place) -> Guest {
+        let (_, never) = tokio::sync::oneshot::channel();
+        let pushed_out = std::mem::replace(&mut place.pushed_out, never);
+        let goes = async move {
+            let _ = tokio::time::timeout(AUTHENTICATE_WITHIN, pushed_out).await;
+        };
+        let standing = Standing::Asks(Arc::new(Mutex::new(Some(place))));
+        Guest { socket, standing, goes: Some(Box::pin(goes)) }
+    }
+}
+
+impl Connected for Guest {
+    type ConnectInfo = Standing;
+    fn connect_info(&self) -> Standing {
+        self.standing.clone()
+    }
+}
+
+impl AsyncRead for Guest {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let guest = self.get_mut();
+        if let Some(goes) = &mut guest.goes
+            && goes.as_mut().poll(cx).is_ready()
+        {
+            guest.goes = None;
+            // One whose request was good stays. Its place was given back, which looks like being pushed out.
+            if guest.standing.is_stranger() {
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
+        }
+        ready!(Pin::new(&mut guest.socket).poll_read(cx, buffer))?;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Guest {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().socket).poll_write(cx, bytes)
+    }
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().socket).poll_flush(cx)
+    }
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().socket).poll_shutdown(cx)
+    }
+}

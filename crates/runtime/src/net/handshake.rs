@@ -1,0 +1,288 @@
+//! How two Marline processes prove to each other that they know the cluster's token, without sending it.
+//!
+//! ```text
+//! dialler  → listener   "MRLN", version, kind of connection, nonce                 HELLO_BYTES
+//! listener → dialler    0, cluster id, controller epoch, nonce, listener's proof    1 + REPLY_BYTES
+//! dialler  → listener   dialler's proof                                             PROOF_BYTES
+//! ```
+//!
+//! Each proof is HMAC-SHA-256, keyed with the token, over a label, the role (dialler or listener), the kind, the cluster
+//! id, the controller epoch and both nonces. The listener proves first: a dialler says nothing to a process that does
+//! not know the token. The dialler proves next, before the listener reads anything else.
+//!
+//! *Why it holds.* A proof is good for one role, so a listener's proof sent back to it is no dialler's proof. It is good
+//! for one kind, so a proof made at one door opens no other. Both nonces are in it, and each side makes its own anew, so
+//! an old proof is good for nothing. Every field has a fixed length, so no two different inputs read alike. A stranger
+//! between both ends who passes on what they say is not kept out: that takes TLS.
+//!
+//! A cluster without a token has the empty key: then the proofs say only that both sides expect no token.
+//!
+//! In place of 0 the listener may answer 1 and its version (it speaks another one), or 2 (it belongs to no cluster yet).
+
+use super::secret::{Incarnation, Secret, Token};
+use hmac::{Hmac, KeyInit, Mac};
+use marline_core::error::{Error, Ran};
+use marline_core::id::{ClusterId, ControllerEpoch};
+use sha2::Sha256;
+use std::io;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+/// All of authentication ends within this time, however slowly bytes come.
+pub(crate) const AUTHENTICATE_WITHIN: Duration = Duration::from_secs(5);
+
+const MAGIC: &[u8; 4] = b"MRLN";
+/// The first byte of a connection between Marline processes. gRPC begins with a `P`.
+pub(super) const FIRST_BYTE: u8 = MAGIC[0];
+/// The version of the handshake, and of what follows it.
+const VERSION: u8 = 2;
+const NONCE_BYTES: usize = 32;
+const PROOF_BYTES: usize = 32;
+const HELLO_BYTES: usize = MAGIC.len() + 2 + NONCE_BYTES;
+const REPLY_BYTES: usize = 16 + 8 + NONCE_BYTES + PROOF_BYTES;
+/// What every proof begins with: nothing else is authenticated with the token under this label.
+const LABEL: &[u8] = b"marline handshake 2\0";
+
+const PROOF_FOLLOWS: u8 = 0;
+const OTHER_VERSION: u8 = 1;
+const NO_CLUSTER: u8 = 2;
+
+type Nonce = [u8; NONCE_BYTES];
+pub(super) type Proof = [u8; PROOF_BYTES];
+
+/// What a connection is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    /// It carries a link.
+    Link = 1,
+    /// It asks for the data of large values.
+    Data = 2,
+    /// A process of the same machine uses the store.
+    Store = 3,
+    /// It brings a large value of a client that has no store.
+    Upload = 4,
+    /// gRPC follows: joining, and the unary operations.
+    Grpc = 5,
+}
+
+impl Kind {
+    pub const ALL: [Kind; 5] = [Kind::Link, Kind::Data, Kind::Store, Kind::Upload, Kind::Grpc];
+
+    fn of(byte: u8) -> Option<Kind> {
+        Kind::ALL.into_iter().find(|kind| *kind as u8 == byte)
+    }
+}
+
+/// Which side proves.
+#[derive(Clone, Copy)]
+enum Role {
+    Dialler = 1,
+    Listener = 2,
+}
+
+/// What both proofs of one handshake are about.
+struct Transcript {
+    kind: Kind,
+    incarnation: Incarnation,
+    dialler: Nonce,
+    listener: Nonce,
+}
+
+impl Transcript {
+    fn mac(&self, role: Role, token: &Token) -> Hmac<Sha256> {
+        let mut mac = keyed(token);
+        mac.update(LABEL);
+        mac.update(&[role as u8, self.kind as u8]);
+        mac.update(&self.incarnation.cluster.as_u128().to_be_bytes());
+        mac.update(&self.incarnation.epoch.0.to_be_bytes());
+        mac.update(&self.dialler);
+        mac.update(&self.listener);
+        mac
+    }
+
+    fn prove(&self, role: Role, token: &Token) -> Proof {
+        self.mac(role, token).finalize().into_bytes().into()
+    }
+
+    /// Compares in a time that does not depend on where they differ.
+    fn proves(&self, role: Role, token: &Token, proof: &[u8]) -> bool {
+        self.mac(role, token).verify_slice(proof).is_ok()
+    }
+}
+
+/// A message authentication code with the token as its key.
+pub(super) fn keyed(token: &Token) -> Hmac<Sha256> {
+    let token = token.as_deref().unwrap_or_default();
+    Hmac::new_from_slice(token.as_bytes()).expect("a key may have any length")
+}
+
+fn nonce() -> io::Result<Nonce> {
+    let mut nonce = [0; NONCE_BYTES];
+    let mut filled = 0;
+    while filled < NONCE_BYTES {
+        let rest = &mut nonce[filled..];
+        filled += rustix::rand::getrandom(rest, rustix::rand::GetRandomFlags::empty())?;
+    }
+    Ok(nonce)
+}
+
+/// The dialler, which has said hello.
+struct Dialler<'a> {
+    kind: Kind,
+    token: &'a Token,
+    nonce: Nonce,
+}
+
+impl<'a> Dialler<'a> {
+    fn new(kind: Kind, token: &'a Token) -> io::Result<Dialler<'a>> {
+        Ok(Dialler { kind, token, nonce: nonce()? })
+    }
+
+    fn hello(&self) -> Vec<u8> {
+        let mut hello = MAGIC.to_vec();
+        hello.extend([VERSION, self.kind as u8]);
+        hello.extend(self.nonce);
+        hello
+    }
+
+    /// Checks the listener's proof; gives the dialler's own, and says which cluster it is.
+    fn check(&self, reply: &[u8; REPLY_BYTES]) -> Result<(Proof, Incarnation), Error> {
+        let (cluster, rest) = reply.split_at(16);
+        let (epoch, rest) = rest.split_at(8);
+        let (nonce, proof) = rest.split_at(NONCE_BYTES);
+        let number = u128::from_be_bytes(cluster.try_into().expect("16 bytes"));
+        let incarnation = Incarnation {
+            cluster: ClusterId::from_u128(number),
+            epoch: ControllerEpoch(u64::from_be_bytes(epoch.try_into().expect("8 bytes"))),
+        };
+        let listener = nonce.try_into().expect("a nonce");
+        let transcript = Transcript { kind: self.kind, incarnation, dialler: self.nonce, listener };
+        if !transcript.proves(Role::Listener, self.token, proof) {
+            return Err(Error::denied(
+                "it is no process of this cluster, or the token is missing or wrong: \
+                 pass the one of `marline up`",
+            ));
+        }
+        Ok((transcript.prove(Role::Dialler, self.token), incarnation))
+    }
+
+    /// Why the listener gave no proof.
+    fn refused(answer: u8, version: u8) -> Error {
+        match answer {
+            OTHER_VERSION => Error::incompatible(format!(
+                "it speaks version {version} of the protocol, this process version {VERSION}: use the same release"
+            )),
+            NO_CLUSTER => Error::unavailable(Ran::No, "it belongs to no cluster yet"),
+            // Its words are another program's.
+            _ => Error::denied("what answers is no part of a cluster: check the address"),
+        }
+    }
+}
+
+/// An error of the cluster as one of input and output; [`refusal`] finds it again.
+fn carried(error: Error) -> io::Error {
+    io::Error::other(error)
+}
+
+/// The error that a handshake ended with, if it was refused.
+pub(crate) fn refusal(error: &io::Error) -> Option<&Error> {
+    error.get_ref()?.downcast_ref()
+}
+
+fn hung_up(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => carried(Error::unavailable(
+            Ran::No,
+            "it hung up before it proved that it knows the cluster's token: \
+             an older version, or another program, may have this address",
+        )),
+        _ => error,
+    }
+}
+
+/// Proves both ways on a connection that this process made. Says which cluster the other process belongs to.
+pub(crate) async fn dial<IO>(io: &mut IO, kind: Kind, token: &Token) -> io::Result<Incarnation>
+where
+    IO: AsyncRead + AsyncWrite + Unpin,
+{
+    let dialler = Dialler::new(kind, token)?;
+    let proves = async {
+        io.write_all(&dialler.hello()).await?;
+        let answer = io.read_u8().await.map_err(hung_up)?;
+        if answer != PROOF_FOLLOWS {
+            let version = if answer == OTHER_VERSION { io.read_u8().await? } else { 0 };
+            return Err(carried(Dialler::refused(answer, version)));
+        }
+        let mut reply = [0; REPLY_BYTES];
+        io.read_exact(&mut reply).await.map_err(hung_up)?;
+        let (proof, incarnation) = dialler.check(&reply).map_err(carried)?;
+        io.write_all(&proof).await?;
+        Ok(incarnation)
+    };
+    tokio::time::timeout(AUTHENTICATE_WITHIN, proves).await.map_err(|_| io::ErrorKind::TimedOut)?
+}
+
+/// The same for a thread that blocks. `read` fills a buffer or fails by itself within [`AUTHENTICATE_WITHIN`].
+pub(super) fn dial_blocking(
+    io: &mut (impl io::Read + io::Write),
+    kind: Kind,
+    token: &Token,
+) -> io::Result<Incarnation> {
+    let dialler = Dialler::new(kind, token)?;
+    io.write_all(&dialler.hello())?;
+    let mut answer = [0];
+    io.read_exact(&mut answer).map_err(hung_up)?;
+    if answer != [PROOF_FOLLOWS] {
+        let mut version = [0];
+        if answer == [OTHER_VERSION] {
+            io.read_exact(&mut version)?;
+        }
+        return Err(carried(Dialler::refused(answer[0], version[0])));
+    }
+    let mut reply = [0; REPLY_BYTES];
+    io.read_exact(&mut reply).map_err(hung_up)?;
+    let (proof, incarnation) = dialler.check(&reply).map_err(carried)?;
+    io.write_all(&proof)?;
+    Ok(incarnation)
+}
+
+/// Proves both ways on a connection that came. Says what it is for; an error if the peer did not prove that it knows the
+/// token. The caller bounds the time, and reads nothing before this has ended well.
+pub(super) async fn accept<IO>(io: &mut IO, secret: &Secret) -> io::Result<Kind>
+where
+    IO: AsyncRead + AsyncWrite + Unpin,
+{
+    let mut hello = [0; HELLO_BYTES];
+    // An older peer is recognised by its first bytes: it may send fewer than a whole hello.
+    io.read_exact(&mut hello[..MAGIC.len() + 1]).await?;
+    if &hello[..MAGIC.len()] != MAGIC {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    if hello[MAGIC.len()] != VERSION {
+        io.write_all(&[OTHER_VERSION, VERSION]).await?;
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    io.read_exact(&mut hello[MAGIC.len() + 1..]).await?;
+    let kind = Kind::of(hello[MAGIC.len() + 1]).ok_or(io::ErrorKind::InvalidData)?;
+    let dialler = hello[MAGIC.len() + 2..].try_into().expect("a nonce");
+    let Some((token, incarnation)) = secret.inside() else {
+        io.write_all(&[NO_CLUSTER]).await?;
+        return Err(io::ErrorKind::NotConnected.into());
+    };
+    let transcript = Transcript { kind, incarnation, dialler, listener: nonce()? };
+    let mut reply = vec![PROOF_FOLLOWS];
+    reply.extend(incarnation.cluster.as_u128().to_be_bytes());
+    reply.extend(incarnation.epoch.0.to_be_bytes());
+    reply.extend(transcript.listener);
+    reply.extend(transcript.prove(Role::Listener, &token));
+    io.write_all(&reply).await?;
+    let mut proof = [0; PROOF_BYTES];
+    io.read_exact(&mut proof).await?;
+    match transcript.proves(Role::Dialler, &token, &proof) {
+        true => Ok(kind),
+        false => Err(io::ErrorKind::PermissionDenied.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

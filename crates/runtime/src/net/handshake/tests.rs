@@ -1,0 +1,236 @@
+//! Both sides of the handshake, and strangers who replay, reflect, cut and reorder what they heard.
+
+use super::*;
+use crate::net::io;
+use crate::net::secret::test_secret;
+use marline_core::error::ErrorKind;
+use tokio::io::{DuplexStream, duplex};
+
+const TOKEN: &str = "a secret";
+/// More than a handshake says.
+const ROOM: usize = 1 << 10;
+
+fn token(words: &str) -> Token {
+    Some(words.into())
+}
+
+/// A listener that waits for one connection; the other end of it.
+fn listens(secret: Secret) -> (DuplexStream, tokio::task::JoinHandle<io::Result<Kind>>) {
+    let (ours, mut theirs) = duplex(ROOM);
+    let listener = io().spawn(async move { accept(&mut theirs, &secret).await });
+    (ours, listener)
+}
+
+fn dials(token: Token, kind: Kind, secret: Secret) -> (io::Result<Incarnation>, io::Result<Kind>) {
+    let (mut ours, listener) = listens(secret);
+    io().block_on(async move {
+        let dialled = dial(&mut ours, kind, &token).await;
+        drop(ours);
+        (dialled, listener.await.unwrap())
+    })
+}
+
+fn kind_of(refused: io::Result<Incarnation>) -> ErrorKind {
+    refusal(&refused.unwrap_err()).expect("a refusal").kind()
+}
+
+#[test]
+fn both_sides_prove_and_the_listener_knows_the_kind() {
+    for kind in Kind::ALL {
+        let secret = test_secret(TOKEN);
+        let (dialled, accepted) = dials(token(TOKEN), kind, secret.clone());
+        assert_eq!(accepted.unwrap(), kind);
+        assert_eq!(Some(dialled.unwrap()), secret.inside().map(|(_, incarnation)| incarnation));
+    }
+}
+
+#[test]
+fn another_token_is_denied_in_both_directions() {
+    let (with, without) = (test_secret(TOKEN), Secret::new(None));
+    without.joined(with.inside().unwrap().1);
+    let cases =
+        [(token("a guess"), with.clone()), (None, with.clone()), (token(TOKEN), without.clone())];
+    for (token, secret) in cases {
+        let (dialled, accepted) = dials(token, Kind::Link, secret);
+        assert_eq!(kind_of(dialled), ErrorKind::Denied);
+        // The dialler hung up: a listener that cannot prove itself hears no proof.
+        assert_eq!(accepted.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    }
+    let (dialled, accepted) = dials(None, Kind::Link, without);
+    assert!(dialled.is_ok() && accepted.is_ok(), "neither side has a token");
+}
+
+#[test]
+fn a_process_that_belongs_to_no_cluster_lets_nobody_in() {
+    for key in [None, token(TOKEN)] {
+        let (dialled, accepted) = dials(key.clone(), Kind::Link, Secret::new(key));
+        assert_eq!(kind_of(dialled), ErrorKind::Unavailable);
+        assert!(accepted.is_err());
+    }
+}
+
+/// What a dialler says, and what it hears, in a handshake that ends well.
+struct Heard {
+    hello: Vec<u8>,
+    reply: Vec<u8>,
+    proof: Vec<u8>,
+}
+
+/// Passes on what both sides say, and writes it down.
+fn overheard(kind: Kind) -> Heard {
+    let (mut listener, accepted) = listens(test_secret(TOKEN));
+    let (mut dialler, mut ours) = duplex(ROOM);
+    io().block_on(async move {
+        let dialled = tokio::spawn(async move { dial(&mut ours, kind, &token(TOKEN)).await });
+        let mut heard = Heard {
+            hello: vec![0; HELLO_BYTES],
+            reply: vec![0; 1 + REPLY_BYTES],
+            proof: vec![0; PROOF_BYTES],
+        };
+        dialler.read_exact(&mut heard.hello).await.unwrap();
+        listener.write_all(&heard.hello).await.unwrap();
+        listener.read_exact(&mut heard.reply).await.unwrap();
+        dialler.write_all(&heard.reply).await.unwrap();
+        dialler.read_exact(&mut heard.proof).await.unwrap();
+        listener.write_all(&heard.proof).await.unwrap();
+        dialled.await.unwrap().unwrap();
+        accepted.await.unwrap().unwrap();
+        heard
+    })
+}
+
+/// How a listener takes these bytes, sent at once, when the connection then ends.
+fn says(bytes: &[u8]) -> io::Result<Kind> {
+    let (mut ours, listener) = listens(test_secret(TOKEN));
+    io().block_on(async move {
+        ours.write_all(bytes).await.unwrap();
+        ours.shutdown().await.unwrap();
+        let mut answer = Vec::new();
+        ours.read_to_end(&mut answer).await.unwrap();
+        listener.await.unwrap()
+    })
+}
+
+#[test]
+fn what_was_said_once_opens_no_door_again() {
+    for kind in Kind::ALL {
+        let Heard { hello, proof, .. } = overheard(kind);
+        let refused = says(&[hello, proof].concat()).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied, "{kind:?}");
+    }
+}
+
+#[test]
+fn a_listeners_proof_is_no_diallers() {
+    let (mut ours, listener) = listens(test_secret(TOKEN));
+    let refused = io().block_on(async move {
+        let dialler = Dialler::new(Kind::Link, &None).unwrap();
+        ours.write_all(&dialler.hello()).await.unwrap();
+        let mut reply = [0; 1 + REPLY_BYTES];
+        ours.read_exact(&mut reply).await.unwrap();
+        ours.write_all(&reply[1 + REPLY_BYTES - PROOF_BYTES..]).await.unwrap();
+        listener.await.unwrap().unwrap_err()
+    });
+    assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
+}
+
+#[test]
+fn a_listener_that_sends_back_what_it_hears_is_denied() {
+    let (mut ours, mut theirs) = duplex(ROOM);
+    let dialled = io().block_on(async move {
+        let dialled = tokio::spawn(async move { dial(&mut ours, Kind::Grpc, &token(TOKEN)).await });
+        let mut hello = vec![0; HELLO_BYTES];
+        theirs.read_exact(&mut hello).await.unwrap();
+        // The dialler's own nonce, and a proof that was overheard elsewhere.
+        let heard = overheard_reply().await;
+        let mut reply = heard[..1 + 16 + 8].to_vec();
+        reply.extend(&hello[HELLO_BYTES - NONCE_BYTES..]);
+        reply.extend(&heard[1 + REPLY_BYTES - PROOF_BYTES..]);
+        theirs.write_all(&reply).await.unwrap();
+        dialled.await.unwrap()
+    });
+    assert_eq!(kind_of(dialled), ErrorKind::Denied);
+}
+
+/// What a listener answers to a stranger.
+async fn overheard_reply() -> Vec<u8> {
+    let (mut ours, mut theirs) = duplex(ROOM);
+    tokio::spawn(async move { accept(&mut theirs, &test_secret(TOKEN)).await });
+    ours.write_all(&Dialler::new(Kind::Grpc, &None).unwrap().hello()).await.unwrap();
+    let mut reply = vec![0; 1 + REPLY_BYTES];
+    ours.read_exact(&mut reply).await.unwrap();
+    reply
+}
+
+/// A stranger between both sides changes what the dialler says first. Says how each side ends.
+fn changed(change: fn(&mut [u8])) -> (io::Result<Incarnation>, io::Result<Kind>) {
+    let (mut listener, accepted) = listens(test_secret(TOKEN));
+    let (mut dialler, mut ours) = duplex(ROOM);
+    io().block_on(async move {
+        let dialled = tokio::spawn(async move { dial(&mut ours, Kind::Data, &token(TOKEN)).await });
+        let mut hello = vec![0; HELLO_BYTES];
+        dialler.read_exact(&mut hello).await.unwrap();
+        change(&mut hello);
+        listener.write_all(&hello).await.unwrap();
+        let _ = tokio::io::copy_bidirectional(&mut dialler, &mut listener).await;
+        drop((dialler, listener));
+        (dialled.await.unwrap(), accepted.await.unwrap())
+    })
+}
+
+#[test]
+fn a_hello_that_is_changed_on_its_way_opens_neither_another_door_nor_this_one() {
+    let to_another_door = changed(|hello| hello[MAGIC.len() + 1] = Kind::Upload as u8);
+    let with_another_nonce = changed(|hello| hello[HELLO_BYTES - 1] ^= 1);
+    for (dialled, accepted) in [to_another_door, with_another_nonce] {
+        assert_eq!(kind_of(dialled), ErrorKind::Denied);
+        assert!(accepted.is_err());
+    }
+}
+
+#[test]
+fn another_version_is_incompatible_and_an_older_form_is_refused() {
+    let (dialled, accepted) = changed(|hello| hello[MAGIC.len()] = VERSION + 1);
+    assert_eq!(kind_of(dialled), ErrorKind::Incompatible);
+    assert!(accepted.is_err());
+    for older in [&b"MRL1\0\0\0\x08a secret\0\0\0\0"[..], b"DATA\0\0\0\x08a secret"] {
+        assert_eq!(says(older).unwrap_err().kind(), io::ErrorKind::InvalidData);
+    }
+}
+
+#[test]
+fn a_handshake_that_is_cut_or_out_of_order_is_refused() {
+    let Heard { hello, reply, proof } = overheard(Kind::Data);
+    let whole = [hello.clone(), proof.clone()].concat();
+    for end in 0..whole.len() {
+        assert!(says(&whole[..end]).is_err(), "after {end} bytes");
+    }
+    let disorder = [
+        [proof.clone(), hello.clone()].concat(),
+        [hello.clone(), hello.clone()].concat(),
+        [hello.clone(), reply, proof.clone()].concat(),
+        [hello, vec![0; PROOF_BYTES]].concat(),
+    ];
+    for bytes in disorder {
+        assert!(says(&bytes).is_err());
+    }
+}
+
+#[test]
+fn whatever_is_no_handshake_is_refused_by_a_dialler() {
+    let answers: [&[u8]; 4] =
+        [b"HTTP/1.1 400 Bad Request\r\n", b"", &[0; 20], &[0; 1 + REPLY_BYTES]];
+    for answer in answers {
+        let (mut ours, mut theirs) = duplex(ROOM);
+        let dialled = io().block_on(async move {
+            theirs.write_all(answer).await.unwrap();
+            theirs.shutdown().await.unwrap();
+            dial(&mut ours, Kind::Grpc, &token(TOKEN)).await
+        });
+        let kind = kind_of(dialled);
+        assert!(
+            [ErrorKind::Denied, ErrorKind::Unavailable].contains(&kind),
+            "{answer:?}: {kind:?}"
+        );
+    }
+}

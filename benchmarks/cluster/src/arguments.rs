@@ -13,7 +13,7 @@ Measures a Marline cluster: tasks, calls, actors, failures, and the controller's
   --only TEXT      only shapes whose name contains TEXT; may be given several times:
                    task/embedded, task/tcp, task/unix,
                    call/embedded, call/tcp, call/unix, actor/create, actor/many,
-                   failover, decisions/workers, decisions/pending, decisions/memory, idle
+                   failover, decisions/workers, decisions/pending, decisions/shapes, decisions/memory, idle
   --rounds N       interleaved rounds, median reported (default 5, quick 2, at most 99)
   --quick          shorter runs: for finding out whether it works, not how fast
   --marline PATH   the `marline` program, for what an idle `marline up` costs; skipped without

@@ -209,6 +209,10 @@ pub struct Listen {
         value_name = "COUNT"
     )]
     pub max_pending_tasks: usize,
+
+    /// The most memory for arguments of tasks that have not ended and of actors, as in 1GiB; half of it for one client
+    #[arg(long, env = "MARLINE_MAX_PENDING_BYTES", default_value = "1GiB", value_name = "BYTES")]
+    pub max_pending_bytes: Bytes,
 }
 
 /// What a worker offers.

@@ -56,6 +56,9 @@ pub struct Client {
     /// How many submissions were promised room, and how many were made.
     promised: u64,
     submitted: u64,
+    /// The same of bytes of arguments.
+    promised_bytes: u64,
+    submitted_bytes: u64,
     /// Tasks that have not ended.
     tasks: Set<TaskId>,
     /// Those tasks and calls among them that give items while they run.
@@ -133,8 +136,9 @@ impl Client {
 
     fn controller_said(&mut self, message: ToClient, effects: &mut Vec<Effect>) {
         match message {
-            ToClient::Credit { total } => {
-                self.promised = self.promised.max(total);
+            ToClient::Credit { tasks, bytes } => {
+                self.promised = self.promised.max(tasks);
+                self.promised_bytes = self.promised_bytes.max(bytes);
                 effects.push(Effect::Room);
             }
             ToClient::TaskEnded { task, outcome } => self.task_ended(task, outcome, effects),

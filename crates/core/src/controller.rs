@@ -66,6 +66,7 @@ use crate::table::Table;
 use crate::time::Time;
 use actor::Actor;
 use bring::Bringing;
+use credit::Promised;
 use known::Object;
 use lineage::Lineage;
 use query::History;
@@ -83,10 +84,21 @@ pub struct Config {
     pub terms: Terms,
     /// A worker that has not answered a ping for this long gets no new work.
     pub suspect_after: Duration,
-    /// The most tasks that have not ended; submitting more waits, or is refused as `Exhausted`.
+    /// The most tasks that have not ended; submitting more waits, or is refused as `Exhausted`. A session that has none
+    /// may always submit one.
     pub max_pending_tasks: usize,
+    /// The most bytes of arguments of tasks that have not ended and of actors that live. What is in stores does not count.
+    pub max_pending_bytes: u64,
+    /// The most of those bytes that the tasks of one session may have.
+    pub max_session_bytes: u64,
+    /// The most kinds of work that wait for a worker, by function and resources; more are refused as `Exhausted`.
+    pub max_waiting_shapes: usize,
+    /// The most actors that live; more are refused as `Exhausted`.
+    pub max_actors: usize,
     /// How many submissions a client may send ahead of the controller's word.
     pub submit_window: u64,
+    /// How many bytes of arguments; the last submission may exceed it.
+    pub submit_window_bytes: u64,
     /// The most sessions that are open without a link; opening more is refused as `Exhausted`.
     pub max_unlinked_sessions: usize,
     /// How long results are kept that no session holds.
@@ -120,7 +132,12 @@ impl Default for Config {
             terms: Terms::default(),
             suspect_after: Duration::from_secs(5),
             max_pending_tasks: 1_000_000,
+            max_pending_bytes: 1 << 30,
+            max_session_bytes: 512 << 20,
+            max_waiting_shapes: 50_000,
+            max_actors: 100_000,
             submit_window: 4_096,
+            submit_window_bytes: 64 << 20,
             max_unlinked_sessions: 10_000,
             result_ttl: Duration::from_secs(600),
             max_result_bytes: 1 << 30,
@@ -217,8 +234,10 @@ pub struct Controller {
     woken: VecDeque<(Work, Result<(), Error>)>,
     names: BTreeMap<(Arc<str>, Arc<str>), ActorId>,
     timers: BTreeSet<(Time, Timer)>,
-    /// Submissions that were promised room and have not come.
-    promised: u64,
+    /// Bytes of arguments of tasks that have not ended and of actors that live.
+    pending_bytes: u64,
+    /// What clients were promised room for and has not come.
+    promised: Promised,
     /// Clients that were promised less than they may have.
     starved: VecDeque<SessionId>,
     /// Whether it is planned to look for what cannot be placed.
@@ -260,7 +279,8 @@ impl Controller {
             woken: VecDeque::new(),
             names: BTreeMap::new(),
             timers: BTreeSet::new(),
-            promised: 0,
+            pending_bytes: 0,
+            promised: Promised::default(),
             starved: VecDeque::new(),
             will_warn: false,
             winding_up: false,

@@ -112,8 +112,8 @@ pub enum FromClient {
 /// From the controller to a client.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ToClient {
-    /// In all, so many submissions are welcome.
-    Credit { total: u64 },
+    /// In all, so many submissions are welcome, and so many bytes of arguments; the last submission may exceed those.
+    Credit { tasks: u64, bytes: u64 },
     /// A task that this client submitted ended.
     TaskEnded { task: TaskId, outcome: Outcome },
     /// A task or call of this client's gave an item, which this client holds.

@@ -28,6 +28,7 @@ use shape::{Queued, Shape, ShapeKey};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
+use waiting::{Outline, Waiting};
 
 mod check;
 mod feasible;
@@ -36,6 +37,7 @@ mod pool;
 mod shape;
 #[cfg(test)]
 mod tests;
+mod waiting;
 
 pub use pool::Provides as Provided;
 pub use shape::ShapeKey as Demand;
@@ -84,8 +86,6 @@ const MAX_BACKLOG: u32 = 32;
 /// Names of functions and classes are remembered, also when nobody provides them any more, up to this
 /// many.
 const MAX_KNOWN: usize = 1_000_000;
-/// How many older shapes are looked at before a backlog is filled.
-const MAX_OTHERS_ASKED: usize = 8;
 /// Shapes that are idle are remembered (for how long their tasks take) up to this many.
 const MAX_SHAPES: usize = 4096;
 
@@ -134,8 +134,8 @@ pub struct Schedule {
     shapes: Vec<Option<Shape>>,
     by_key: Map<ShapeKey, ShapeId>,
     vacant_shapes: Vec<ShapeId>,
-    /// Shapes with waiting work, by the age of the first.
-    waiting: BTreeSet<(i64, ShapeId)>,
+    /// Shapes with waiting work.
+    waiting: Waiting,
     /// Shapes with work in some backlog.
     backlogged: BTreeSet<ShapeId>,
     fresh: VecDeque<ShapeId>,
@@ -144,8 +144,6 @@ pub struct Schedule {
     next_number: i64,
     first_number: i64,
     queued: usize,
-    /// Changes whenever a worker comes, goes, opens or closes.
-    generation: u64,
 }
 
 impl Schedule {
@@ -183,9 +181,11 @@ impl Schedule {
         self.worker_mut(slot).open = open;
         self.list(slot);
         self.list_backlogs(slot, true);
-        self.generation += 1;
         if open {
+            self.witness_opened(slot);
             self.mark_roomy(slot);
+        } else {
+            self.witness_closed(slot);
         }
     }
 
@@ -193,8 +193,8 @@ impl Schedule {
     pub fn remove_worker(&mut self, slot: WorkerSlot) {
         self.unlist(slot);
         self.list_backlogs(slot, false);
-        self.generation += 1;
         let worker = self.workers[slot.0 as usize].take().expect("a worker is removed once");
+        self.witness_closed(slot);
         self.pools[worker.pool].members -= 1;
         for (id, occupancy) in worker.shapes {
             let shape = self.shape_mut(id);
@@ -229,21 +229,22 @@ impl Schedule {
         let number = if again { &mut self.first_number } else { &mut self.next_number };
         *number += if again { -1 } else { 1 };
         let ticket = Ticket { shape, number: *number };
-        self.unlist_waiting(shape);
-        let queue = self.shape_mut(shape);
-        let was_empty = queue.queue.is_empty();
+        let was_empty = self.shape(shape).queue.is_empty();
         let queued = Queued { number: ticket.number, work, near };
-        if again {
+        self.queued += 1;
+        if was_empty {
+            self.shape_mut(shape).queue.push_back(queued);
+            self.begin_waiting(shape);
+            self.fresh.push_back(shape);
+        } else if again {
+            self.unlist_waiting(shape);
+            let queue = self.shape_mut(shape);
             queue.overtaken = 0;
             queue.queue.push_front(queued);
+            self.list_waiting(shape);
         } else {
-            queue.queue.push_back(queued);
-        }
-        self.list_waiting(shape);
-        self.queued += 1;
-        // If others of the shape wait already, nothing has room for it.
-        if was_empty {
-            self.fresh.push_back(shape);
+            // Others of the shape wait already, so nothing has room for it.
+            self.shape_mut(shape).queue.push_back(queued);
         }
         ticket
     }
@@ -392,10 +393,13 @@ impl Schedule {
             return None;
         }
         let fits = |id: ShapeId| {
-            let key = &self.shape(id).key;
-            self.pools[worker.pool].provides.serves(key) && worker.account.fits(&key.resources)
+            let shape = self.shape(id);
+            self.serves(worker.pool, shape) && worker.account.fits(&shape.key.resources)
         };
-        if let Some((_, id)) = self.waiting.iter().find(|(_, id)| fits(*id)).copied() {
+        let room = Outline::of_room(&worker.account);
+        let mut waiting = self.waiting.feasible.iter();
+        let first = waiting.find(|((_, id), needs)| needs.may_fit(&room) && fits(*id));
+        if let Some((_, id)) = first.map(|(at, _)| *at) {
             let step = self.place(id, slot, self.nearest(id, slot));
             self.refill(id);
             return Some(step);
@@ -499,18 +503,6 @@ impl Schedule {
             shape.left -= 1;
             shape.overtaken = 0;
             shape.queue.pop_front();
-        }
-    }
-
-    fn list_waiting(&mut self, id: ShapeId) {
-        if let Some(first) = self.shape(id).queue.front() {
-            self.waiting.insert((first.number, id));
-        }
-    }
-
-    fn unlist_waiting(&mut self, id: ShapeId) {
-        if let Some(first) = self.shape(id).queue.front() {
-            self.waiting.remove(&(first.number, id));
         }
     }
 

@@ -303,6 +303,33 @@ fn submissions_are_checked() {
         "Exhausted",
     );
     assert!(words.contains("the limit is 1 (max_pending_tasks)"), "{words}");
+    pending_bytes_actors_and_shapes_are_bounded();
+}
+
+fn pending_bytes_actors_and_shapes_are_bounded() {
+    let small = Config { max_pending_bytes: 90, max_actors: 1, ..Config::default() };
+    let world = alone(Config { max_waiting_shapes: 2, ..small });
+    let client = &world.client;
+    let exhausted = |operation: &str, request: Value, limit: &str| {
+        let words = client.refused(operation, request, Code::ResourceExhausted, "Exhausted");
+        assert!(words.contains(limit), "{words}");
+    };
+    let actor = |name: &str| json!({"class": "Counter", "name": name, "options": {"lifetime": "LIFETIME_DETACHED"}});
+    client.ok("CreateActor", actor("first"));
+    exhausted("CreateActor", actor("second"), "1 actors live, the limit is 1 (max_actors)");
+    let large = json!({"encoding": "ENCODING_RAW", "inline": "A".repeat(80)});
+    client.ok("SubmitTask", json!({"function": "echo", "args": large}));
+    let too_much = json!({"function": "echo", "args": large});
+    exhausted(
+        "SubmitTask",
+        too_much,
+        "60 bytes, those of pending tasks and of actors 61, the limit is 90",
+    );
+    // Known only when it is to be placed: the task is taken on, and fails.
+    let other =
+        client.ok("SubmitTask", json!({"function": "echo", "options": {"resources": {"cpu": 5}}}));
+    let outcome = client.ok("GetTaskResult", json!({"task_id": other["task_id"]}));
+    assert!(outcome.to_string().contains("max_waiting_shapes"), "{outcome}");
 }
 
 fn payloads_may_be_as_large_as_their_limit() {

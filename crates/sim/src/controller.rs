@@ -38,6 +38,8 @@ impl ControllerShell {
             terms,
             max_pending_tasks,
             submit_window,
+            submit_window_bytes: [64 << 20, 1, 200][random.below(3) as usize],
+            max_session_bytes: if random.one_in(8) { 100 } else { 512 << 20 },
             result_ttl: Duration::from_secs(20),
             max_result_bytes: [1 << 30, 20_000][random.below(2) as usize],
             history: [5_000, 5_000, 3][random.below(3) as usize],

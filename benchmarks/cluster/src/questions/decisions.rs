@@ -11,7 +11,7 @@ use marline_core::controller::{Config, Controller, Effect, Event, Role, WorkerIn
 use marline_core::id::{ObjectId, Session, SessionId, TaskId, Thing};
 use marline_core::message::{End, FromClient, FromWorker, Refusal, ToClient, ToWorker, Try};
 use marline_core::payload::{Payload, Value};
-use marline_core::resources::Resources;
+use marline_core::resources::{Amount, Resources};
 use marline_core::schedule::Provided;
 use marline_core::spec::{Target, TaskOptions, TaskSpec};
 use marline_core::time::Time;
@@ -25,6 +25,8 @@ const WAITING: usize = 1_000;
 const PENDING: [usize; 2] = [1_000, 1_000_000];
 /// Tasks in one measurement.
 const TASKS: usize = 100_000;
+/// Pending tasks of another client, each of a shape of its own.
+const SHAPES: usize = 20_000;
 /// The most that many workers, or much waiting work, may add to the cost of a task.
 const GROWTH: f64 = 1.5;
 
@@ -43,6 +45,9 @@ pub fn ask(settings: &Settings) -> Vec<Row> {
         for (kind, ran_for) in KINDS {
             rows.extend(by_pending(settings, kind, ran_for));
         }
+    }
+    if settings.wants("decisions/shapes") {
+        rows.extend(by_shapes(settings));
     }
     if settings.wants("decisions/memory") {
         rows.push(memory());
@@ -103,6 +108,31 @@ fn by_pending(settings: &Settings, kind: &str, ran_for: Duration) -> Vec<Row> {
         row.rival(&few, costs[0]).against(&few, goal)
     };
     PENDING.iter().zip(&costs).map(row).collect()
+}
+
+/// Another client's tasks wait, each asking for something else: for what no worker has, or for what is taken.
+fn by_shapes(settings: &Settings) -> Vec<Row> {
+    let office = || Office::busy(10, WAITING, Duration::from_secs(1));
+    let (mut infeasible, mut taken) = (office(), office());
+    for number in 0..SHAPES {
+        let name = format!("resource {number}");
+        infeasible.submit_needing(Resources::one_cpu().with_custom(&name, Amount::ONE));
+    }
+    taken.take_a_gpu();
+    for number in 0..SHAPES {
+        taken.submit_needing(
+            Resources::one_cpu()
+                .with_gpus(Amount(1 + number as i64 % 9_999))
+                .with_memory(number as u64 / 9_999),
+        );
+    }
+    let costs = interleaved(&mut [office(), infeasible, taken], settings);
+    let row = |kind: &str, cost: f64| {
+        let metric = format!("beside {SHAPES} shapes of work that {kind}");
+        let row = Row::new("decisions/shapes", &metric, "ns", Better::Lower, cost);
+        row.rival("no other shapes", costs[0]).against("no other shapes", 0.0)
+    };
+    vec![row("no worker could run", costs[1]), row("waits for a GPU", costs[2])]
 }
 
 /// Nanoseconds per task, median of the rounds, in which all take turns.
@@ -247,6 +277,26 @@ impl Office {
             stream: None,
             options: self.options.clone(),
         }
+    }
+
+    /// A task that waits for ever.
+    fn submit_needing(&mut self, resources: Resources) {
+        let options = Arc::new(TaskOptions { resources, ..TaskOptions::default() });
+        let spec = TaskSpec { options, ..self.next_spec() };
+        self.submit(Arc::new(spec));
+    }
+
+    /// A worker with a GPU joins, and a task takes that for ever.
+    fn take_a_gpu(&mut self) {
+        let provides = Arc::new(Provided { names: [NAME.into()].into(), preemptible: false });
+        let resources = Resources::cpus(1).with_gpus(Amount::ONE).with_memory(1 << 30);
+        let info = WorkerInfo { resources, provides, ..WorkerInfo::default() };
+        let session = self.join(self.workers.len() as u128 + 1, Role::Worker(info));
+        self.workers.push(Desk { session, backlog: VecDeque::new() });
+        self.happens(Event::WorkerSaid { session, message: FromWorker::Joined });
+        self.submit_needing(Resources::default().with_gpus(Amount::ONE));
+        let (index, ..) = self.running.pop_back().expect("the GPU was free");
+        assert_eq!(index, self.workers.len() - 1, "only one worker has a GPU");
     }
 
     fn submit(&mut self, spec: Arc<TaskSpec>) {

@@ -32,6 +32,8 @@ pub fn config(listen: &Listen) -> Config {
         terms: Terms::of(lease),
         result_ttl: listen.result_ttl.0,
         max_pending_tasks: listen.max_pending_tasks,
+        max_pending_bytes: listen.max_pending_bytes.0,
+        max_session_bytes: listen.max_pending_bytes.0 / 2,
         ..Config::default()
     }
 }

@@ -16,12 +16,14 @@ impl Client {
         self.must_be_joined()?;
         spec.validate()?;
         self.must_be_new(spec.id)?;
-        if self.submitted >= self.promised {
+        if self.submitted >= self.promised || self.submitted_bytes >= self.promised_bytes {
             return Err(Error::exhausted(
-                "the controller takes no more tasks now (max_pending_tasks): submit again when some ended",
+                "the controller takes no more tasks now (max_pending_tasks, max_pending_bytes, max_session_bytes): \
+                 submit again when some ended",
             ));
         }
         self.submitted += 1;
+        self.submitted_bytes += spec.args.len() as u64;
         self.open_stream(&spec);
         self.send_task(spec, effects);
         Ok(())

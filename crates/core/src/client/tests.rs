@@ -200,7 +200,7 @@ fn a_submission_that_no_room_was_promised_for_is_exhausted() {
     assert_eq!((error.kind(), error.may_have_run()), (ErrorKind::Exhausted, false));
     assert!(error.message().contains("max_pending_tasks"), "{error}");
 
-    rig.controller_says(ToClient::Credit { total: 1 });
+    rig.controller_says(ToClient::Credit { tasks: 1, bytes: 100 });
     submit(&mut rig, 1).unwrap();
     let sent = tell(FromClient::Submit(Arc::new(task(1))));
     assert_eq!(rig.take(), [Effect::Room, sent]);
@@ -214,7 +214,7 @@ fn a_submission_that_no_room_was_promised_for_is_exhausted() {
 #[test]
 fn the_id_of_a_task_or_call_that_has_not_ended_already_exists() {
     let mut rig = Rig::new();
-    rig.controller_says(ToClient::Credit { total: 2 });
+    rig.controller_says(ToClient::Credit { tasks: 2, bytes: 100 });
     rig.submit(task(1)).unwrap();
     rig.call(2);
     rig.take();
@@ -549,7 +549,7 @@ fn what_the_answer_to_a_call_names_is_held_until_its_user_lets_go() {
 #[test]
 fn the_end_of_the_session_ends_everything() {
     let mut rig = Rig::new();
-    rig.controller_says(ToClient::Credit { total: 9 });
+    rig.controller_says(ToClient::Credit { tasks: 9, bytes: 1000 });
     rig.wants(|client, effects| client.submit(Arc::new(task(1)), effects)).unwrap();
     rig.actor_is_ready(1, HOST, 0);
     rig.call(2);

@@ -224,13 +224,26 @@ impl Controller {
                 }
                 return Ok(existing);
             }
-            self.check_takes_work()?;
+            self.check_new_actor(&spec)?;
             self.names.insert(key, id);
         }
-        self.check_takes_work()?;
+        self.check_new_actor(&spec)?;
         self.found_actor(now, owner, spec, effects);
         self.dispatch(now, effects);
         Ok(id)
+    }
+
+    /// Says why no further actor can be created now, if none can.
+    fn check_new_actor(&self, spec: &ActorSpec) -> Result<(), Error> {
+        self.check_takes_work()?;
+        self.check_arguments(Owner::Cluster, spec.args.len())?;
+        let (living, limit) = (self.actors.len() - self.dead_actors.len(), self.config.max_actors);
+        if living < limit {
+            return Ok(());
+        }
+        Err(Error::exhausted(format!(
+            "{living} actors live, the limit is {limit} (max_actors): delete some first"
+        )))
     }
 
     fn found_actor(
@@ -268,6 +281,7 @@ impl Controller {
             member.actors.insert(id);
         }
         self.actors.insert(id, actor);
+        self.count_arguments(Owner::Cluster, spec.args.len(), true);
         let unknown = !self.workers.is_empty() && !self.schedule.knows(&required(&spec.class));
         let failed = if let Some(thing) = missing_thing {
             Some(not_here(thing, ", which the constructor needs,"))
@@ -315,6 +329,7 @@ impl Controller {
                 None => Ok(()),
             }
         });
+        let checked = checked.and_then(|()| self.check_shape(&self.actors[&id].demand()));
         match checked {
             Ok(()) => self.queue_actor(id, false),
             Err(error) => self.die(now, id, DeathCause::ConstructorFailed, error, effects),
@@ -655,7 +670,7 @@ impl Controller {
         }
         self.calls_lost(now, id, &error, effects);
         self.tell_watchers(id, effects);
-        self.actors.get_mut(&id).expect("it died just now").checkpoints.clear();
+        self.drop_inputs(id);
         let free = self.holds.release_all(Holder::Actor(id));
         self.free(free);
         self.dead_actors.push_back(id);
@@ -663,6 +678,15 @@ impl Controller {
             let forgotten = self.dead_actors.pop_front().expect("it has one");
             self.actors.remove(&forgotten);
         }
+    }
+
+    /// A dead actor can still be asked about: what its next life would have needed goes.
+    fn drop_inputs(&mut self, id: ActorId) {
+        let actor = self.actors.get_mut(&id).expect("it died just now");
+        actor.checkpoints.clear();
+        let bytes = actor.spec.args.len();
+        actor.spec = Arc::new(ActorSpec { args: Payload::default(), ..(*actor.spec).clone() });
+        self.count_arguments(Owner::Cluster, bytes, false);
     }
 
     /// Where an actor is, for its callers.

@@ -1,6 +1,7 @@
 //! What must be true of a controller after every event.
 
 use super::actor::Life;
+use super::credit::Promised;
 use super::task::{Place, State};
 use super::{Controller, Owner};
 use crate::account::Account;
@@ -19,9 +20,7 @@ impl Controller {
         self.check_copies();
         self.check_lineage();
         self.check_bringing();
-        let open: u64 =
-            self.sessions.values().map(|member| member.promised - member.submitted).sum();
-        assert_eq!(open, self.promised, "promised submissions");
+        self.check_credit();
         let enclosing = self.sessions.values().map(|member| member.enclosing.len()).sum::<usize>();
         let said: usize = self.enclosing.values().map(|said| said.len()).sum();
         assert_eq!(enclosing, said, "answers that are about to come");
@@ -53,6 +52,25 @@ impl Controller {
             for task in &member.tasks {
                 assert!(self.tasks.contains_key(task), "{task} ended, its owner lists it");
             }
+        }
+    }
+
+    /// What sessions were promised, and what is kept of arguments, is what they add up to.
+    fn check_credit(&self) {
+        let members = || self.sessions.values().map(|member| &member.credit);
+        let open = Promised {
+            tasks: members().map(|credit| credit.tasks.open()).sum(),
+            bytes: members().map(|credit| credit.bytes.open()).sum(),
+        };
+        assert_eq!(open, self.promised, "what was promised and has not come");
+        let tasks = self.tasks.values().map(|task| task.spec.args.len());
+        let actors = self.actors.values().map(|actor| actor.spec.args.len());
+        let kept: usize = tasks.chain(actors).sum();
+        assert_eq!(kept as u64, self.pending_bytes, "bytes of arguments");
+        for member in self.sessions.values() {
+            let own = member.tasks.iter().map(|task| self.tasks[task].spec.args.len());
+            let (own, counted) = (own.sum::<usize>() as u64, member.credit.pending_bytes);
+            assert_eq!(own, counted, "bytes of arguments of {}", member.session.id);
         }
     }
 

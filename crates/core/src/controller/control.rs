@@ -92,7 +92,7 @@ impl Controller {
             return Ok(());
         }
         spec.validate()?;
-        self.check_room()?;
+        self.check_room(owner, spec.args.len())?;
         if let Target::Method { actor, .. } = spec.target {
             self.check_takes_calls(actor)?;
         }

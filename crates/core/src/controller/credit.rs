@@ -1,19 +1,84 @@
-//! Back-pressure: how many submissions are welcome. A client may submit as many tasks as it was
-//! promised room for; promises and tasks that have not ended never exceed the limit together.
+//! Back-pressure: how much may be submitted. A client may submit as many tasks, and as many bytes of arguments, as it was
+//! promised room for. Promises and pending work together stay within the limits, with two exceptions that are bounded, too:
+//!
+//! - A client submits its next task while any of its promised bytes are left, however large that task is: otherwise a task
+//!   larger than what is promised at a time would never leave. So a session exceeds its promise by less than one payload.
+//! - A session that has nothing pending is promised room for one task, whatever the limits say. Otherwise tasks that submit
+//!   others would wait for room that only their own end can make.
 
-use super::{Controller, Effect};
+use super::{Controller, Effect, Owner};
 use crate::error::Error;
-use crate::id::SessionId;
+use crate::id::{Session, SessionId};
 use crate::message::ToClient;
+
+/// How many tasks a client is promised room for before it has shown that it needs more.
+const FIRST_TASKS: u64 = 16;
+/// How many bytes of arguments.
+const FIRST_BYTES: u64 = 1 << 20;
+
+/// What a session was promised in all, of tasks or of bytes, and what came.
+#[derive(Debug)]
+pub(super) struct Window {
+    promised: u64,
+    used: u64,
+    /// How much is promised at a time.
+    size: u64,
+}
+
+impl Window {
+    fn new(size: u64) -> Window {
+        Window { promised: 0, used: 0, size }
+    }
+
+    /// What was promised and has not come.
+    pub fn open(&self) -> u64 {
+        self.promised.saturating_sub(self.used)
+    }
+
+    /// How much is to be promised now, if there is room: half a window at least, so that not every submission is answered.
+    fn wants(&mut self, most: u64) -> u64 {
+        // A client that submits much is promised more at a time; an idle one little.
+        if self.used >= self.size && self.size < most {
+            self.size = (self.size * 2).min(most);
+        }
+        let size = self.size.min(most);
+        if self.open() * 2 > size { 0 } else { size - self.open() }
+    }
+}
+
+/// What a session was promised, and what it has pending.
+#[derive(Debug)]
+pub(super) struct Credit {
+    pub tasks: Window,
+    pub bytes: Window,
+    /// Bytes of arguments of its tasks that have not ended.
+    pub pending_bytes: u64,
+}
+
+impl Default for Credit {
+    fn default() -> Credit {
+        let (tasks, bytes) = (Window::new(FIRST_TASKS), Window::new(FIRST_BYTES));
+        Credit { tasks, bytes, pending_bytes: 0 }
+    }
+}
+
+/// What all sessions together were promised and has not come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Promised {
+    pub tasks: u64,
+    pub bytes: u64,
+}
 
 impl Controller {
     /// How many more tasks could be promised room.
-    fn room(&self) -> u64 {
-        if self.object_bytes >= self.config.max_result_bytes {
-            return 0;
-        }
-        let taken = self.tasks.len() as u64 + self.promised;
+    fn task_room(&self) -> u64 {
+        let taken = self.tasks.len() as u64 + self.promised.tasks;
         (self.config.max_pending_tasks as u64).saturating_sub(taken)
+    }
+
+    /// How many more bytes of arguments.
+    fn byte_room(&self) -> u64 {
+        self.config.max_pending_bytes.saturating_sub(self.pending_bytes + self.promised.bytes)
     }
 
     /// Says so if no more values can be kept.
@@ -28,66 +93,133 @@ impl Controller {
         )))
     }
 
+    /// Says why so many bytes of arguments cannot be kept until their work ends, if they cannot.
+    pub(super) fn check_arguments(&self, owner: Owner, bytes: usize) -> Result<(), Error> {
+        let next = "submit again when some ended, or put large values and pass their references";
+        let (bytes, kept) = (bytes as u64, self.pending_bytes);
+        let limit = self.config.max_pending_bytes;
+        if kept + bytes > limit {
+            return Err(Error::exhausted(format!(
+                "the arguments have {bytes} bytes, those of pending tasks and of actors {kept}, \
+                 the limit is {limit} (max_pending_bytes): {next}"
+            )));
+        }
+        let Owner::Session(session) = owner else { return Ok(()) };
+        let member = self.sessions.get(&session.id);
+        let kept = member.map_or(0, |member| member.credit.pending_bytes);
+        let limit = self.config.max_session_bytes;
+        if kept > 0 && kept + bytes > limit {
+            return Err(Error::exhausted(format!(
+                "the arguments have {bytes} bytes, those of this session's pending tasks {kept}, \
+                 the limit is {limit} (max_session_bytes): {next}"
+            )));
+        }
+        Ok(())
+    }
+
     /// Says why a task cannot be taken on now, if it cannot and nobody promised room for it.
-    pub(super) fn check_room(&self) -> Result<(), Error> {
+    pub(super) fn check_room(&self, owner: Owner, bytes: usize) -> Result<(), Error> {
         self.check_bytes()?;
-        if self.room() > 0 {
+        self.check_arguments(owner, bytes)?;
+        if self.task_room() > 0 {
             return Ok(());
         }
         Err(Error::exhausted(format!(
             "{} tasks are pending and {} more were promised room, the limit is {} (max_pending_tasks): \
              submit again when some ended",
             self.tasks.len(),
-            self.promised,
+            self.promised.tasks,
             self.config.max_pending_tasks
         )))
     }
 
     /// Promises a client what it may have, as far as there is room; the rest later.
     pub(super) fn promise(&mut self, id: SessionId, effects: &mut Vec<Effect>) {
-        let room = self.room();
-        let most = self.config.submit_window;
+        let (mut task_room, mut byte_room) = (self.task_room(), self.byte_room());
+        let is_full = self.object_bytes >= self.config.max_result_bytes;
         let Some(member) = self.sessions.get_mut(&id) else { return };
-        // Those who submit much get more room promised, up to the limit; those who are idle little.
-        if member.submitted >= member.window && member.window < most {
-            member.window = (member.window * 2).min(most);
+        let credit = &mut member.credit;
+        let own = self.config.max_session_bytes;
+        byte_room = byte_room.min(own.saturating_sub(credit.pending_bytes + credit.bytes.open()));
+        if member.tasks.is_empty() {
+            task_room = task_room.max(u64::from(credit.tasks.open() == 0));
+            byte_room = byte_room.max(u64::from(credit.bytes.open() == 0));
         }
-        let window = member.window.min(most);
-        let open = member.promised - member.submitted;
-        // Half a window at a time, so that not every submission is answered.
-        if open * 2 > window {
-            return;
+        if is_full {
+            (task_room, byte_room) = (0, 0);
         }
-        let more = (window - open).min(room);
-        if more > 0 {
-            member.promised += more;
-            self.promised += more;
-            let message = ToClient::Credit { total: member.promised };
-            effects.push(Effect::ToClient { to: member.session, message });
+        let wanted = credit.tasks.wants(self.config.submit_window);
+        let wanted_bytes = credit.bytes.wants(self.config.submit_window_bytes);
+        let (more, more_bytes) = (wanted.min(task_room), wanted_bytes.min(byte_room));
+        if more > 0 || more_bytes > 0 {
+            let open = credit.bytes.open();
+            credit.tasks.promised += more;
+            // What came beyond the promise is paid for first.
+            credit.bytes.promised = credit.bytes.promised.max(credit.bytes.used) + more_bytes;
+            self.promised.tasks += more;
+            self.promised.bytes += credit.bytes.open() - open;
+            let (tasks, bytes) = (credit.tasks.promised, credit.bytes.promised);
+            effects.push(Effect::ToClient {
+                to: member.session,
+                message: ToClient::Credit { tasks, bytes },
+            });
         }
-        if more < window - open && !self.starved.contains(&id) {
+        if (more < wanted || more_bytes < wanted_bytes) && !self.starved.contains(&id) {
             self.starved.push_back(id);
         }
     }
 
-    /// A submission came. Says whether room was promised for it.
-    pub(super) fn use_promise(&mut self, id: SessionId) -> bool {
-        let member = self.sessions.get_mut(&id).expect("it speaks");
-        let promised = member.submitted < member.promised;
+    /// A submission came, with so many bytes of arguments. Says whether room was promised for it.
+    pub(super) fn use_promise(&mut self, id: SessionId, bytes: usize) -> bool {
+        let credit = &mut self.sessions.get_mut(&id).expect("it speaks").credit;
+        let promised = credit.tasks.open() > 0 && credit.bytes.open() > 0;
         if promised {
-            member.submitted += 1;
-            self.promised -= 1;
+            let open = credit.bytes.open();
+            credit.tasks.used += 1;
+            credit.bytes.used += bytes as u64;
+            self.promised.tasks -= 1;
+            self.promised.bytes -= open - credit.bytes.open();
         }
         promised
+    }
+
+    /// A session is over: it uses no promise any more.
+    pub(super) fn end_promises(&mut self, credit: &Credit) {
+        self.promised.tasks -= credit.tasks.open();
+        self.promised.bytes -= credit.bytes.open();
+    }
+
+    /// The arguments of a task are kept from now on, or no longer.
+    pub(super) fn count_arguments(&mut self, owner: Owner, bytes: usize, is_kept: bool) {
+        let change = |count: &mut u64| match is_kept {
+            true => *count += bytes as u64,
+            false => *count -= bytes as u64,
+        };
+        change(&mut self.pending_bytes);
+        if let Owner::Session(Session { id, epoch }) = owner
+            && let Some(member) = self.sessions.get_mut(&id)
+            && member.session.epoch == epoch
+        {
+            change(&mut member.credit.pending_bytes);
+        }
     }
 
     /// There may be room for those who were promised less than they may have.
     pub(super) fn promise_starved(&mut self, effects: &mut Vec<Effect>) {
         for _ in 0..self.starved.len() {
-            if self.room() == 0 {
+            if self.task_room() == 0 || self.byte_room() == 0 {
                 return;
             }
             let id = self.starved.pop_front().expect("one is starved");
+            self.promise(id, effects);
+        }
+    }
+
+    /// A task of this session ended: if that was its last, it may submit another, however little room there is.
+    pub(super) fn promise_idle(&mut self, id: SessionId, effects: &mut Vec<Effect>) {
+        let is_idle = self.sessions.get(&id).is_some_and(|member| member.tasks.is_empty());
+        if is_idle && let Some(index) = self.starved.iter().position(|one| *one == id) {
+            self.starved.remove(index);
             self.promise(id, effects);
         }
     }

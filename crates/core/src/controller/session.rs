@@ -1,5 +1,6 @@
 //! Membership: who is here, since when, and what goes when they go.
 
+use super::credit::Credit;
 use super::task::Cancelled;
 use super::{Controller, Effect, EndCause, Role, Timer};
 use crate::hold::Holder;
@@ -11,9 +12,6 @@ use crate::spec::Target;
 use crate::time::Time;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-
-/// How much room a client is promised before it has shown that it needs more.
-const FIRST_WINDOW: u64 = 16;
 
 /// A process that joined.
 #[derive(Debug)]
@@ -38,11 +36,8 @@ pub(super) struct Member {
     pub enclosing: Set<(Try, Option<u32>)>,
     /// Actors of which it wants to know where they are.
     pub watched_actors: Set<ActorId>,
-    /// How many submissions it was promised room for, and how many came.
-    pub promised: u64,
-    pub submitted: u64,
-    /// How much room it is promised at a time.
-    pub window: u64,
+    /// What it may submit, and what it has pending.
+    pub credit: Credit,
     /// What it was warned of: once is enough.
     pub warned: BTreeSet<String>,
     /// Who is shown what its work prints.
@@ -130,9 +125,7 @@ impl Controller {
             announced: Set::default(),
             enclosing: Set::default(),
             watched_actors: Set::default(),
-            promised: 0,
-            submitted: 0,
-            window: FIRST_WINDOW,
+            credit: Credit::default(),
             warned: BTreeSet::new(),
             audience: None,
             driver: Some(session),
@@ -198,7 +191,7 @@ impl Controller {
         effects: &mut Vec<Effect>,
     ) {
         let member = self.sessions.remove(&id).expect("a session ends once");
-        self.promised -= member.promised - member.submitted;
+        self.end_promises(&member.credit);
         effects.push(Effect::Over { session: member.session, cause: cause.clone() });
         for host in &member.watchers {
             let watcher = self.sessions.get_mut(host).expect("a watcher is taken off when it goes");

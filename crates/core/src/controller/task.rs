@@ -148,7 +148,7 @@ impl Controller {
         self.check_needs(&spec)?;
         self.check_size("the arguments", spec.args.len())?;
         if owner == Owner::Cluster {
-            self.check_room()?;
+            self.check_room(owner, spec.args.len())?;
         }
         self.admit(now, owner, spec, Past::default(), effects);
         self.dispatch(now, effects);
@@ -167,11 +167,13 @@ impl Controller {
         if self.was_submitted(&spec) {
             return self.submitted_again(session, &spec, effects);
         }
-        // Calls are bounded by what their actor lets wait.
-        let is_call = matches!(spec.target, Target::Method { .. });
-        let promised = is_call || self.use_promise(session.id);
-        let room = if promised { Ok(()) } else { self.check_room() };
-        let owner = Owner::Session(session);
+        let (owner, bytes) = (Owner::Session(session), spec.args.len());
+        let room = match spec.target {
+            // Their number is bounded by what their actor lets wait.
+            Target::Method { .. } => self.check_arguments(owner, bytes),
+            Target::Function(_) if self.use_promise(session.id, bytes) => Ok(()),
+            Target::Function(_) => self.check_room(owner, bytes),
+        };
         if let Err(error) = room.and_then(|()| self.submit(now, owner, spec.clone(), effects)) {
             let returns = if spec.returns > MAX_RETURNS { 0 } else { spec.returns };
             for object in (0..returns).map(|index| ObjectId::of(id, index)) {
@@ -188,7 +190,7 @@ impl Controller {
     /// how it ends, or ended.
     fn submitted_again(&mut self, session: Session, spec: &TaskSpec, effects: &mut Vec<Effect>) {
         if matches!(spec.target, Target::Function(_)) {
-            self.use_promise(session.id);
+            self.use_promise(session.id, spec.args.len());
             self.promise(session.id, effects);
         }
         self.hold_all(Holder::Session(session.id), spec.results_to_hold());
@@ -260,6 +262,7 @@ impl Controller {
             started: None,
         };
         self.tasks.insert(id, Box::new(task));
+        self.count_arguments(owner, spec.args.len(), true);
         self.lacking += 1;
         self.hold_all(Holder::Task(id), spec.held());
         if let Some(thing) = missing_thing {
@@ -339,6 +342,9 @@ impl Controller {
                     ));
                     return self.end_task(now, id, Err(error), effects);
                 }
+                if let Err(error) = self.check_shape(&self.demand_of(id)) {
+                    return self.end_task(now, id, Err(error), effects);
+                }
                 self.queue(id, false);
             }
             Target::Method { actor, .. } => {
@@ -350,15 +356,31 @@ impl Controller {
 
     pub(super) fn queue(&mut self, id: TaskId, again: bool) {
         let near = self.near(self.tasks[&id].spec.data());
+        let demand = self.demand_of(id);
         let task = self.tasks.get_mut(&id).expect("a queued task exists");
-        let options = &task.spec.options;
-        let demand = Demand {
-            requires: task.spec.target.name().clone(),
-            resources: options.resources.clone(),
-            takes: None,
-            preemptible: options.preemptible,
-        };
         task.state = State::Queued(self.schedule.enqueue(Work::Task(id), demand, near, again));
+    }
+
+    fn demand_of(&self, id: TaskId) -> Demand {
+        let spec = &self.tasks[&id].spec;
+        Demand {
+            requires: spec.target.name().clone(),
+            resources: spec.options.resources.clone(),
+            takes: None,
+            preemptible: spec.options.preemptible,
+        }
+    }
+
+    /// Says so if too many kinds of work wait already, and this is another.
+    pub(super) fn check_shape(&self, demand: &Demand) -> Result<(), Error> {
+        let limit = self.config.max_waiting_shapes;
+        if self.schedule.waiting_shapes() < limit || self.schedule.is_waited_for(demand) {
+            return Ok(());
+        }
+        Err(Error::exhausted(format!(
+            "{limit} kinds of work wait for a worker, by function and resources, which is the limit \
+             (max_waiting_shapes): submit again when some have started"
+        )))
     }
 
     /// Does what the schedule says until it has nothing to say.
@@ -457,6 +479,7 @@ impl Controller {
         effects: &mut Vec<Effect>,
     ) {
         let task = self.tasks.remove(&id).expect("a task ends once");
+        self.count_arguments(task.owner, task.spec.args.len(), false);
         if matches!(task.state, State::Waiting { .. }) {
             self.lacking -= 1;
             self.stop_waiting(Work::Task(id), task.spec.data());
@@ -518,6 +541,9 @@ impl Controller {
         if !crate::planted!(HoldNotReleased) {
             let free = self.holds.release_all(Holder::Task(id));
             self.free(free);
+        }
+        if let Some(owner) = owner {
+            self.promise_idle(owner.id, effects);
         }
         self.promise_starved(effects);
     }

@@ -91,10 +91,15 @@ impl Rig {
 
     fn client(&mut self, number: u128) -> Session {
         self.nothing_left();
-        let id = SessionId::from_u128(number);
-        self.happens(joins(id, 1, Role::Client));
+        let session = self.promised_client(number);
+        self.effects.clear();
+        session
+    }
+
+    /// A client that is told next what it may submit.
+    fn promised_client(&mut self, number: u128) -> Session {
+        self.happens(joins(SessionId::from_u128(number), 1, Role::Client));
         let Effect::Opened(session) = self.next() else { panic!("it may join") };
-        self.effects.clear(); // How many submissions are welcome.
         session
     }
 

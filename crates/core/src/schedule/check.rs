@@ -1,12 +1,12 @@
 //! What must be true of a schedule: its accounts add up, and nothing waits that could run.
 
-use super::{Schedule, Ticket, near};
+use super::{Schedule, Ticket, WorkerSlot, near};
 use crate::message::ShapeId;
 
 impl Schedule {
     /// Panics if the accounts do not add up, or if something waits that could run.
     pub fn check_invariants(&self) {
-        let mut queued = 0;
+        let (mut queued, mut waiting) = (0, 0);
         for (index, shape) in self.shapes.iter().enumerate() {
             let Some(shape) = shape else { continue };
             let id = ShapeId(index as u32);
@@ -24,11 +24,22 @@ impl Schedule {
                 "{id:?} is listed as backlogged"
             );
             let front = shape.queue.front().map(|first| (first.number, id));
+            let slots = (0..self.workers.len()).map(|index| WorkerSlot(index as u32));
+            let could_run: Vec<_> = slots.filter(|slot| self.could_run(shape, *slot)).collect();
+            if let Some(at) = &front {
+                let is_feasible = !could_run.is_empty();
+                let listed =
+                    (self.waiting.feasible.contains_key(at), self.waiting.infeasible.contains(at));
+                assert_eq!(
+                    listed,
+                    (is_feasible, !is_feasible),
+                    "{id:?} listed as feasible, infeasible"
+                );
+                let witnessed = shape.witness.is_some_and(|slot| could_run.contains(&slot));
+                assert_eq!(witnessed, is_feasible, "{id:?} has a witness");
+            }
+            waiting += usize::from(front.is_some());
             assert!(shape.overtaken <= near::MAX_OVERTAKEN, "the first of {id:?} is passed over");
-            assert!(
-                front.is_none_or(|front| self.waiting.contains(&front)),
-                "{id:?} waits unlisted"
-            );
             if front.is_some() && self.fresh.is_empty() && self.roomy.is_empty() {
                 for worker in self.workers.iter().flatten().filter(|worker| worker.open) {
                     let serves = self.pools[worker.pool].provides.serves(&shape.key);
@@ -42,6 +53,7 @@ impl Schedule {
             }
         }
         assert_eq!(queued, self.queued, "queued work");
+        assert_eq!(waiting, self.waiting.len(), "shapes that wait");
         for pool in &self.pools {
             pool.check_invariants(|slot| self.worker(slot));
         }

@@ -2,7 +2,7 @@
 
 use super::pool::{Pool, Provides};
 use super::shape::ShapeKey;
-use super::{MAX_KNOWN, MAX_OTHERS_ASKED, Schedule, Work};
+use super::{MAX_KNOWN, Schedule, Work};
 use crate::account::Account;
 use crate::message::ShapeId;
 use crate::resources::{Amount, Resources};
@@ -15,27 +15,8 @@ const HOW_TO_OFFER_MEMORY: &str = "; workers offer memory only if they are told 
 impl Schedule {
     /// Whether work of another shape, older than the first of this one, waits for room that exists
     /// somewhere: then slots of this shape are left to run empty.
-    pub(super) fn others_wait_longer(&mut self, id: ShapeId) -> bool {
-        let oldest = self.waiting.iter().map(|(_, other)| *other).take_while(|other| *other != id);
-        let oldest: Vec<ShapeId> = oldest.take(MAX_OTHERS_ASKED).collect();
-        oldest.into_iter().any(|other| self.is_feasible(other))
-    }
-
-    pub(super) fn is_feasible(&mut self, id: ShapeId) -> bool {
-        let generation = self.generation;
-        if let Some((known, feasible)) = self.shape(id).feasible
-            && known == generation
-        {
-            return feasible;
-        }
-        let key = &self.shape(id).key;
-        let feasible = self.workers.iter().flatten().any(|worker| {
-            worker.open
-                && self.pools[worker.pool].provides.serves(key)
-                && worker.account.could_ever_fit(&key.resources)
-        });
-        self.shape_mut(id).feasible = Some((generation, feasible));
-        feasible
+    pub(super) fn others_wait_longer(&self, id: ShapeId) -> bool {
+        self.waiting.feasible.first_key_value().is_some_and(|((_, oldest), _)| *oldest != id)
     }
 
     /// Why work of this demand does not run now, if nothing could ever run it here.
@@ -123,20 +104,30 @@ impl Schedule {
         open.all(|worker| self.pools[worker.pool].provides.provides(requires))
     }
 
-    /// What is waited for, and by how many pieces of work; in no order.
+    /// What is waited for, and by how many pieces of work; what no worker could ever run comes first.
     pub fn waiting(&self) -> impl Iterator<Item = (&ShapeKey, usize)> {
-        self.waiting.iter().map(|(_, id)| {
-            let shape = self.shape(*id);
+        self.waiting.shapes().map(|id| {
+            let shape = self.shape(id);
             (&shape.key, shape.queue.len() - shape.left)
         })
     }
 
     /// The same with the first pieces of work themselves; some may have left the queue.
     pub fn waiting_work(&self) -> impl Iterator<Item = (&ShapeKey, impl Iterator<Item = Work>)> {
-        self.waiting.iter().map(|(_, id)| {
-            let shape = self.shape(*id);
+        self.waiting.shapes().map(|id| {
+            let shape = self.shape(id);
             (&shape.key, shape.queue.iter().map(|one| one.work))
         })
+    }
+
+    /// How many different demands are waited for.
+    pub fn waiting_shapes(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Whether work of this demand waits already.
+    pub fn is_waited_for(&self, key: &ShapeKey) -> bool {
+        self.by_key.get(key).is_some_and(|id| !self.shape(*id).queue.is_empty())
     }
 
     /// Whether any worker ever provided this.

@@ -43,8 +43,10 @@ pub(super) struct Shape {
     pub backlog: u32,
     /// Which pools serve it; unknown when pools changed.
     pub pools: Option<Arc<[usize]>>,
-    /// Whether any worker could ever run it, and when that was found out.
-    pub feasible: Option<(u64, bool)>,
+    /// An open worker that could run it if nothing else ran there; looked up while work of it waits.
+    pub witness: Option<WorkerSlot>,
+    /// After how many openings of workers there was none.
+    pub infeasible_at: Option<u64>,
     /// How long its tasks take, on average over about the last eight.
     mean: Option<Duration>,
 }
@@ -59,7 +61,8 @@ impl Shape {
             slots: 0,
             backlog: 0,
             pools: None,
-            feasible: None,
+            witness: None,
+            infeasible_at: None,
             mean: None,
         }
     }

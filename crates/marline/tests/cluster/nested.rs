@@ -50,6 +50,27 @@ fn a_task_that_waits_for_room_to_submit_lends_its_cpu() {
 }
 
 #[test]
+fn tasks_that_submit_others_do_not_wait_for_room_that_only_their_own_end_makes() {
+    let by_count = Config { max_pending_tasks: 3, ..Config::default() };
+    let by_bytes = Config { max_pending_bytes: 40, max_session_bytes: 40, ..Config::default() };
+    for config in [by_count, by_bytes] {
+        let controller = Controller::builder().config(config).listen("127.0.0.1:0").unwrap();
+        let client = controller.client();
+        // Those that are pending leave no room for what they submit, when they run.
+        let args = (controller.address(), 2);
+        let mut nested = Vec::new();
+        while let Ok(one) = client.task("nested").try_submit::<u64>(args) {
+            nested.push(one);
+        }
+        assert!((1..=3).contains(&nested.len()), "{}", nested.len());
+        let _worker = start_worker(&controller, PROCESSES);
+        for mut one in nested {
+            assert_eq!(one.wait_timeout(MINUTE).unwrap(), 2);
+        }
+    }
+}
+
+#[test]
 fn a_task_that_reads_a_lost_value_lends_its_cpu_to_the_task_that_makes_it_anew() {
     let (controller, client) = cluster();
     let _worker = start_worker(&controller, PROCESSES);

@@ -10,6 +10,8 @@ use tokio::sync::Notify;
 
 /// The most waits at a time, so that forgotten clients do not fill the memory.
 pub(crate) const MAX_WAITS: usize = 10_000;
+/// The most tasks that all waits together name.
+const MAX_WAITED_TASKS: usize = 1_000_000;
 
 #[derive(Default)]
 pub(super) struct Waits {
@@ -117,6 +119,13 @@ impl Node {
                     "{MAX_WAITS} callers wait for tasks already, which is the limit (MAX_WAITS): ask again later"
                 )));
             }
+            let (waited, more) = (state.waits.by_task.len(), pending.len());
+            if waited + more > MAX_WAITED_TASKS {
+                return Err(Error::exhausted(format!(
+                    "callers wait for {waited} tasks already and this one asks for {more}, the limit is \
+                     {MAX_WAITED_TASKS} (MAX_WAITED_TASKS): ask for fewer at a time, or again later"
+                )));
+            }
             let (number, waiter) = state.waits.add(&pending, count - ended);
             Ok(Some(Wait { node: self.me.clone(), number, tasks: pending, waiter }))
         })
@@ -205,6 +214,19 @@ mod tests {
         let error = node.wait(&ids, 1).err().expect("there is no room");
         assert_eq!(error.kind(), marline_core::ErrorKind::Exhausted);
         assert!(error.message().contains("MAX_WAITS"), "{error}");
+        drop(waits);
+        assert!(node.wait(&ids, 1).is_ok());
+        node.close();
+    }
+
+    #[test]
+    fn tasks_that_are_waited_for_beyond_the_limit_are_exhausted_and_name_it() {
+        let (node, ids) = node_with_tasks(1_000);
+        let waits: Vec<_> =
+            (0..MAX_WAITED_TASKS / 1_000).map(|_| node.wait(&ids, 1).unwrap()).collect();
+        let error = node.wait(&ids[..1], 1).err().expect("there is no room");
+        assert_eq!(error.kind(), marline_core::ErrorKind::Exhausted);
+        assert!(error.message().contains("(MAX_WAITED_TASKS)"), "{error}");
         drop(waits);
         assert!(node.wait(&ids, 1).is_ok());
         node.close();

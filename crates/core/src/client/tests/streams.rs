@@ -32,7 +32,7 @@ fn took(rig: &mut Rig, number: u128, count: u32) {
 /// A task that streams, with room for it.
 fn submitted(number: u128) -> Rig {
     let mut rig = Rig::new();
-    rig.controller_says(ToClient::Credit { total: 1 });
+    rig.controller_says(ToClient::Credit { tasks: 1, bytes: 100 });
     rig.submit(stream(task(number))).unwrap();
     rig.take();
     rig

@@ -12,13 +12,149 @@ fn submissions_beyond_the_limit_are_exhausted_and_name_the_limit() {
     assert_eq!(error.kind(), ErrorKind::Exhausted);
     assert!(error.message().contains("the limit is 1 (max_pending_tasks)"), "{error}");
 
-    // A client is told the same, and is promised room as soon as there is some.
+    // A client that has nothing pending may submit one. With more it is told the same, and is promised room as soon
+    // as there is some.
     let client = rig.client(1);
     rig.submit(client, task(3));
-    assert_eq!(rig.ends(client, 3).unwrap_err().kind(), ErrorKind::Exhausted);
+    rig.submit(client, task(4));
+    assert_eq!(rig.ends(client, 4).unwrap_err().kind(), ErrorKind::Exhausted);
     rig.finish(worker, attempt);
-    assert_eq!(rig.tells(client), ToClient::Credit { total: 1 });
+    let attempt = rig.assigns(worker, 3);
     rig.nothing_left();
+    rig.finish(worker, attempt);
+    rig.ends(client, 3).unwrap();
+    assert_eq!(tasks_promised(rig.tells(client)), 2);
+    rig.nothing_left();
+}
+
+/// How many tasks a client is promised room for, in all.
+fn tasks_promised(message: ToClient) -> u64 {
+    let ToClient::Credit { tasks, .. } = message else { panic!("no promise: {message:?}") };
+    tasks
+}
+
+/// How many bytes of arguments.
+fn bytes_promised(message: ToClient) -> u64 {
+    let ToClient::Credit { bytes, .. } = message else { panic!("no promise: {message:?}") };
+    bytes
+}
+
+fn task_of(number: u128, bytes: usize) -> TaskSpec {
+    TaskSpec { args: Payload::raw(vec![0; bytes]), ..task(number) }
+}
+
+fn small_bytes(max_pending_bytes: u64, max_session_bytes: u64) -> Config {
+    Config { max_pending_bytes, max_session_bytes, submit_window_bytes: 1_000, ..Config::default() }
+}
+
+#[test]
+fn arguments_beyond_the_limit_of_bytes_are_exhausted_and_name_the_figures() {
+    let mut rig = Rig::with(small_bytes(100, 100));
+    let worker = rig.worker(2, 1);
+    rig.submit_ownerless(task_of(1, 60)).unwrap();
+    let attempt = rig.assigns(worker, 1);
+    let error = rig.submit_ownerless(task_of(2, 41)).unwrap_err();
+    assert_eq!((error.kind(), error.may_have_run()), (ErrorKind::Exhausted, false));
+    let figures =
+        "41 bytes, those of pending tasks and of actors 60, the limit is 100 (max_pending_bytes)";
+    assert!(error.message().contains(figures), "{error}");
+    rig.submit_ownerless(task_of(3, 40)).unwrap();
+    rig.finish(worker, attempt);
+    let attempt = rig.assigns(worker, 3);
+    rig.finish(worker, attempt);
+    rig.submit_ownerless(task_of(4, 100)).unwrap();
+    rig.assigns(worker, 4);
+    rig.nothing_left();
+}
+
+#[test]
+fn a_client_is_promised_no_more_bytes_than_its_session_may_have_pending() {
+    let mut rig = Rig::with(small_bytes(1_000_000, 300));
+    let worker = rig.worker(2, 1);
+    let client = rig.promised_client(1);
+    assert_eq!(bytes_promised(rig.tells(client)), 300);
+    rig.submit(client, task_of(1, 200));
+    let attempt = rig.assigns(worker, 1);
+    rig.nothing_left();
+    // A hundred bytes are left of the promise: one more goes, however large it is.
+    rig.submit(client, task_of(2, 5_000));
+    rig.nothing_left();
+    rig.submit(client, task_of(3, 0));
+    let error = rig.ends(client, 3).unwrap_err();
+    assert!(error.message().contains("(max_session_bytes)"), "{error}");
+    rig.finish(worker, attempt);
+    rig.ends(client, 1).unwrap();
+    let attempt = rig.assigns(worker, 2);
+    rig.nothing_left(); // Still too much.
+    rig.finish(worker, attempt);
+    rig.ends(client, 2).unwrap();
+    assert_eq!(bytes_promised(rig.tells(client)), 5_200 + 300);
+    rig.nothing_left();
+}
+
+#[test]
+fn a_session_that_has_nothing_pending_may_submit_one_task_however_much_others_have() {
+    let mut rig = Rig::with(Config { max_pending_tasks: 1, ..small_bytes(100, 100) });
+    let worker = rig.worker(2, 1);
+    rig.submit_ownerless(task_of(1, 100)).unwrap();
+    let parent = rig.assigns(worker, 1);
+    let nested = rig.promised_client(1);
+    assert_eq!(rig.tells(nested), ToClient::Credit { tasks: 1, bytes: 1 });
+    rig.submit(nested, task_of(2, 50));
+    rig.worker_says(worker, FromWorker::Blocked { attempt: parent });
+    let child = rig.assigns(worker, 2);
+    rig.nothing_left();
+    rig.finish(worker, child);
+    rig.ends(nested, 2).unwrap();
+    assert_eq!(rig.tells(nested), ToClient::Credit { tasks: 2, bytes: 51 });
+    rig.nothing_left();
+}
+
+#[test]
+fn kinds_of_work_that_wait_are_bounded_and_more_of_a_kind_are_not() {
+    let mut rig = Rig::with(Config { max_waiting_shapes: 2, ..Config::default() });
+    let client = rig.client(1);
+    rig.worker(2, 1);
+    let needs = |number, cpus| {
+        task_with(
+            number,
+            TaskOptions { resources: Resources::cpus(cpus), ..TaskOptions::default() },
+        )
+    };
+    rig.submit(client, needs(1, 7));
+    rig.submit(client, needs(2, 8));
+    rig.submit(client, needs(3, 8));
+    rig.nothing_left();
+    rig.submit(client, needs(4, 9));
+    let error = rig.ends(client, 4).unwrap_err();
+    assert_eq!((error.kind(), error.may_have_run()), (ErrorKind::Exhausted, false));
+    assert!(
+        error.message().contains("2 kinds of work")
+            && error.message().contains("(max_waiting_shapes)"),
+        "{error}"
+    );
+    rig.nothing_left();
+}
+
+#[test]
+fn living_actors_are_bounded_and_dead_ones_keep_no_arguments() {
+    let mut rig = Rig::with(Config { max_actors: 1, ..small_bytes(100, 100) });
+    let create = |rig: &mut Rig, number, bytes| {
+        let options = ActorOptions { lifetime: Lifetime::Detached, ..ActorOptions::default() };
+        let args = Payload::raw(vec![0; bytes]);
+        let spec = Arc::new(ActorSpec { args, ..actor_with(number, options) });
+        rig.ask(|controller, now, effects| {
+            controller.create_actor(now, Owner::Cluster, spec, effects)
+        })
+    };
+    let too_large = create(&mut rig, 1, 101).unwrap_err();
+    assert!(too_large.message().contains("(max_pending_bytes)"), "{too_large}");
+    let first = create(&mut rig, 2, 100).unwrap();
+    let error = create(&mut rig, 3, 0).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Exhausted);
+    assert!(error.message().contains("1 actors live, the limit is 1 (max_actors)"), "{error}");
+    rig.ask(|controller, now, effects| controller.delete_actor(now, first, effects)).unwrap();
+    create(&mut rig, 4, 100).unwrap();
 }
 
 #[test]
@@ -27,19 +163,19 @@ fn submitting_ended_tasks_again_uses_up_no_credit() {
     let (client, worker) = (rig.client(1), rig.worker(2, 1)); // Two are welcome.
     rig.submit(client, task(1));
     let attempt = rig.assigns(worker, 1);
-    assert_eq!(rig.tells(client), ToClient::Credit { total: 3 });
+    assert_eq!(tasks_promised(rig.tells(client)), 3);
     rig.finish(worker, attempt);
     rig.ends(client, 1).unwrap();
 
     for total in 4..=9 {
         rig.submit(client, task(1));
-        assert_eq!(rig.tells(client), ToClient::Credit { total });
+        assert_eq!(tasks_promised(rig.tells(client)), total);
         rig.ends(client, 1).unwrap();
         rig.nothing_left();
     }
     rig.submit(client, task(2));
     rig.assigns(worker, 2);
-    assert_eq!(rig.tells(client), ToClient::Credit { total: 10 });
+    assert_eq!(tasks_promised(rig.tells(client)), 10);
     rig.nothing_left();
 }
 

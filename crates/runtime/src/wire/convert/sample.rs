@@ -295,8 +295,8 @@ pub(crate) fn places() -> Vec<ActorPlace> {
 pub(crate) fn to_client() -> Vec<ToClient> {
     let (task, actor, object) = (task(), actor(), object());
     let mut messages = vec![
-        ToClient::Credit { total: 1000 },
-        ToClient::Credit { total: 0 },
+        ToClient::Credit { tasks: 1000, bytes: 1 << 40 },
+        ToClient::Credit { tasks: 0, bytes: 0 },
         ToClient::TaskEnded { task, outcome: Ok(values()) },
         ToClient::TaskEnded { task, outcome: Ok(Vec::new()) },
         ToClient::TaskEnded { task, outcome: Err(error()) },

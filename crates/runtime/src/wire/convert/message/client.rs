@@ -114,7 +114,7 @@ impl TryFrom<Kind> for FromClient {
 impl From<ToClient> for Kind {
     fn from(message: ToClient) -> Kind {
         match message {
-            ToClient::Credit { total } => Kind::Credit(total),
+            ToClient::Credit { tasks, bytes } => Kind::Credit(v1::Credit { tasks, bytes }),
             ToClient::TaskEnded { task, outcome } => Kind::TaskEnded(v1::TaskEnded {
                 task: task_id_bytes(task),
                 outcome: Some(outcome.into()),
@@ -157,7 +157,7 @@ impl TryFrom<Kind> for ToClient {
     type Error = Error;
     fn try_from(kind: Kind) -> Result<ToClient, Error> {
         Ok(match kind {
-            Kind::Credit(total) => ToClient::Credit { total },
+            Kind::Credit(v1::Credit { tasks, bytes }) => ToClient::Credit { tasks, bytes },
             Kind::TaskEnded(wire) => ToClient::TaskEnded {
                 task: task_id(&wire.task, "TaskEnded.task")?,
                 outcome: required(wire.outcome, "TaskEnded.outcome")?,

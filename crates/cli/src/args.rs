@@ -210,6 +210,10 @@ pub struct Listen {
     )]
     pub max_pending_tasks: usize,
 
+    /// How long work waits that no worker here can run (none provides it, or has its Python) before it fails
+    #[arg(long, env = "MARLINE_UNKNOWN_TASK_WAIT", default_value = "60s", value_name = "TIME")]
+    pub unknown_task_wait: Time,
+
     /// The most memory for arguments of tasks that have not ended and of actors, as in 1GiB; half of it for one client
     #[arg(long, env = "MARLINE_MAX_PENDING_BYTES", default_value = "1GiB", value_name = "BYTES")]
     pub max_pending_bytes: Bytes,

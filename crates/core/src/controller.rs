@@ -13,7 +13,7 @@
 //! `bring.rs`, what makes it anew when it is lost in `lineage.rs`, what tasks give while they run in
 //! `stream.rs`, placement in
 //! [`schedule`](crate::schedule), callers without a link in `control.rs`, the end of it all in
-//! `wind_up.rs`; who is shown what work prints in `output.rs`. `query.rs`, `list.rs` and `list_objects.rs` only read; `waiting.rs` warns.
+//! `wind_up.rs`; what no worker here can run in `unknown.rs`; who is shown what work prints in `output.rs`. `query.rs`, `list.rs` and `list_objects.rs` only read; `waiting.rs` warns.
 
 mod actor;
 mod attempt;
@@ -40,6 +40,7 @@ mod stream;
 mod task;
 #[cfg(test)]
 mod tests;
+mod unknown;
 mod waiting;
 mod wind_up;
 mod worker;
@@ -61,7 +62,7 @@ use crate::lease::Terms;
 use crate::map::{Map, Set};
 use crate::message::Try;
 use crate::random::Random;
-use crate::schedule::{Schedule, Work};
+use crate::schedule::{Demand, Schedule, Work};
 use crate::table::Table;
 use crate::time::Time;
 use actor::Actor;
@@ -117,6 +118,9 @@ pub struct Config {
     pub history: usize,
     /// A worker that could not start an executor gets no work for this long.
     pub full_pause: Duration,
+    /// How long work waits that no worker here can run (none provides it, has its Python, or starts its executors) before
+    /// it fails. While there is no worker at all, it waits without end.
+    pub unknown_task_wait: Duration,
     /// Whoever asked for what no worker could ever run is told after this long, and it goes on waiting.
     pub warn_after: Duration,
     /// Which start of the controller this is; higher than any before it, so that no session of an
@@ -146,6 +150,7 @@ impl Default for Config {
             max_lineage_bytes: 64 << 20,
             history: 10_000,
             full_pause: Duration::from_secs(1),
+            unknown_task_wait: Duration::from_secs(60),
             warn_after: Duration::from_secs(10),
             epoch: ControllerEpoch(1),
             seed: 0,
@@ -189,6 +194,8 @@ enum Timer {
     Forget,
     /// Warn of what cannot be placed.
     Warn,
+    /// Fail what no worker here can run.
+    Fail,
     /// Wait for workers no longer.
     WoundUp,
 }
@@ -242,6 +249,9 @@ pub struct Controller {
     starved: VecDeque<SessionId>,
     /// Whether it is planned to look for what cannot be placed.
     will_warn: bool,
+    /// What no worker here can run, and since when; whether it is planned to look at it again.
+    unknown: Map<Demand, Time>,
+    will_fail: bool,
     /// Whether it is about to end, and whether it said that it may.
     winding_up: bool,
     wound_up: bool,
@@ -283,6 +293,8 @@ impl Controller {
             promised: Promised::default(),
             starved: VecDeque::new(),
             will_warn: false,
+            unknown: Map::default(),
+            will_fail: false,
             winding_up: false,
             wound_up: false,
             counters: Counters::default(),
@@ -327,7 +339,6 @@ impl Controller {
             Event::TimePassed => self.time_passed(now, effects),
         }
         self.dispatch(now, effects);
-        self.plan_to_warn(now);
         self.end_if_alone(effects);
     }
 
@@ -359,6 +370,7 @@ impl Controller {
                 Timer::Reopen(id, epoch) => self.reopen(now, id, epoch),
                 Timer::Forget => self.forget_results(now),
                 Timer::Warn => self.warn(now, effects),
+                Timer::Fail => self.fail_unknown(now, effects),
                 Timer::WoundUp => self.may_end(effects),
             }
         }

@@ -245,6 +245,8 @@ pub enum Refusal {
     Full,
     /// It cannot start an executor now, because its system refuses it this.
     Lacks(Lack),
+    /// The executor that it was for did not start.
+    NotStarted,
     /// It hosts no such instance.
     NotHere,
 }
@@ -303,6 +305,10 @@ pub enum FromWorker {
     Joined,
     /// This goes back.
     Refused { attempt: Try, reason: Refusal },
+    /// No executor of this runtime starts here, for this reason: give me no work of it.
+    Unable { runtime: Arc<str>, error: Error },
+    /// One has started.
+    Able { runtime: Arc<str> },
     /// User code runs.
     Started { attempt: Try },
     /// An attempt ended. `next` has its grant now.

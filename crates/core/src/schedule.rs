@@ -39,6 +39,7 @@ mod shape;
 mod tests;
 mod waiting;
 
+pub use feasible::Unknown;
 pub use pool::Provides as Provided;
 pub use shape::ShapeKey as Demand;
 
@@ -83,9 +84,6 @@ pub enum Step {
 const BACKLOG_TIME: Duration = Duration::from_millis(2);
 /// The most tasks in a backlog per slot.
 const MAX_BACKLOG: u32 = 32;
-/// Names of functions and classes are remembered, also when nobody provides them any more, up to this
-/// many.
-const MAX_KNOWN: usize = 1_000_000;
 /// Shapes that are idle are remembered (for how long their tasks take) up to this many.
 const MAX_SHAPES: usize = 4096;
 
@@ -129,8 +127,6 @@ pub struct Schedule {
     workers: Vec<Option<Worker>>,
     vacant: Vec<WorkerSlot>,
     pools: Vec<Pool>,
-    /// All that was ever provided.
-    known: Provides,
     shapes: Vec<Option<Shape>>,
     by_key: Map<ShapeKey, ShapeId>,
     vacant_shapes: Vec<ShapeId>,
@@ -187,6 +183,17 @@ impl Schedule {
         } else {
             self.witness_closed(slot);
         }
+    }
+
+    /// A worker provides something else from now on. It keeps what it was granted.
+    pub fn set_provides(&mut self, slot: WorkerSlot, provides: Arc<Provides>) {
+        let was_open = self.worker(slot).open;
+        self.open(slot, false);
+        let pool = self.pool_of(provides);
+        let before = std::mem::replace(&mut self.worker_mut(slot).pool, pool);
+        self.pools[pool].members += 1;
+        self.pools[before].members -= 1;
+        self.open(slot, was_open);
     }
 
     /// A worker is gone, with all it was granted.

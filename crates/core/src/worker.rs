@@ -9,7 +9,7 @@
 //!
 //! Where things are decided: membership and time in `session.rs`, tasks in `task.rs`, actors and calls
 //! in `actor.rs` and `call.rs`, when their state is saved in `checkpoint.rs`, callers in `host.rs`, executors
-//! in `executor.rs`, what its store keeps in `stored.rs`, what user code gives while it runs in `stream.rs`, who goes when memory runs short in `memory.rs`. `query.rs` only reads.
+//! in `executor.rs`, those that do not start in `start.rs`, what its store keeps in `stored.rs`, what user code gives while it runs in `stream.rs`, who goes when memory runs short in `memory.rs`. `query.rs` only reads.
 
 mod actor;
 mod call;
@@ -22,6 +22,7 @@ mod host;
 mod memory;
 mod query;
 mod session;
+mod start;
 mod stored;
 mod stream;
 mod task;
@@ -41,6 +42,7 @@ use crate::time::Time;
 use actor::Hosted;
 use executor::Executor;
 use host::Caller;
+use start::Failing;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -113,6 +115,8 @@ enum Timer {
     Drained,
     /// Data that only this worker has took too long to be brought elsewhere.
     Moved,
+    /// Start an executor of a runtime that did not start.
+    Start,
 }
 
 /// See the [module](self).
@@ -134,6 +138,8 @@ pub struct Worker {
     idle: Vec<ExecutorId>,
     /// Those that start ahead of what they will be for.
     spares: Vec<ExecutorId>,
+    /// Runtimes whose last executor did not start.
+    failing: Vec<Failing>,
     next_executor: u64,
     blocked: usize,
     actors: Map<ActorId, Hosted>,
@@ -161,6 +167,7 @@ impl Worker {
             executors: Map::default(),
             idle: Vec::new(),
             spares: Vec::new(),
+            failing: Vec::new(),
             next_executor: 0,
             blocked: 0,
             actors: Map::default(),

@@ -283,7 +283,7 @@ pub fn decode<'py>(py: Python<'py>, payload: &Payload) -> PyResult<Bound<'py, Py
 }
 
 /// Which Python this is.
-fn minor_version(py: Python<'_>) -> u32 {
+pub(crate) fn minor_version(py: Python<'_>) -> u32 {
     static MINOR: PyOnceLock<u32> = PyOnceLock::new();
     *MINOR.get_or_init(py, || u32::from(py.version_info().minor))
 }

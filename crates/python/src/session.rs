@@ -198,6 +198,7 @@ impl Session {
         store: (Option<u64>, Option<String>),
     ) -> PyResult<Session> {
         let resources = amounts.resources(py)?;
+        let code_version = pickle::minor_version(py);
         let (limit, folder) = store;
         let limit = limit.map(|value| Said { name: "object_store_memory", value });
         let folder = folder.map(|value| Said { name: "object_spilling_directory", value });
@@ -224,6 +225,7 @@ impl Session {
                         program: program.into(),
                         args: args.to_vec(),
                         setup,
+                        code_version,
                     }),
                     arguments: None,
                 },

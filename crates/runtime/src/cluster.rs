@@ -12,6 +12,7 @@ use marline_core::resources::Resources;
 use marline_core::schedule::Provided;
 use marline_core::worker;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A controller and workers in this process, with executors on threads. Ends when it is dropped.
 pub struct Cluster {
@@ -28,7 +29,12 @@ impl Cluster {
         program: Arc<dyn Program>,
     ) -> Cluster {
         let node = Node::new();
-        node.host_controller(controller::Config::default());
+        // No other worker can join: a worker that knows more is not waited for.
+        let config = controller::Config {
+            unknown_task_wait: Duration::ZERO,
+            ..controller::Config::default()
+        };
+        node.host_controller(config);
         let cluster = Cluster { node };
         for _ in 0..workers {
             let store = store.filter(|_| workers == 1);
@@ -48,7 +54,7 @@ impl Cluster {
             resources,
             store: None,
             durable: false,
-            provides: Arc::new(Provided { names, preemptible: false }),
+            provides: Arc::new(Provided { names, ..Provided::default() }),
         };
         let config = with_environment(worker::Config::default());
         self.node.host_worker(Executors::Threads(program), store, info, config);

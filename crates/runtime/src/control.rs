@@ -21,7 +21,8 @@ pub use crate::net::address::check_address;
 pub use crate::wire::v1::{
     ActorState, ActorStatus, ClusterResourcesReply as ClusterStatus, DeathCause,
     ErrorKind as WireErrorKind, ListObjectsReply, LogChunk, ObjectHere, ObjectStatus,
-    Resources as WireResources, StoreStatus, TaskState, TaskStatus, WorkerState, WorkerStatus,
+    Resources as WireResources, StoreStatus, TaskState, TaskStatus, UnableRuntime, WorkerState,
+    WorkerStatus,
 };
 
 /// How long one question may take.

@@ -354,9 +354,11 @@ impl WorkerOptions {
         address: Option<Arc<str>>,
     ) -> Result<(WorkerInfo, Executors, Option<Process>), Error> {
         let mut names = self.program.provides();
+        let mut code_version = 0;
         if let ExecutorOptions::Processes { commands, forks, .. } = &self.executors {
             names.extend(commands.then(|| command::PROVIDES.into()));
             names.extend(forks.as_ref().map(|forks| format!("{}:*", forks.runtime)));
+            code_version = forks.as_ref().map_or(0, |forks| forks.code_version);
         }
         let names = names.into_iter().map(Arc::from).collect();
         let (executors, process) = self.executors.start(node, self.program.clone())?;
@@ -366,7 +368,12 @@ impl WorkerOptions {
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").into(),
             resources: self.resources.clone(),
-            provides: Arc::new(Provided { names, preemptible: self.preemptible }),
+            provides: Arc::new(Provided {
+                names,
+                preemptible: self.preemptible,
+                code_version,
+                ..Provided::default()
+            }),
             store: None,
             durable: false,
         };

@@ -118,6 +118,8 @@ pub struct Executors {
     alive: BTreeMap<(ProcessId, ExecutorId), Executor>,
     /// When the lease of each worker is over, in the world's time.
     leases: BTreeMap<ProcessId, u64>,
+    /// Workers of which no executor starts, until when.
+    broken: BTreeMap<ProcessId, u64>,
 }
 
 /// How long it takes to be heard by the worker.
@@ -161,7 +163,18 @@ impl World {
         let new = Executor { running, ahead, actor: None, state, exited, kept, took, streams };
         self.executors.alive.insert((worker, executor), new);
         let wait = self.random.up_to(Duration::from_millis(20));
-        self.act(wait, worker, executor, Turn::Ready);
+        let turn = if self.starts_fail(worker) { Turn::Die } else { Turn::Ready };
+        self.act(wait, worker, executor, turn);
+    }
+
+    /// Whether no executor of this worker starts now; that lasts for a while.
+    fn starts_fail(&mut self, worker: ProcessId) -> bool {
+        if self.faults && self.random.one_in(150) {
+            let lasts = self.random.up_to(Duration::from_secs(20));
+            let until = self.now + lasts.as_nanos() as u64;
+            self.executors.broken.insert(worker, until);
+        }
+        self.faults && self.executors.broken.get(&worker).is_some_and(|until| *until > self.now)
     }
 
     fn act(&mut self, wait: Duration, worker: ProcessId, executor: ExecutorId, turn: Turn) {

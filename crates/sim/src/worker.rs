@@ -48,6 +48,7 @@ impl WorkerShell {
         let provides = Provided {
             names: names.iter().map(|name| Arc::from(*name)).collect(),
             preemptible: faults && random.one_in(5),
+            ..Provided::default()
         };
         // Those that come when the faults are over have room for everything.
         let resources = match faults {

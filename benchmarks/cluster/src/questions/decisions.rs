@@ -217,7 +217,7 @@ impl Office {
             next_task: 0,
         };
         office.client = office.join(0, Role::Client);
-        let provides = Arc::new(Provided { names: [NAME.into()].into(), preemptible: false });
+        let provides = Arc::new(Provided { names: [NAME.into()].into(), ..Provided::default() });
         for number in 1..=workers {
             let info = WorkerInfo {
                 resources: Resources::cpus(1),
@@ -288,7 +288,7 @@ impl Office {
 
     /// A worker with a GPU joins, and a task takes that for ever.
     fn take_a_gpu(&mut self) {
-        let provides = Arc::new(Provided { names: [NAME.into()].into(), preemptible: false });
+        let provides = Arc::new(Provided { names: [NAME.into()].into(), ..Provided::default() });
         let resources = Resources::cpus(1).with_gpus(Amount::ONE).with_memory(1 << 30);
         let info = WorkerInfo { resources, provides, ..WorkerInfo::default() };
         let session = self.join(self.workers.len() as u128 + 1, Role::Worker(info));

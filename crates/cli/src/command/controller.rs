@@ -31,6 +31,7 @@ pub fn config(listen: &Listen) -> Config {
     Config {
         terms: Terms::of(lease),
         result_ttl: listen.result_ttl.0,
+        unknown_task_wait: listen.unknown_task_wait.0,
         max_pending_tasks: listen.max_pending_tasks,
         max_pending_bytes: listen.max_pending_bytes.0,
         max_session_bytes: listen.max_pending_bytes.0 / 2,

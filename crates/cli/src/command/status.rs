@@ -50,6 +50,7 @@ fn as_json(settings: &Settings, status: &ClusterStatus) -> Value {
         "waiting": waiting
             .map(|waiting| json!({ "reason": waiting.reason, "count": waiting.count }))
             .collect::<Vec<_>>(),
+        "unable": status.unable,
     })
 }
 
@@ -87,6 +88,9 @@ fn words(settings: &Settings, status: &ClusterStatus) -> String {
     );
     for waiting in &status.waiting {
         text += &format!("waiting   {}: {}\n", waiting.count, waiting.reason);
+    }
+    for unable in &status.unable {
+        text += &format!("unable    {unable}\n");
     }
     text
 }

@@ -5,7 +5,7 @@ use crate::args::Limit;
 use crate::config::Settings;
 use crate::printer::{Printer, table};
 use crate::units::{ago, size};
-use marline_runtime::control::{WireResources, WorkerState, WorkerStatus};
+use marline_runtime::control::{UnableRuntime, WireResources, WorkerState, WorkerStatus};
 use serde_json::{Map, Value, json};
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -59,7 +59,13 @@ fn as_json(worker: &WorkerStatus) -> Value {
         "actors": worker.actors,
         "joined_at": worker.joined_at,
         "preemptible": worker.preemptible,
+        "python": (worker.python_minor > 0).then(|| format!("3.{}", worker.python_minor)),
+        "unable": worker.unable.iter().map(unable_json).collect::<Vec<_>>(),
     })
+}
+
+fn unable_json(unable: &UnableRuntime) -> Value {
+    json!({ "runtime": unable.runtime, "reason": unable.reason })
 }
 
 pub fn state_name(state: i32) -> &'static str {

@@ -134,16 +134,6 @@ impl Actor {
             | Life::Ready { .. } => None,
         }
     }
-
-    pub fn demand(&self) -> Demand {
-        let options = &self.spec.options;
-        Demand {
-            requires: required(&self.spec.class),
-            resources: options.placement.max(&options.resources),
-            takes: Some(options.resources.clone()),
-            preemptible: options.preemptible,
-        }
-    }
 }
 
 /// A class whichever version of its code it is, in whichever environment: `python/77aa:model.Counter#1f0a`
@@ -178,6 +168,19 @@ fn required(class: &Arc<str>) -> Arc<str> {
 }
 
 impl Controller {
+    /// What an actor asks of a worker.
+    pub(super) fn demand_of_actor(&self, id: ActorId) -> Demand {
+        let spec = &self.actors[&id].spec;
+        let options = &spec.options;
+        Demand {
+            requires: required(&spec.class),
+            resources: options.placement.max(&options.resources),
+            takes: Some(options.resources.clone()),
+            preemptible: options.preemptible,
+            code_version: self.code_version(&spec.args, &spec.needs),
+        }
+    }
+
     /// Creates an actor, or finds the one that has its name already.
     pub fn create_actor(
         &mut self,
@@ -282,14 +285,8 @@ impl Controller {
         }
         self.actors.insert(id, actor);
         self.count_arguments(Owner::Cluster, spec.args.len(), true);
-        let unknown = !self.workers.is_empty() && !self.schedule.knows(&required(&spec.class));
         let failed = if let Some(thing) = missing_thing {
             Some(not_here(thing, ", which the constructor needs,"))
-        } else if unknown {
-            let class = &spec.class;
-            Some(Error::not_found(format!(
-                "no worker provides the actor {class:?}: register it in a worker's program"
-            )))
         } else {
             waits.as_ref().err().map(Error::passed_on)
         };
@@ -329,7 +326,7 @@ impl Controller {
                 None => Ok(()),
             }
         });
-        let checked = checked.and_then(|()| self.check_shape(&self.actors[&id].demand()));
+        let checked = checked.and_then(|()| self.check_shape(&self.demand_of_actor(id)));
         match checked {
             Ok(()) => self.queue_actor(id, false),
             Err(error) => self.die(now, id, DeathCause::ConstructorFailed, error, effects),
@@ -350,9 +347,8 @@ impl Controller {
 
     fn queue_actor(&mut self, id: ActorId, again: bool) {
         let near = self.near(self.actors[&id].spec.data());
-        let actor = self.actors.get_mut(&id).expect("a queued actor exists");
-        let ticket = self.schedule.enqueue(Work::Actor(id), actor.demand(), near, again);
-        actor.life = Life::Queued(ticket);
+        let ticket = self.schedule.enqueue(Work::Actor(id), self.demand_of_actor(id), near, again);
+        self.actors.get_mut(&id).expect("a queued actor exists").life = Life::Queued(ticket);
     }
 
     pub(super) fn instantiate(

@@ -88,6 +88,15 @@ impl Object {
         });
     }
 
+    /// The version of the language that code in its value was made with; 0 if there is none.
+    pub fn code_version(&self) -> u32 {
+        match &self.outcome {
+            Some(Outcome::Stored { code_version, .. }) => *code_version,
+            Some(Outcome::Value(value)) => value.payload.code_version,
+            Some(Outcome::Failed(_)) | None => 0,
+        }
+    }
+
     /// Whether it has a value, or never will.
     pub fn ended(&self) -> Option<Result<(), &Error>> {
         self.outcome.as_ref().map(|outcome| match outcome {

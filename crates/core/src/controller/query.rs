@@ -118,6 +118,8 @@ pub struct WorkerStatus {
     pub tasks: usize,
     /// Actors that are with it.
     pub actors: usize,
+    /// Runtimes of which no executor starts there, and why.
+    pub unable: Vec<(Arc<str>, Error)>,
 }
 
 /// Tasks that ended, the latest of them.
@@ -267,16 +269,7 @@ impl Controller {
             State::Waiting { missing } => Some(format!("{missing} values that it needs")),
             State::Delayed => Some("the delay before its next attempt".into()),
             State::AwaitingActor { .. } => Some("its actor to be ready".into()),
-            State::Queued(_) => {
-                let options = &task.spec.options;
-                let demand = Demand {
-                    requires: task.spec.target.name().clone(),
-                    resources: options.resources.clone(),
-                    takes: None,
-                    preemptible: options.preemptible,
-                };
-                Some(self.why_queued(&demand))
-            }
+            State::Queued(_) => Some(self.why_queued(&self.demand(&task.spec))),
             State::Placed { place: Place::Backlog { .. }, .. } => {
                 Some("a slot at its worker".into())
             }
@@ -345,7 +338,7 @@ impl Controller {
             waits_for: match actor.life {
                 Life::Waiting => Some("values that its constructor needs".into()),
                 Life::Delayed => Some("the delay before its next instance".into()),
-                Life::Queued(_) => Some(self.why_queued(&actor.demand())),
+                Life::Queued(_) => Some(self.why_queued(&self.demand_of_actor(id))),
                 Life::Instantiating { .. } | Life::Ready { .. } | Life::Dead { .. } => None,
             },
         })
@@ -364,6 +357,7 @@ impl Controller {
                 free: self.schedule.account(worker.slot).free(),
                 tasks: worker.attempts.len(),
                 actors: worker.actors.len(),
+                unable: worker.unable.iter().map(|(one, why)| (one.clone(), why.clone())).collect(),
             })
             .collect();
         workers.sort_unstable_by_key(|worker| worker.session);

@@ -333,15 +333,7 @@ impl Controller {
         task.state = State::Delayed;
         self.lacking -= 1;
         match &task.spec.target {
-            Target::Function(name) => {
-                let name = name.clone();
-                if !self.workers.is_empty() && !self.schedule.knows(&name) {
-                    let error = Error::not_found(format!(
-                        "no worker provides the function {:?}: register it in a worker's program",
-                        &*name
-                    ));
-                    return self.end_task(now, id, Err(error), effects);
-                }
+            Target::Function(_) => {
                 if let Err(error) = self.check_shape(&self.demand_of(id)) {
                     return self.end_task(now, id, Err(error), effects);
                 }
@@ -362,13 +354,29 @@ impl Controller {
     }
 
     fn demand_of(&self, id: TaskId) -> Demand {
-        let spec = &self.tasks[&id].spec;
+        self.demand(&self.tasks[&id].spec)
+    }
+
+    /// What a task asks of a worker.
+    pub(super) fn demand(&self, spec: &TaskSpec) -> Demand {
         Demand {
             requires: spec.target.name().clone(),
             resources: spec.options.resources.clone(),
             takes: None,
             preemptible: spec.options.preemptible,
+            code_version: self.code_version(&spec.args, &spec.needs),
         }
+    }
+
+    /// The version of Python that made code in these arguments, or in the values that go along with them; 0 if there is no
+    /// code.
+    pub(super) fn code_version(&self, args: &Payload, needs: &[ObjectId]) -> u32 {
+        let values = needs.iter().filter_map(|need| self.objects.get(need));
+        let mut versions = values.map(|object| object.code_version());
+        if args.code_version != 0 {
+            return args.code_version;
+        }
+        versions.find(|version| *version != 0).unwrap_or(0)
     }
 
     /// Says so if too many kinds of work wait already, and this is another.
@@ -403,6 +411,8 @@ impl Controller {
                 Step::TakeBack { from, shape, idle } => self.take_back(from, shape, idle, effects),
             }
         }
+        self.plan_to_warn(now);
+        self.plan_to_fail(now, effects);
     }
 
     /// What `work` reads was lost since it was found to be there: it waits for it once more.

@@ -25,6 +25,7 @@ mod sessions;
 mod stored;
 mod streams;
 mod tasks;
+mod unknown;
 mod workers;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -115,7 +116,7 @@ impl Rig {
         preemptible: bool,
     ) -> Session {
         let names = ["add", "mul", "actor:*"].map(Arc::from).into();
-        let provides = Arc::new(Provided { names, preemptible });
+        let provides = Arc::new(Provided { names, preemptible, ..Provided::default() });
         let hostname = format!("node-{number}");
         let (store, durable) = (Some("socket".into()), true);
         let info =

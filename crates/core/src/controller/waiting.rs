@@ -64,6 +64,9 @@ impl Controller {
     /// Why work of this demand does not run now, if it is not for want of room: nothing here could ever run
     /// it, or workers cannot start what could.
     pub(super) fn why_not_placed(&self, demand: &Demand) -> Option<String> {
+        if let Some(unknown) = self.why_unknown(demand) {
+            return Some(unknown.message().to_owned());
+        }
         let infeasible = self.schedule.why_infeasible(demand);
         // Workers that cannot start anything take no work for a while, and then try again.
         if infeasible.is_none() || self.schedule.is_closed() {
@@ -127,7 +130,7 @@ impl Controller {
     }
 
     /// Since when a piece of work is asked for, if it waits for a worker.
-    fn waits_since(&self, work: Work) -> Option<Time> {
+    pub(super) fn waits_since(&self, work: Work) -> Option<Time> {
         match work {
             Work::Task(id) => {
                 let task = self.tasks.get(&id)?;

@@ -8,10 +8,11 @@ use crate::hold::Holder;
 use crate::id::{ActorEpoch, ActorId, ObjectId, Session, SessionEpoch, SessionId, TaskId};
 use crate::map::{Map, Set};
 use crate::message::{FromWorker, Instance, Lack, Leave, Refusal, ShapeId, ToWorker, Try};
-use crate::schedule::WorkerSlot;
+use crate::schedule::{Provided, WorkerSlot};
 use crate::table::Row;
 use crate::time::Time;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 #[derive(Debug)]
@@ -25,6 +26,8 @@ pub(super) struct Worker {
     paused_until: Option<Time>,
     /// Why it could not, until it starts something.
     lack: Option<Lack>,
+    /// Runtimes of which no executor starts there, and why.
+    pub unable: BTreeMap<Arc<str>, Error>,
     /// Tasks that are with it.
     pub attempts: Set<TaskId>,
     /// Those of them that have no grant yet, in order.
@@ -48,6 +51,9 @@ pub(super) struct Worker {
     /// It was told that it may leave.
     pub may_leave: bool,
 }
+
+/// Of so many runtimes a worker may say that it is unable to run them; it is tried with others.
+const MAX_UNABLE: usize = 1_000;
 
 /// An instance of an actor at a worker.
 #[derive(Debug)]
@@ -88,6 +94,7 @@ impl Controller {
             joined: now,
             paused_until: None,
             lack: None,
+            unable: BTreeMap::new(),
             attempts: Set::default(),
             backlog: Map::default(),
             actors: Map::default(),
@@ -119,12 +126,15 @@ impl Controller {
                 if worker.state == WorkerState::Joining {
                     worker.state = WorkerState::Healthy;
                     self.set_open(session.id);
+                    self.forget_unknown();
                     self.see_to_saved(session, effects);
                 }
             }
             FromWorker::Refused { attempt, reason } => {
                 self.attempt_refused(now, session, attempt, reason, effects);
             }
+            FromWorker::Unable { runtime, error } => self.is_unable(session, runtime, error),
+            FromWorker::Able { runtime } => self.is_able(session, &runtime),
             FromWorker::Started { attempt } => self.attempt_started(now, session, attempt),
             FromWorker::Ended { attempt, end, kept, ran_for, next } => {
                 self.attempt_ended(now, session, attempt, end, kept, ran_for, next, effects);
@@ -185,6 +195,31 @@ impl Controller {
             worker.slot,
             worker.state == WorkerState::Healthy && worker.paused_until.is_none(),
         );
+    }
+
+    /// No executor of a runtime starts at a worker: it is passed over for it.
+    fn is_unable(&mut self, worker: Session, runtime: Arc<str>, error: Error) {
+        let record = self.workers.get_mut(&worker.id).expect("it speaks");
+        if record.unable.len() < MAX_UNABLE || record.unable.contains_key(&runtime) {
+            record.unable.insert(runtime, error.bounded());
+            self.set_able(worker);
+        }
+    }
+
+    /// One has started.
+    fn is_able(&mut self, worker: Session, runtime: &Arc<str>) {
+        let record = self.workers.get_mut(&worker.id).expect("it speaks");
+        if record.unable.remove(runtime).is_some() {
+            self.set_able(worker);
+            self.forget_unknown();
+        }
+    }
+
+    fn set_able(&mut self, worker: Session) {
+        let record = &self.workers[&worker.id];
+        let unable = record.unable.keys().cloned().collect();
+        let provides = Provided { unable, ..(*record.info.provides).clone() };
+        self.schedule.set_provides(record.slot, Arc::new(provides));
     }
 
     /// It has not answered for a while: no new work.
@@ -262,7 +297,7 @@ impl Controller {
                 self.workers.get_mut(&worker.id).expect("it speaks").lack = Some(lack);
             }
             Refusal::Draining => self.is_draining(worker.id, effects),
-            Refusal::TakenBack | Refusal::NotHere => {}
+            Refusal::TakenBack | Refusal::NotStarted | Refusal::NotHere => {}
         }
     }
 

@@ -2,15 +2,41 @@
 
 use super::pool::{Pool, Provides};
 use super::shape::ShapeKey;
-use super::{MAX_KNOWN, Schedule, Work};
+use super::{Schedule, Work};
 use crate::account::Account;
 use crate::message::ShapeId;
 use crate::resources::{Amount, Resources};
+use crate::spec::ACTOR_SCHEME;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// What is said of memory that nobody offers: unlike CPUs, it is not offered by itself.
 const HOW_TO_OFFER_MEMORY: &str = "; workers offer memory only if they are told to \
     (`marline up --memory`, `marline worker --memory`, `marline.init(memory=…)`)";
+
+/// Why no worker here can run something, in words.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Unknown {
+    /// None provides it.
+    Name(String),
+    /// Those that provide it have another version of Python than its code needs.
+    Version(String),
+    /// Those that provide it can start no executor for it.
+    Start {
+        /// Of this runtime.
+        runtime: String,
+        /// The words.
+        words: String,
+    },
+}
+
+impl Unknown {
+    fn into_words(self) -> String {
+        match self {
+            Unknown::Name(words) | Unknown::Version(words) | Unknown::Start { words, .. } => words,
+        }
+    }
+}
 
 impl Schedule {
     /// Whether work of another shape, older than the first of this one, waits for room that exists
@@ -25,7 +51,7 @@ impl Schedule {
         let mut only_preemptible = false;
         for worker in self.workers.iter().flatten().filter(|worker| worker.open) {
             let provides = &self.pools[worker.pool].provides;
-            only_preemptible |= provides.provides(&key.requires);
+            only_preemptible |= provides.can_run(key);
             if provides.serves(key) {
                 if worker.account.could_ever_fit(&key.resources) {
                     return None;
@@ -49,7 +75,7 @@ impl Schedule {
                     &*key.requires
                 )
             }
-            None => format!("no worker provides {:?}", &*key.requires),
+            None => self.why_unknown(key).map_or_else(String::new, Unknown::into_words),
             Some(best) => {
                 let missing = self.offered_by_nobody(key);
                 if missing.is_empty() {
@@ -64,6 +90,45 @@ impl Schedule {
                 }
             }
         })
+    }
+
+    /// Why no worker here can run this, whatever it takes, if there are workers and none can. Whether they take work at
+    /// the moment does not matter.
+    pub fn why_unknown(&self, key: &ShapeKey) -> Option<Unknown> {
+        let here = || {
+            let pools = self.pools.iter().filter(|pool| pool.members > 0);
+            pools.map(|pool| &*pool.provides)
+        };
+        if here().next().is_none() || here().any(|provides| provides.can_run(key)) {
+            return None;
+        }
+        let requires = &*key.requires;
+        if !here().any(|provides| provides.provides(requires)) {
+            let names = here().flat_map(|one| &one.names).map(|name| &**name);
+            let names: BTreeSet<&str> = names.take(MAX_NAMES_READ).collect();
+            let what = match requires.strip_prefix(ACTOR_SCHEME) {
+                Some(class) => format!("the actor {class:?}"),
+                None => format!("{requires:?}"),
+            };
+            let words = format!("no worker provides {what}: {}", offered(&names));
+            return Some(Unknown::Name(words));
+        }
+        let versions: BTreeSet<u32> =
+            here().filter(|one| one.provides(requires)).map(|one| one.code_version).collect();
+        if !here().any(|one| one.provides(requires) && one.reads(key.code_version)) {
+            let versions: Vec<String> = versions.iter().map(|minor| format!("3.{minor}")).collect();
+            return Some(Unknown::Version(format!(
+                "no worker has Python 3.{}, which its code needs: those here have Python {}",
+                key.code_version,
+                versions.join(" and ")
+            )));
+        }
+        let runtime = requires.split_once(':').map_or("", |(runtime, _)| runtime);
+        let words = match runtime {
+            "" => "no worker can start an executor".to_owned(),
+            runtime => format!("no worker can start an executor for {runtime:?}"),
+        };
+        Some(Unknown::Start { runtime: runtime.into(), words })
     }
 
     /// Whether there are workers, and none takes work now.
@@ -125,24 +190,28 @@ impl Schedule {
         self.waiting.len()
     }
 
+    /// How many different demands are waited for that no worker could ever run.
+    pub fn infeasible_shapes(&self) -> usize {
+        self.waiting.infeasible.len()
+    }
+
+    /// Those demands, each with its work; some of it may have left the queue.
+    pub fn infeasible_work(&self) -> impl Iterator<Item = (&ShapeKey, impl Iterator<Item = Work>)> {
+        self.waiting.infeasible.iter().map(|(_, id)| {
+            let shape = self.shape(*id);
+            (&shape.key, shape.queue.iter().map(|one| one.work))
+        })
+    }
+
     /// Whether work of this demand waits already.
     pub fn is_waited_for(&self, key: &ShapeKey) -> bool {
         self.by_key.get(key).is_some_and(|id| !self.shape(*id).queue.is_empty())
-    }
-
-    /// Whether any worker ever provided this.
-    pub fn knows(&self, requires: &str) -> bool {
-        self.known.provides(requires)
-            || self.pools.iter().any(|pool| pool.provides.provides(requires))
     }
 
     /// The pool of workers that provide this; one that nobody is in any more is used again.
     pub(super) fn pool_of(&mut self, provides: Arc<Provides>) -> usize {
         if let Some(pool) = self.pools.iter().position(|pool| pool.provides == provides) {
             return pool;
-        }
-        if self.known.names.len() < MAX_KNOWN {
-            self.known.names.extend(provides.names.iter().cloned());
         }
         for shape in self.shapes.iter_mut().flatten() {
             shape.pools = None;
@@ -155,5 +224,20 @@ impl Schedule {
             self.pools[pool] = Pool::new(provides);
         }
         pool
+    }
+}
+
+/// How many of the names that workers provide a sentence names, and how many it counts.
+const MAX_NAMED: usize = 5;
+const MAX_NAMES_READ: usize = 1_000;
+
+/// What workers provide, in words.
+fn offered(names: &BTreeSet<&str>) -> String {
+    let first: Vec<String> = names.iter().take(MAX_NAMED).map(|name| format!("{name:?}")).collect();
+    let rest = names.len() - first.len();
+    match (first.len(), rest) {
+        (0, _) => "those here provide nothing".into(),
+        (_, 0) => format!("those here provide {}", first.join(", ")),
+        (_, rest) => format!("those here provide {} and {rest} more", first.join(", ")),
     }
 }

@@ -17,6 +17,10 @@ pub struct Provides {
     pub names: BTreeSet<Arc<str>>,
     /// Whether the worker may be taken away at any time.
     pub preemptible: bool,
+    /// The minor version of the Python that runs code here; 0 if there is none, or it is not known.
+    pub code_version: u32,
+    /// Runtimes (`python`, `python/1f0a`) of which no executor starts here at the moment.
+    pub unable: BTreeSet<Arc<str>>,
 }
 
 impl Provides {
@@ -29,8 +33,26 @@ impl Provides {
             })
     }
 
+    /// Whether executors of the runtime that this name belongs to start here. One that does not start at all does not
+    /// start in any environment.
+    fn is_able(&self, requires: &str) -> bool {
+        let runtime = requires.split_once(':').map_or("", |(runtime, _)| runtime);
+        let scheme = runtime.split_once('/').map_or(runtime, |(scheme, _)| scheme);
+        !self.unable.contains(runtime) && !self.unable.contains(scheme)
+    }
+
+    /// Whether code of this version runs here.
+    pub(super) fn reads(&self, code_version: u32) -> bool {
+        code_version == 0 || self.code_version == 0 || self.code_version == code_version
+    }
+
+    /// Whether work of this demand can run here at all, whatever it takes and whether or not it may be preempted.
+    pub(super) fn can_run(&self, key: &ShapeKey) -> bool {
+        self.provides(&key.requires) && self.reads(key.code_version) && self.is_able(&key.requires)
+    }
+
     pub(super) fn serves(&self, key: &ShapeKey) -> bool {
-        (key.preemptible || !self.preemptible) && self.provides(&key.requires)
+        (key.preemptible || !self.preemptible) && self.can_run(key)
     }
 }
 

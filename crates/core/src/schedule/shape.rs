@@ -17,6 +17,8 @@ pub struct ShapeKey {
     pub takes: Option<Resources>,
     /// Whether the worker may be one that can be taken away at any time.
     pub preemptible: bool,
+    /// The minor version of Python that its code was made with; 0 for any.
+    pub code_version: u32,
 }
 
 /// One piece of work that waits.

@@ -4,11 +4,17 @@ use crate::resources::Amount;
 
 fn provides(names: &[&str]) -> Arc<Provides> {
     let names = names.iter().map(|name| Arc::from(*name)).collect();
-    Arc::new(Provides { names, preemptible: false })
+    Arc::new(Provides { names, ..Provides::default() })
 }
 
 fn key(requires: &str, resources: Resources) -> ShapeKey {
-    ShapeKey { requires: requires.into(), resources, takes: None, preemptible: true }
+    ShapeKey {
+        requires: requires.into(),
+        resources,
+        takes: None,
+        preemptible: true,
+        code_version: 0,
+    }
 }
 
 fn task(number: u128) -> Work {
@@ -266,7 +272,7 @@ fn a_blocked_slot_takes_no_backlog() {
 }
 
 #[test]
-fn what_workers_that_are_gone_provided_is_known_and_takes_no_room() {
+fn workers_that_are_gone_take_no_room() {
     let mut schedule = Schedule::default();
     for number in 0..100 {
         let name = format!("version-{number}");
@@ -278,7 +284,6 @@ fn what_workers_that_are_gone_provided_is_known_and_takes_no_room() {
         schedule.check_invariants();
     }
     assert_eq!(schedule.pools.len(), 1);
-    assert!(schedule.knows("version-7") && !schedule.knows("version-700"));
 }
 
 #[test]
@@ -294,11 +299,65 @@ fn what_cannot_be_placed_says_why() {
     );
     assert_eq!(
         schedule.why_infeasible(&key("g", Resources::one_cpu())).unwrap(),
-        "no worker provides \"g\""
+        "no worker provides \"g\": those here provide \"f\", \"python:*\""
     );
     assert_eq!(schedule.why_infeasible(&key("python:x", Resources::one_cpu())), None);
-    assert!(schedule.knows("python:anything") && !schedule.knows("ruby:anything"));
-    assert!(schedule.knows("python/77aa:anything") && !schedule.knows("ruby/python:anything"));
+    let is_known = |name| schedule.why_unknown(&key(name, Resources::one_cpu())).is_none();
+    assert!(is_known("python:anything") && !is_known("ruby:anything"));
+    assert!(is_known("python/77aa:anything") && !is_known("ruby/python:anything"));
+}
+
+#[test]
+fn code_goes_to_workers_that_have_its_version_of_python() {
+    let mut schedule = Schedule::default();
+    let python =
+        |minor| Arc::new(Provides { code_version: minor, ..(*provides(&["python:*"])).clone() });
+    let made_with =
+        |minor| ShapeKey { code_version: minor, ..key("python:f", Resources::one_cpu()) };
+    let old = schedule.add_worker(python(11), Resources::cpus(9));
+    schedule.open(old, true);
+    let placed = |schedule: &mut Schedule| match schedule.step() {
+        Some(Step::Place { worker, .. }) => Some(worker),
+        _ => None,
+    };
+    schedule.enqueue(task(1), made_with(13), None, false);
+    assert_eq!(placed(&mut schedule), None);
+    let words = "no worker has Python 3.13, which its code needs: those here have Python 3.11";
+    assert_eq!(schedule.why_infeasible(&made_with(13)).unwrap(), words);
+    schedule.enqueue(task(2), made_with(11), None, false);
+    assert_eq!(placed(&mut schedule), Some(old));
+    schedule.enqueue(task(3), made_with(0), None, false);
+    assert_eq!(placed(&mut schedule), Some(old), "plain data is for all");
+    let new = schedule.add_worker(python(13), Resources::cpus(1));
+    schedule.open(new, true);
+    assert_eq!(placed(&mut schedule), Some(new));
+    schedule.check_invariants();
+}
+
+#[test]
+fn a_worker_that_cannot_start_a_runtime_is_passed_over_for_it_alone() {
+    let mut schedule = Schedule::default();
+    let able = provides(&["python:*", "f"]);
+    let slot = schedule.add_worker(able.clone(), Resources::cpus(9));
+    schedule.open(slot, true);
+    let unable = Provides { unable: ["python/77aa".into()].into(), ..(*able).clone() };
+    schedule.set_provides(slot, Arc::new(unable));
+    let runs = |schedule: &mut Schedule, number, name| {
+        schedule.enqueue(task(number), key(name, Resources::one_cpu()), None, false);
+        let placed = matches!(schedule.step(), Some(Step::Place { .. }));
+        schedule.check_invariants();
+        placed
+    };
+    assert!(!runs(&mut schedule, 1, "python/77aa:f"));
+    assert!(runs(&mut schedule, 2, "python:f") && runs(&mut schedule, 3, "python/1f0a:f"));
+    let unable = Provides { unable: ["python".into()].into(), ..(*able).clone() };
+    schedule.set_provides(slot, Arc::new(unable));
+    assert!(!runs(&mut schedule, 4, "python:f") && !runs(&mut schedule, 5, "python/1f0a:f"));
+    assert!(runs(&mut schedule, 6, "f"), "its own program runs");
+    schedule.set_provides(slot, able);
+    let placed = std::iter::from_fn(|| schedule.step()).count();
+    assert_eq!(placed, 3, "what waited");
+    schedule.check_invariants();
 }
 
 #[test]
@@ -363,7 +422,8 @@ fn what_no_worker_here_may_run_says_what_is_in_the_way() {
     assert_eq!(why(&schedule), preemptible);
     assert_eq!(schedule.why_infeasible(&key("f", Resources::one_cpu())), None);
     let other = ShapeKey { requires: "g".into(), ..lasting.clone() };
-    assert_eq!(schedule.why_infeasible(&other).unwrap(), "no worker provides \"g\"");
+    let unknown = "no worker provides \"g\": those here provide \"f\"";
+    assert_eq!(schedule.why_infeasible(&other).unwrap(), unknown);
 
     let safe = schedule.add_worker(provides(&["f"]), Resources::cpus(2));
     schedule.open(safe, true);

@@ -16,7 +16,7 @@ pub struct ExecutorId(pub u64);
 pub(super) struct Executor {
     /// Which sort of program it is: the scheme of the names it runs (`python`, `command`, or none), with
     /// the environment it runs them in, if they have one (`python/1f0a`).
-    runtime: Arc<str>,
+    pub runtime: Arc<str>,
     pub ready: bool,
     /// It was told to die; whatever it says now is not heard.
     pub doomed: bool,
@@ -62,7 +62,7 @@ impl Worker {
         (self.spawn(runtime.into(), occupant, effects), false)
     }
 
-    fn spawn(
+    pub(super) fn spawn(
         &mut self,
         runtime: Arc<str>,
         occupant: Occupant,
@@ -133,8 +133,10 @@ impl Worker {
             return;
         };
         executor.ready = true;
+        let (runtime, occupant) = (executor.runtime.clone(), executor.occupant);
         self.spares.retain(|spare| *spare != id);
-        match executor.occupant {
+        self.start_succeeded(&runtime, effects);
+        match occupant {
             Occupant::None => self.vacate(id, effects),
             Occupant::Task(task) => self.run(now, task, id, effects),
             Occupant::Actor(actor) => self.construct(actor, id, effects),
@@ -151,7 +153,17 @@ impl Worker {
         let reason = lack.map_or(Refusal::Full, Refusal::Lacks);
         let Some(executor) = self.executors.remove(&id) else { return };
         self.spares.retain(|spare| *spare != id);
-        match executor.occupant {
+        self.refuse_occupant(executor.occupant, reason, effects);
+    }
+
+    /// What an executor was for goes back: it has not begun.
+    pub(super) fn refuse_occupant(
+        &mut self,
+        occupant: Occupant,
+        reason: Refusal,
+        effects: &mut Vec<Effect>,
+    ) {
+        match occupant {
             Occupant::None => {}
             Occupant::Task(task) => self.give_back(task, reason, effects),
             Occupant::Actor(actor) => {
@@ -175,6 +187,9 @@ impl Worker {
         };
         self.idle.retain(|idle| *idle != id);
         self.spares.retain(|spare| *spare != id);
+        if !executor.ready && !executor.doomed {
+            return self.start_failed(now, executor, error, effects);
+        }
         let error = executor.cause.unwrap_or(error);
         match executor.occupant {
             Occupant::None => {}

@@ -63,6 +63,7 @@ impl Worker {
         effects.extend(callers.into_iter().map(Effect::FenceCaller));
         self.idle.clear();
         self.spares.clear();
+        self.failing.clear();
         self.attempts.clear();
         self.slots.clear();
         self.actors.clear();
@@ -138,6 +139,7 @@ impl Worker {
                 Timer::Report => self.report(effects),
                 Timer::Drained => self.give_up(effects),
                 Timer::Moved => self.leave(effects),
+                Timer::Start => self.try_to_start(now, effects),
             }
         }
     }

@@ -5,6 +5,7 @@ mod checkpoints;
 mod executors;
 mod leaving;
 mod sessions;
+mod starting;
 mod streams;
 mod tasks;
 

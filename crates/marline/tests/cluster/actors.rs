@@ -1,7 +1,7 @@
 //! Actors from creation to their end, in processes of their own.
 
-use crate::harness::{cluster, lives, signal, start_worker, until};
-use marline::{Amount, Budget, ErrorKind, Lifetime, Resources};
+use crate::harness::{MINUTE, cluster, impatient_cluster, lives, signal, start_worker, until};
+use marline::{Amount, Budget, ErrorKind, Lifetime, Program, Resources, Worker};
 
 #[test]
 fn an_actor_is_created_called_restarted_and_destroyed() {
@@ -84,8 +84,22 @@ fn a_constructor_that_fails_runs_once_and_frees_the_name() {
 }
 
 #[test]
-fn what_nobody_provides_is_not_found_and_what_nobody_has_is_named() {
+fn work_that_the_programs_here_do_not_know_waits_for_a_worker_that_does() {
     let (controller, client) = cluster();
+    let other = Worker::of(Program::new().task("other", || 1_u64)).threads();
+    let _other = other.join(controller.address()).unwrap();
+    let mut late = client.task("late").submit::<u64>(()).unwrap();
+    until("it is known that nobody provides it", || {
+        late.status().unwrap().waits_for.contains("provides \"late\"")
+    });
+    let worker = Worker::of(Program::new().task("late", || 2_u64)).threads();
+    let _worker = worker.join(controller.address()).unwrap();
+    assert_eq!(late.wait_timeout(MINUTE).unwrap(), 2);
+}
+
+#[test]
+fn what_nobody_provides_is_not_found_and_what_nobody_has_is_named() {
+    let (controller, client) = impatient_cluster();
     let _worker = start_worker(&controller, &[]);
     let error = client.task("triple").submit::<u64>((1_u64,)).unwrap().wait().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);

@@ -1,6 +1,6 @@
 //! Commands as tasks.
 
-use crate::harness::{cluster, lives, start_worker, until};
+use crate::harness::{cluster, impatient_cluster, lives, start_worker, until};
 use marline::{Client, CommandEnd, CommandLine, Error, ErrorKind};
 
 fn line(argv: &[&str]) -> CommandLine {
@@ -73,7 +73,7 @@ fn a_command_that_ends_leaves_nothing_behind() {
 
 #[test]
 fn commands_are_refused_where_they_are_not_offered() {
-    let (controller, client) = cluster();
+    let (controller, client) = impatient_cluster();
     let _worker = start_worker(&controller, &[]);
     let error = run(&client, &line(&["true"])).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");

@@ -1,7 +1,7 @@
 //! Starting this test binary again as a worker or a controller, and what those run.
 
 use marline::channel::rendezvous;
-use marline::{Bytes, Client, Controller, Error, Program, Resources, Worker, context};
+use marline::{Bytes, Client, Config, Controller, Error, Program, Resources, Worker, context};
 use std::io::Write;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -447,6 +447,14 @@ pub fn until(what: &str, condition: impl Fn() -> bool) {
 
 pub fn cluster() -> (Controller, Client) {
     let controller = Controller::listen("127.0.0.1:0").unwrap();
+    let client = Client::connect(controller.address()).unwrap();
+    (controller, client)
+}
+
+/// A cluster that fails at once what no worker can run.
+pub fn impatient_cluster() -> (Controller, Client) {
+    let config = Config { unknown_task_wait: Duration::ZERO, ..Config::default() };
+    let controller = Controller::builder().config(config).listen("127.0.0.1:0").unwrap();
     let client = Client::connect(controller.address()).unwrap();
     (controller, client)
 }

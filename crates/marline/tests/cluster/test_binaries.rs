@@ -1,6 +1,6 @@
 //! Executors of a worker inside a test binary, whose `main` is the test harness.
 
-use crate::harness::{EXECUTOR, MINUTE, append, program};
+use crate::harness::{EXECUTOR, MINUTE, append, impatient_cluster, program};
 use marline::{Budget, Controller, ErrorKind, Worker, WorkerBuilder};
 use std::process::{Command, Stdio};
 
@@ -71,10 +71,9 @@ fn executors_of_a_worker_inside_a_test_run_no_other_test() {
 
 #[test]
 fn an_executor_that_begins_at_no_test_says_where_it_should() {
-    let controller = controller();
+    let (controller, client) = impatient_cluster();
     let worker = Worker::of(program()).executor_test("no such test").quiet();
     let _worker = worker.join(controller.address()).unwrap();
-    let client = controller.client();
     let task = client.task("pid").max_retries(Budget::Times(0));
     let error = task.submit::<u32>(()).unwrap().wait_timeout(MINUTE).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");

@@ -96,6 +96,7 @@ fn from_worker(message: &FromWorker) -> usize {
         FromWorker::ActorFailed { instance: _, error: why }
         | FromWorker::ActorDied { instance: _, error: why }
         | FromWorker::CopyLost { object: _, error: why }
+        | FromWorker::Unable { runtime: _, error: why }
         | FromWorker::NotBrought { object: _, error: why } => why.bytes(),
         FromWorker::Checkpoint { payload, .. } => payload.len(),
         FromWorker::Yielded { value, .. } => value.payload.len(),
@@ -107,6 +108,7 @@ fn from_worker(message: &FromWorker) -> usize {
         FromWorker::Ended { end: End::Cancelled, .. }
         | FromWorker::Joined
         | FromWorker::Refused { .. }
+        | FromWorker::Able { .. }
         | FromWorker::Started { .. }
         | FromWorker::Blocked { .. }
         | FromWorker::Resumed { .. }

@@ -131,7 +131,7 @@ fn room_at_a_worker_that_does_not_provide_it_is_not_what_it_waits_for() {
     rig.effects.clear();
     assert_eq!(rig.why_waits(4), "cpu 1 to be free at a worker");
     let names = ["sleep"].map(Arc::from).into();
-    let provides = Arc::new(Provided { names, preemptible: false });
+    let provides = Arc::new(Provided { names, ..Provided::default() });
     let info = WorkerInfo { resources: Resources::cpus(9), provides, ..WorkerInfo::default() };
     rig.happens(joins(SessionId::from_u128(3), 1, Role::Worker(info)));
     let Effect::Opened(other) = rig.next() else { panic!("it may join") };
@@ -139,5 +139,5 @@ fn room_at_a_worker_that_does_not_provide_it_is_not_what_it_waits_for() {
     rig.worker_says(other, FromWorker::Joined);
     assert_eq!(rig.why_waits(4), "cpu 1 to be free at a worker that provides \"add\"");
     rig.dies(worker);
-    assert_eq!(rig.why_waits(4), "no worker provides \"add\"");
+    assert_eq!(rig.why_waits(4), "no worker provides \"add\": those here provide \"sleep\"");
 }

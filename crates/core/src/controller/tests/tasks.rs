@@ -391,23 +391,6 @@ fn a_worker_whose_only_slot_is_blocked_gets_no_backlog() {
 }
 
 #[test]
-fn an_unknown_function_is_not_found_unless_no_worker_is_here() {
-    let mut rig = Rig::new();
-    let client = rig.client(1);
-    let target = Target::Function("divide".into());
-    rig.submit(client, TaskSpec { target: target.clone(), ..task(1) });
-    assert!(rig.why_waits(1).starts_with("no worker is here"), "{}", rig.why_waits(1));
-    rig.worker(2, 1);
-    assert_eq!(rig.why_waits(1), "no worker provides \"divide\"");
-    rig.nothing_left();
-
-    rig.submit(client, TaskSpec { target, ..task(2) });
-    let error = rig.ends(client, 2).unwrap_err();
-    assert_eq!((error.kind(), error.may_have_run()), (ErrorKind::NotFound, false));
-    rig.nothing_left();
-}
-
-#[test]
 fn infeasible_resources_are_named_in_status() {
     let mut rig = Rig::new();
     let client = rig.client(1);

@@ -281,6 +281,8 @@ impl Minder {
             FromWorker::Dropped { things, .. } => Event::Dropped { executor, things },
             FromWorker::ActorDestroyed { .. } => Event::ActorExited { executor },
             FromWorker::Refused { .. }
+            | FromWorker::Unable { .. }
+            | FromWorker::Able { .. }
             | FromWorker::Checkpoint { .. }
             | FromWorker::Started { .. }
             | FromWorker::ActorDied { .. }

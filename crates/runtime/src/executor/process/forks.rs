@@ -40,6 +40,8 @@ pub struct ForkServer {
     pub args: Vec<String>,
     /// What it is told first; at most 100 KiB.
     pub setup: String,
+    /// The minor version of its language, for code that needs one (3.N of Python); 0 if that is not known.
+    pub code_version: u32,
 }
 
 /// The longest word from a server.

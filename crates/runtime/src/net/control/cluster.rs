@@ -54,6 +54,7 @@ impl Service {
                 sessions: controller.session_count() as u64,
                 controller_epoch: controller.config().epoch.0,
                 waiting: waiting.collect(),
+                unable: controller.unable(),
                 ..v1::ClusterResourcesReply::default()
             };
             (reply, controller.list_workers())

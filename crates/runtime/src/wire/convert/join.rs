@@ -61,6 +61,7 @@ fn encode_worker(info: WorkerInfo) -> (join_request::Role, String) {
         preemptible: provides.preemptible,
         store: info.store.map(|store| store.to_string()).unwrap_or_default(),
         durable: info.durable,
+        python_minor: provides.code_version,
     };
     (join_request::Role::Worker(worker), info.version)
 }
@@ -91,7 +92,12 @@ fn decode_worker(wire: v1::WorkerRole, version: String) -> Result<WorkerInfo, Er
         pid: wire.pid,
         version,
         resources: required(wire.resources, "WorkerRole.resources")?,
-        provides: Arc::new(Provided { names, preemptible: wire.preemptible }),
+        provides: Arc::new(Provided {
+            names,
+            preemptible: wire.preemptible,
+            code_version: wire.python_minor,
+            ..Provided::default()
+        }),
         store: (!wire.store.is_empty()).then(|| wire.store.into()),
         durable: wire.durable,
     })

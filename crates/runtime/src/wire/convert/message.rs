@@ -78,6 +78,7 @@ impl From<Refusal> for v1::Refusal {
             Refusal::TakenBack => v1::Refusal::TakenBack,
             Refusal::Draining => v1::Refusal::Draining,
             Refusal::Full | Refusal::Lacks(_) => v1::Refusal::Full,
+            Refusal::NotStarted => v1::Refusal::NotStarted,
             Refusal::NotHere => v1::Refusal::NotHere,
         }
     }
@@ -89,9 +90,11 @@ fn lack(refusal: Refusal) -> v1::Lack {
         Refusal::Lacks(Lack::Descriptors) => v1::Lack::Descriptors,
         Refusal::Lacks(Lack::Processes) => v1::Lack::Processes,
         Refusal::Lacks(Lack::Memory) => v1::Lack::Memory,
-        Refusal::TakenBack | Refusal::Draining | Refusal::Full | Refusal::NotHere => {
-            v1::Lack::Unspecified
-        }
+        Refusal::TakenBack
+        | Refusal::Draining
+        | Refusal::Full
+        | Refusal::NotStarted
+        | Refusal::NotHere => v1::Lack::Unspecified,
     }
 }
 
@@ -106,6 +109,7 @@ fn refusal(number: i32, lack: i32) -> Result<Refusal, Error> {
             Ok(v1::Lack::Memory) => Refusal::Lacks(Lack::Memory),
             Ok(v1::Lack::Unspecified) | Err(_) => Refusal::Full,
         }),
+        Ok(v1::Refusal::NotStarted) => Ok(Refusal::NotStarted),
         Ok(v1::Refusal::NotHere) => Ok(Refusal::NotHere),
         Ok(v1::Refusal::Unspecified) | Err(_) => Err(unknown("Refused.reason", number)),
     }
@@ -143,6 +147,8 @@ pub(super) fn name(kind: &Kind) -> &'static str {
         Kind::KillActor(_) => "kill_actor",
         Kind::WatchSession(_) => "watch_session",
         Kind::Credit(_) => "credit",
+        Kind::Unable(_) => "unable",
+        Kind::Able(_) => "able",
         Kind::TaskEnded(_) => "task_ended",
         Kind::ObjectReady(_) => "object_ready",
         Kind::ActorCreated(_) => "actor_created",

@@ -52,7 +52,7 @@ variants! { to_client_name, TO_CLIENT, ToClient:
     Printed
 }
 variants! { from_worker_name, FROM_WORKER, FromWorker:
-    Joined Refused Started Ended Yielded Blocked Resumed ActorReady ActorFailed ActorDied ActorDestroyed
+    Joined Refused Unable Able Started Ended Yielded Blocked Resumed ActorReady ActorFailed ActorDied ActorDestroyed
     Watch ActorRefused Entrust Dropped Locate Copied CopyLost NotBrought CallsEnded Draining Emptied Leaving Checkpoint Printed
 }
 variants! { to_worker_name, TO_WORKER, ToWorker:
@@ -65,7 +65,7 @@ variants! { frame_name, FRAME, Frame: Attach Packet Ping Pong Over }
 variants! { packet_name, PACKET, MessagePacket: Hello Data Seen }
 variants! { end_name, END, End: Finished Failed Cancelled Lost }
 variants! { place_name, PLACE, ActorPlace: Nowhere Ready Dead }
-variants! { refusal_name, REFUSAL, Refusal: TakenBack Draining Full Lacks NotHere }
+variants! { refusal_name, REFUSAL, Refusal: TakenBack Draining Full Lacks NotStarted NotHere }
 
 /// A packet of a link that carries messages.
 pub(crate) type MessagePacket = Packet<Message>;
@@ -216,7 +216,12 @@ pub(crate) fn worker_role() -> Role {
         pid: 42,
         version: "0.9.9".into(),
         resources: resources(),
-        provides: Arc::new(Provided { names, preemptible: true }),
+        provides: Arc::new(Provided {
+            names,
+            preemptible: true,
+            code_version: 13,
+            ..Provided::default()
+        }),
         store: Some("/run/one.store".into()),
         durable: true,
     })
@@ -329,7 +334,13 @@ pub(crate) fn ends() -> Vec<End> {
 
 pub(crate) fn refusals() -> Vec<Refusal> {
     let lacks = [Lack::Descriptors, Lack::Processes, Lack::Memory].map(Refusal::Lacks);
-    let others = [Refusal::TakenBack, Refusal::Draining, Refusal::Full, Refusal::NotHere];
+    let others = [
+        Refusal::TakenBack,
+        Refusal::Draining,
+        Refusal::Full,
+        Refusal::NotStarted,
+        Refusal::NotHere,
+    ];
     others.into_iter().chain(lacks).collect()
 }
 
@@ -349,6 +360,8 @@ pub(crate) fn from_worker() -> Vec<FromWorker> {
     let ran_for = Duration::from_nanos(987_654_321);
     let mut messages = vec![
         FromWorker::Joined,
+        FromWorker::Unable { runtime: "python".into(), error: error() },
+        FromWorker::Able { runtime: "python/1f0a".into() },
         FromWorker::Started { attempt },
         FromWorker::Yielded { attempt, to: None, index: 5, value: value() },
         FromWorker::Yielded { attempt, to: Some(session), index: 5, value: value() },

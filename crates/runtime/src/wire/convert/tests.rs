@@ -329,8 +329,8 @@ fn malformed_messages_of_workers_are_refused_by_name() {
             "Refused.reason is missing",
         ),
         (
-            Kind::Refused(v1::Refused { attempt: attempt(), reason: 5, lack: 0 }),
-            "Refused.reason is 5, which means nothing here",
+            Kind::Refused(v1::Refused { attempt: attempt(), reason: 6, lack: 0 }),
+            "Refused.reason is 6, which means nothing here",
         ),
         (Kind::TaskStarted(v1::Try::default()), "task_started: Try.task has 0 bytes"),
         (

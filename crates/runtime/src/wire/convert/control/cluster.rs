@@ -4,6 +4,8 @@ use crate::node::Health;
 use crate::wire::v1;
 use crate::wire::wall::Wall;
 use marline_core::controller::{Counters, WorkerState, WorkerStatus};
+use marline_core::error::Error;
+use std::sync::Arc;
 
 pub(crate) fn worker_state(state: WorkerState) -> v1::WorkerState {
     match state {
@@ -31,7 +33,13 @@ pub(crate) fn encode_worker(status: WorkerStatus, wall: Wall) -> v1::WorkerStatu
         joined_at: wall.unix_millis(status.joined),
         preemptible: info.provides.preemptible,
         store: info.store.map(|store| store.to_string()).unwrap_or_default(),
+        unable: status.unable.into_iter().map(encode_unable).collect(),
+        python_minor: info.provides.code_version,
     }
+}
+
+fn encode_unable((runtime, why): (Arc<str>, Error)) -> v1::UnableRuntime {
+    v1::UnableRuntime { runtime: runtime.to_string(), reason: why.message().to_owned() }
 }
 
 pub(crate) fn encode_counters(counters: Counters) -> v1::Counters {

@@ -219,8 +219,12 @@ fn an_actor_shows_why_it_is_gone_and_a_worker_what_it_has() {
             free: Resources::cpus(1),
             tasks: 5,
             actors: 6,
+            unable: vec![("python".into(), sample::error())],
         };
         let shown = encode_worker(status, wall);
+        assert_eq!(shown.unable[0].runtime, "python");
+        assert_eq!(shown.unable[0].reason, sample::error().message());
+        assert_eq!(shown.python_minor, info.provides.code_version);
         assert_eq!(shown.state, number as i32 + 1);
         assert_eq!((shown.tasks, shown.actors), (5, 6));
         assert_eq!(shown.worker_id, sample::session().id.to_string());

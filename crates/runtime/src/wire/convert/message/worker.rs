@@ -147,6 +147,10 @@ impl From<FromWorker> for Kind {
                 reason: v1::Refusal::from(reason).into(),
                 lack: lack(reason).into(),
             }),
+            FromWorker::Unable { runtime, error } => {
+                Kind::Unable(v1::Unable { runtime: runtime.to_string(), error: Some(error.into()) })
+            }
+            FromWorker::Able { runtime } => Kind::Able(runtime.to_string()),
             FromWorker::Started { attempt } => Kind::TaskStarted(attempt.into()),
             FromWorker::Ended { attempt, end, kept, ran_for, next } => {
                 Kind::AttemptEnded(v1::AttemptEnded {
@@ -228,6 +232,11 @@ impl TryFrom<Kind> for FromWorker {
                 attempt: required(wire.attempt, "Refused.attempt")?,
                 reason: refusal(wire.reason, wire.lack)?,
             },
+            Kind::Unable(wire) => FromWorker::Unable {
+                runtime: wire.runtime.into(),
+                error: required(wire.error, "Unable.error")?,
+            },
+            Kind::Able(runtime) => FromWorker::Able { runtime: runtime.into() },
             Kind::TaskStarted(attempt) => FromWorker::Started { attempt: attempt.try_into()? },
             Kind::AttemptEnded(wire) => FromWorker::Ended {
                 attempt: required(wire.attempt, "AttemptEnded.attempt")?,

@@ -1,0 +1,124 @@
+//! Work that no worker here can run, however much room there is: no program provides it, its code needs another Python, or
+//! no executor starts for it. A worker that can may be about to join, as during a deployment, so such work waits: without end
+//! while there is no worker at all, otherwise for [`Config::unknown_task_wait`](super::Config), and at most a
+//! [tenth](LOOKS_PER_WAIT) longer. Then it fails with the reason.
+
+use super::actor::{DeathCause, Life};
+use super::task::State;
+use super::{Controller, Effect, Timer};
+use crate::error::{Error, Ran};
+use crate::id::ActorEpoch;
+use crate::schedule::{Demand, Unknown, Work};
+use crate::time::Time;
+use std::time::Duration;
+
+/// How often such work is looked at while it may wait.
+const LOOKS_PER_WAIT: u32 = 10;
+/// The shortest pause between two looks.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
+/// How many workers are named that cannot run something.
+const MAX_UNABLE_SHOWN: usize = 100;
+
+impl Controller {
+    /// Why no worker here can run work of this demand, if there are workers and none can.
+    pub(super) fn why_unknown(&self, demand: &Demand) -> Option<Error> {
+        Some(match self.schedule.why_unknown(demand)? {
+            Unknown::Name(words) => Error::not_found(words),
+            Unknown::Version(words) => Error::incompatible(words),
+            Unknown::Start { runtime, words } => {
+                let scheme = runtime.split_once('/').map_or(&*runtime, |(scheme, _)| scheme);
+                let failed = self.workers.values().filter_map(|worker| {
+                    let why = worker.unable.get(&*runtime).or_else(|| worker.unable.get(scheme))?;
+                    Some((worker.session.id, &worker.info.hostname, why))
+                });
+                let words = match failed.min_by_key(|(id, _, _)| *id) {
+                    Some((_, host, why)) => format!("{words}: at {host:?}, {}", why.message()),
+                    None => words,
+                };
+                Error::unavailable(Ran::No, words)
+            }
+        })
+    }
+
+    /// Which workers cannot run what, in words; the first [`MAX_UNABLE_SHOWN`].
+    pub fn unable(&self) -> Vec<String> {
+        let mut all: Vec<String> = Vec::new();
+        for worker in self.workers.values() {
+            let words = worker.unable.iter().map(|(runtime, why)| {
+                let (id, host) = (worker.session.id, &worker.info.hostname);
+                format!("worker {id} at {host:?} cannot run {runtime:?}: {}", why.message())
+            });
+            all.extend(words);
+        }
+        all.sort_unstable();
+        all.truncate(MAX_UNABLE_SHOWN);
+        all
+    }
+
+    /// A worker can run something: what it can run waits no longer for one that can.
+    pub(super) fn forget_unknown(&mut self) {
+        let schedule = &self.schedule;
+        self.unknown.retain(|demand, _| schedule.why_unknown(demand).is_some());
+    }
+
+    /// Something waits that no worker here could run: it is looked at again while it waits.
+    pub(super) fn plan_to_fail(&mut self, now: Time, effects: &mut Vec<Effect>) {
+        if !self.will_fail && !self.winding_up && self.schedule.infeasible_shapes() > 0 {
+            self.fail_unknown(now, effects);
+        }
+    }
+
+    /// Fails what has waited for too long for a worker that can run it.
+    pub(super) fn fail_unknown(&mut self, now: Time, effects: &mut Vec<Effect>) {
+        let before = std::mem::take(&mut self.unknown);
+        let wait = self.config.unknown_task_wait;
+        let mut late: Vec<(Work, Error)> = Vec::new();
+        for (demand, work) in self.schedule.infeasible_work() {
+            let Some(error) = self.why_unknown(demand) else { continue };
+            let since = before.get(demand).copied().unwrap_or(now);
+            self.unknown.insert(demand.clone(), since);
+            let due =
+                |work: &Work| self.waits_since(*work).is_some_and(|at| at.max(since) + wait <= now);
+            late.extend(work.filter(due).map(|work| (work, error.clone())));
+        }
+        for (work, error) in late {
+            self.fail_waiting(now, work, error, effects);
+        }
+        self.will_fail = self.schedule.infeasible_shapes() > 0;
+        if self.will_fail {
+            let pause = (wait / LOOKS_PER_WAIT).max(SHORTEST_PAUSE);
+            self.timers.insert((now + pause, Timer::Fail));
+        }
+    }
+
+    fn fail_waiting(&mut self, now: Time, work: Work, error: Error, effects: &mut Vec<Effect>) {
+        let waited = format!(
+            "{}; it waited for {:?} (unknown_task_wait)",
+            error.message(),
+            self.config.unknown_task_wait
+        );
+        let error = Error::new(error.kind(), waited).ran(Ran::No);
+        match work {
+            Work::Task(id) => {
+                // An end may have taken others with it.
+                let Some(State::Queued(ticket)) = self.tasks.get(&id).map(|task| &task.state)
+                else {
+                    return;
+                };
+                self.schedule.leave(*ticket);
+                self.end_task(now, id, Err(error), effects);
+            }
+            Work::Actor(id) => {
+                let Some(actor) = self.actors.get(&id) else { return };
+                if !matches!(actor.life, Life::Queued(_)) {
+                    return;
+                }
+                let cause = match actor.epoch {
+                    ActorEpoch(0) => DeathCause::ConstructorFailed,
+                    _ => DeathCause::RestartsUsedUp,
+                };
+                self.die(now, id, cause, error, effects);
+            }
+        }
+    }
+}

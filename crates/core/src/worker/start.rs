@@ -1,0 +1,98 @@
+//! Executors that do not start: they die before they are ready. What such an executor was for goes back, at no cost to it.
+//!
+//! After [`MAX_FAILED_STARTS`] in a row of one runtime, the worker tells the controller that it is *unable* to run it, and
+//! gets no more work of that runtime. Then it tries by itself: it starts an executor for nobody after a pause, which doubles
+//! each time, and says so when one is ready.
+
+use super::executor::{Executor, Occupant};
+use super::{Effect, Timer, Worker};
+use crate::error::Error;
+use crate::message::{FromWorker, Refusal};
+use crate::time::Time;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// After so many failed starts in a row, a worker is unable to run a runtime.
+const MAX_FAILED_STARTS: u32 = 3;
+/// The pause before it tries again; twice as long after each failure, up to [`LONGEST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_secs(5);
+const LONGEST_PAUSE: Duration = Duration::from_secs(300);
+/// How many runtimes are remembered that do not start: there is one for each environment.
+const MAX_FAILING: usize = 100;
+
+/// A runtime whose last executor did not start.
+#[derive(Debug)]
+pub(super) struct Failing {
+    runtime: Arc<str>,
+    in_a_row: u32,
+    pause: Duration,
+    /// When it is tried again, if the controller was told that it does not start.
+    tried_at: Option<Time>,
+}
+
+impl Worker {
+    /// An executor died before it was ready.
+    pub(super) fn start_failed(
+        &mut self,
+        now: Time,
+        executor: Executor,
+        error: Error,
+        effects: &mut Vec<Effect>,
+    ) {
+        self.refuse_occupant(executor.occupant, Refusal::NotStarted, effects);
+        let failing = self.failing_mut(executor.runtime, effects);
+        failing.in_a_row += 1;
+        let is_due = failing.tried_at.is_none_or(|at| at <= now);
+        if failing.in_a_row < MAX_FAILED_STARTS || !is_due {
+            return;
+        }
+        if failing.tried_at.is_some() {
+            failing.pause = (failing.pause * 2).min(LONGEST_PAUSE);
+        }
+        let (runtime, at) = (failing.runtime.clone(), now + failing.pause);
+        failing.tried_at = Some(at);
+        self.timers.insert((at, Timer::Start));
+        effects.push(Effect::ToController(FromWorker::Unable { runtime, error }));
+    }
+
+    /// The runtime among those that fail; of too many, the first is forgotten.
+    fn failing_mut(&mut self, runtime: Arc<str>, effects: &mut Vec<Effect>) -> &mut Failing {
+        let known = self.failing.iter().position(|one| one.runtime == runtime);
+        let index = known.unwrap_or_else(|| {
+            if self.failing.len() >= MAX_FAILING {
+                self.forget_failing(0, effects);
+            }
+            let (in_a_row, pause, tried_at) = (0, FIRST_PAUSE, None);
+            self.failing.push(Failing { runtime, in_a_row, pause, tried_at });
+            self.failing.len() - 1
+        });
+        &mut self.failing[index]
+    }
+
+    fn forget_failing(&mut self, index: usize, effects: &mut Vec<Effect>) {
+        let Failing { runtime, tried_at, .. } = self.failing.remove(index);
+        if tried_at.is_some() {
+            effects.push(Effect::ToController(FromWorker::Able { runtime }));
+        }
+    }
+
+    /// An executor of this runtime is ready.
+    pub(super) fn start_succeeded(&mut self, runtime: &str, effects: &mut Vec<Effect>) {
+        if let Some(index) = self.failing.iter().position(|one| &*one.runtime == runtime) {
+            self.forget_failing(index, effects);
+        }
+    }
+
+    /// Tries again to start what did not.
+    pub(super) fn try_to_start(&mut self, now: Time, effects: &mut Vec<Effect>) {
+        if self.draining {
+            return;
+        }
+        let due = self.failing.iter().filter(|one| one.tried_at.is_some_and(|at| at <= now));
+        let due: Vec<Arc<str>> = due.map(|one| one.runtime.clone()).collect();
+        for runtime in due {
+            let id = self.spawn(runtime, Occupant::None, effects);
+            self.spares.push(id);
+        }
+    }
+}

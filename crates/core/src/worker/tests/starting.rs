@@ -1,0 +1,116 @@
+//! Executors that do not start.
+
+use super::*;
+
+impl Rig {
+    /// The controller hears from it, and says so.
+    fn keep_lease(&mut self) {
+        for (number, heard) in [(1, 0), (2, 1)] {
+            let ping = Ping { number, heard };
+            self.happens(Event::PingReceived { session: SESSION, ping });
+        }
+        assert!(self.take().iter().all(|effect| matches!(effect, Effect::Pong(_))));
+    }
+
+    /// A task is assigned whose executor dies before it is ready.
+    fn fails_to_start(&mut self, number: u128) -> Vec<Effect> {
+        self.assign(task(number), Some(one_cpu()));
+        let [Effect::Spawn { executor, .. }] = self.take()[..] else {
+            panic!("an executor starts")
+        };
+        self.dies(executor);
+        self.take()
+    }
+}
+
+fn refused(number: u128) -> Effect {
+    let attempt = Try { task: task_id(number), attempt: Attempt(1) };
+    tell(FromWorker::Refused { attempt, reason: Refusal::NotStarted })
+}
+
+fn unable() -> Effect {
+    tell(FromWorker::Unable { runtime: "".into(), error: crashed() })
+}
+
+#[test]
+fn work_whose_executor_does_not_start_goes_back_and_after_three_the_worker_is_unable() {
+    let mut rig = Rig::new();
+    assert_eq!(rig.fails_to_start(1), [refused(1)]);
+    assert_eq!(rig.fails_to_start(2), [refused(2)]);
+    assert_eq!(rig.fails_to_start(3), [refused(3), unable()]);
+    assert_eq!(
+        rig.fails_to_start(4),
+        [refused(4)],
+        "it was on its way: the worker said so already"
+    );
+
+    // It tries by itself, with pauses that double, and says when one has started.
+    for pause in [5, 10] {
+        rig.pass(pause * SECOND - Duration::from_millis(1));
+        assert_eq!(rig.take(), []);
+        rig.pass(Duration::from_millis(1));
+        let [Effect::Spawn { executor, .. }] = rig.take()[..] else { panic!("it tries") };
+        rig.dies(executor);
+        assert_eq!(rig.take(), [unable()]);
+    }
+    rig.keep_lease();
+    rig.pass(20 * SECOND);
+    let [Effect::Spawn { executor, .. }] = rig.take()[..] else { panic!("it tries") };
+    rig.happens(Event::ExecutorReady { executor });
+    assert_eq!(rig.take(), [tell(FromWorker::Able { runtime: "".into() })]);
+    rig.assign(task(9), Some(one_cpu()));
+    assert_eq!(rig.take(), [started(task_id(9)), run(executor, task(9))]);
+}
+
+#[test]
+fn failures_that_are_not_in_a_row_make_no_worker_unable() {
+    let mut rig = Rig::new();
+    for number in [1, 11, 21, 31] {
+        assert_eq!(rig.fails_to_start(number), [refused(number)]);
+        assert_eq!(rig.fails_to_start(number + 1), [refused(number + 1)]);
+        let executor = rig.start(task(number + 2));
+        rig.dies(executor);
+        let lost = rig.take();
+        assert!(matches!(
+            &lost[..],
+            [Effect::ToController(FromWorker::Ended { end: End::Lost(_), .. })]
+        ));
+    }
+}
+
+#[test]
+fn an_actor_whose_executor_does_not_start_goes_back() {
+    let mut rig = Rig::new();
+    let spec = Arc::new(actor(ActorOptions::default()));
+    let (epoch, values, grant) = (ACTOR.epoch, Vec::new(), Grant::default());
+    let checkpoints = Vec::new();
+    rig.controller_says(ToWorker::Instantiate { spec, epoch, values, grant, checkpoints });
+    let [Effect::Spawn { executor, .. }] = rig.take()[..] else { panic!("an executor starts") };
+    rig.dies(executor);
+    let reason = Refusal::NotStarted;
+    assert_eq!(rig.take(), [tell(FromWorker::ActorRefused { instance: ACTOR, reason })]);
+}
+
+#[test]
+fn of_too_many_runtimes_that_do_not_start_the_first_is_tried_again_by_work() {
+    let mut rig = Rig::new();
+    let (mut unable, mut forgotten) = (0, 0);
+    for number in 0..101 {
+        for _ in 0..3 {
+            let target = Target::Function(format!("python/{number}:f").into());
+            rig.assign(TaskSpec { target, ..task(number + 1) }, Some(one_cpu()));
+            let [Effect::Spawn { executor, .. }] = rig.take()[..] else { panic!("it starts") };
+            rig.dies(executor);
+            let effects = rig.take();
+            let is_unable = |effect: &&Effect| {
+                matches!(effect, Effect::ToController(FromWorker::Unable { .. }))
+            };
+            unable += effects.iter().filter(is_unable).count();
+            let able = tell(FromWorker::Able { runtime: "python/0".into() });
+            let first_is_forgotten = number == 100 && effects.contains(&able);
+            forgotten += usize::from(first_is_forgotten);
+        }
+    }
+    assert_eq!(forgotten, 1);
+    assert_eq!(unable, 101);
+}

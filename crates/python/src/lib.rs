@@ -28,6 +28,7 @@ mod session;
 mod signal;
 mod status;
 mod submitted;
+mod unread;
 mod wait;
 
 use pyo3::prelude::*;

@@ -21,7 +21,10 @@ _Piece = tuple[str, str, int, bool, str | None, int, int, str]
 # exception if user code raised it, the message; whether a value is gone, whether memory ran short.
 _Unread = tuple[str, str, str, str | None, str, bool, bool]
 
+VERSION: str
+
 __all__ = [
+    "VERSION",
     "Actor",
     "ActorOptions",
     "CallEnd",

@@ -25,6 +25,7 @@ pub fn fork_server(named: Option<&Path>, home: &Home<'_>) -> Option<ForkServer> 
         program,
         args: vec!["-m".into(), "marline._forkserver".into()],
         setup: setup.to_string(),
+        version: Some(env!("CARGO_PKG_VERSION")),
     })
 }
 

@@ -69,4 +69,7 @@ mod _native {
     use crate::signal::interrupt_main_thread;
     #[pymodule_export]
     use crate::status::Status;
+    /// The version of the package.
+    #[pymodule_export]
+    const VERSION: &str = env!("CARGO_PKG_VERSION");
 }

@@ -228,6 +228,7 @@ impl Session {
                         program: program.into(),
                         args: args.to_vec(),
                         setup,
+                        version: None, // It is the Python that runs this.
                     }),
                     arguments: None,
                 },

@@ -410,6 +410,8 @@ impl ExecutorOptions {
             }
         };
         allow_descriptors();
+        let forks = forks.map(Forks::new);
+        forks.as_ref().map_or(Ok(()), Forks::check)?;
         let lifeline = Lifeline::create().map_err(|error| {
             Error::unsupported(format!(
                 "a worker needs a folder of its own for running processes (XDG_RUNTIME_DIR): {error}"
@@ -422,7 +424,7 @@ impl ExecutorOptions {
             logs: node.logs(),
             memory,
             pass_on,
-            forks: forks.map(Forks::new),
+            forks,
             arguments,
             alive: Arc::default(),
             memory_watch: Default::default(),

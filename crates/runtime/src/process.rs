@@ -15,6 +15,7 @@ use crate::store::{Store, StoreOptions};
 use crate::upstream::{Upstream, UpstreamToken};
 use marline_core::controller::{self, Role, WorkerInfo};
 use marline_core::error::Error;
+use marline_core::id::SessionId;
 use marline_core::resources::Resources;
 use marline_core::schedule::Provided;
 use marline_core::worker;
@@ -504,6 +505,12 @@ impl Worker {
         let worker = Worker { node, seat, launch, _servers: servers };
         dial::join(&worker.node, membership, JOIN_PATIENCE)?;
         Ok(worker)
+    }
+
+    /// Returns a function that gives the worker's id, while it has one: the worker has another each time that it joins.
+    pub fn identity(&self) -> impl Fn() -> Option<SessionId> + Send + Sync + use<> {
+        let (node, seat) = (self.node.clone(), self.seat);
+        move || node.worker_session(seat).map(|session| session.id)
     }
 
     /// What is done with words for whoever started it: that the cluster was lost, and that it is back.

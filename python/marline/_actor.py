@@ -156,6 +156,7 @@ class ActorHandle:
     _methods: dict[str, Returns] | None
 
     def __init__(self, actor: _native.Actor, class_name: str, methods: dict[str, Returns] | None) -> None:
+        actor.is_a(class_name)
         self.__dict__.update(_actor=actor, _class_name=class_name, _methods=methods)
 
     if not TYPE_CHECKING:  # Type checkers say themselves that there is no such attribute.

@@ -136,6 +136,16 @@ def name_of_class(cls: type) -> str:
     return name if cls.__module__ == "builtins" else f"{cls.__module__}.{name}"
 
 
+def class_of(kind: str, is_value_gone: bool, is_out_of_memory: bool) -> type[MarlineError]:
+    """The class of the exception that stands for an error of this kind."""
+    cls = _KINDS.get(kind, InternalError)
+    if is_value_gone and cls is ActorDiedError:
+        return ObjectLostError
+    if is_out_of_memory and cls is ExhaustedError:
+        return OutOfMemoryError
+    return cls
+
+
 def make(
     kind: str,
     may_have_run: bool,
@@ -152,12 +162,7 @@ def make(
         return cause  # A task fails as what it depends on did.
     if kind == "Failed":
         return of_user_code(message, class_name or "", remote_traceback or "", pickled)
-    cls = _KINDS.get(kind, InternalError)
-    if is_value_gone and cls is ActorDiedError:
-        cls = ObjectLostError
-    elif is_out_of_memory and cls is ExhaustedError:
-        cls = OutOfMemoryError
-    error = cls(message)
+    error = class_of(kind, is_value_gone, is_out_of_memory)(message)
     error.may_have_run = may_have_run
     error.__cause__ = cause
     return error

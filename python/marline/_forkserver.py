@@ -50,6 +50,7 @@ class Server:
             kind, _, rest = message.decode().partition(" ")
             if kind == "setup":
                 self.set_up(json.loads(rest))
+                self.get_ready(descriptors)
             elif kind == "fork":
                 number, variable = rest.split(" ", 1)
                 self.fork(number, variable, descriptors)
@@ -91,6 +92,16 @@ class Server:
         if "driver" in setup:
             with contextlib.suppress(OSError):
                 self.driver = os.pidfd_open(setup["driver"])
+
+    def get_ready(self, descriptors: list[int]) -> None:
+        """From now on, errors go where the worker's do. Says which versions these are."""
+        from marline import _native
+
+        for descriptor in descriptors:
+            os.dup2(descriptor, 2)
+            os.close(descriptor)
+        python = ".".join(map(str, sys.version_info[:3]))
+        self.worker.send(f"ready {_native.VERSION} {python}".encode())
 
     def fork(self, number: str, variable: str, descriptors: list[int]) -> None:
         try:

@@ -17,8 +17,14 @@ _Terms = dict[str, Any]
 # The name, the host, the pid, whether it is of standard error, the lines if there are any, how many were
 # dropped, how many were missed, and the id that their log has.
 _Piece = tuple[str, str, int, bool, str | None, int, int, str]
+# A failure that nobody read: of a task, call or actor; its name; the kind of the error, the class of the
+# exception if user code raised it, the message; whether a value is gone, whether memory ran short.
+_Unread = tuple[str, str, str, str | None, str, bool, bool]
+
+VERSION: str
 
 __all__ = [
+    "VERSION",
     "Actor",
     "ActorOptions",
     "CallEnd",
@@ -121,6 +127,8 @@ class Session:
     @staticmethod
     def here(address: str | None) -> tuple[str, str] | None: ...
     def output(self) -> Output: ...
+    def report_unread(self) -> None: ...
+    def close_unread(self, with_held: bool) -> None: ...
     def may_lag(self) -> bool: ...
     def shutdown(self) -> None: ...
     def put(self, value: Any, durable: bool = False) -> ObjectRef: ...
@@ -193,6 +201,7 @@ class Actor:
 
     @property
     def id(self) -> str: ...
+    def is_a(self, class_: str) -> None: ...
     def call(
         self,
         method: str,

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 # The longest folder whose name leaves room for that of a socket in it: the kernel takes 107 bytes.
 MAX_FOLDER_BYTES = 100
 
+# Set to 0, failures that nobody reads are not printed, whatever ``init`` says.
+UNREAD = "MARLINE_LOG_UNREAD_FAILURES"
+
 _lock = threading.Lock()
 _session: _native.Session | None = None
 _folder: str | None = None
@@ -48,9 +51,9 @@ class Running:
     def __enter__(self) -> Running:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if home is None:  # In a task, the session is its executor's: others may need it still.
-            shutdown()
+            _shutdown(is_cut_short=kind is not None)
 
     def __repr__(self) -> str:
         return f"<marline at {self.address}>"
@@ -104,6 +107,7 @@ def init(
     namespace: str | None = None,
     runtime_env: dict[str, Any] | None = None,
     log_to_driver: bool = True,
+    log_unread_failures: bool = True,
     ignore_reinit_error: bool = False,
     **others: Any,
 ) -> Running:
@@ -116,8 +120,9 @@ def init(
     (or ``MARLINE_SPILL_DIR``; the usual one for temporary files; ``""``: nowhere). A cluster elsewhere has
     what its workers offer, and asks for its ``token`` (or ``MARLINE_TOKEN_FILE``). All work of this process
     runs in ``runtime_env``, as far as it does not say otherwise, and names of actors count in ``namespace``
-    (``"default"``). What it prints is shown here, unless ``log_to_driver`` is false. A task is part of a
-    cluster already: there it changes nothing.
+    (``"default"``). What it prints is shown here, unless ``log_to_driver`` is false. A failure whose error
+    nobody reads is printed in one line, unless ``log_unread_failures`` is false or
+    ``MARLINE_LOG_UNREAD_FAILURES`` is 0. A task is part of a cluster already: there it changes nothing.
 
     >>> import marline
     >>> with marline.init(num_cpus=2, resources={"disk": 1}):
@@ -128,7 +133,8 @@ def init(
     unknown = [name for name in others if not name.startswith("_")]
     if unknown:
         raise TypeError(f"init() got an unexpected keyword argument {unknown[0]!r}{_meant(unknown[0])}")
-    _check_words(address, token, log_to_driver)
+    _check_words(address, token)
+    _check_flags(log_to_driver=log_to_driver, log_unread_failures=log_unread_failures)
     env, namespace = _runtime_env.parse(runtime_env), _namespace.checked(namespace)
     amounts = {"num_cpus": num_cpus, "num_gpus": num_gpus, "memory": memory, "resources": resources}
     store = {
@@ -158,6 +164,8 @@ def init(
             from marline._output import Printer  # While the executors start.
 
             _printer = Printer(session.output(), address if _folder is not None else None)
+        if log_unread_failures and os.environ.get(UNREAD) != "0":
+            session.report_unread()
         _runtime_env.around = _runtime_env.shipped(env, session).env
         _namespace.say(namespace)
     except BaseException:
@@ -174,13 +182,17 @@ def _meant(name: str) -> str:
     return meant(name, inspect.signature(init).parameters)
 
 
-def _check_words(address: Any, token: Any, log_to_driver: Any) -> None:
+def _check_words(address: Any, token: Any) -> None:
     if address is not None and not isinstance(address, str):
         raise TypeError(f"address is {address!r}: it is 'local', 'auto', 'host:port' or 'unix:/path'")
     if token is not None and not isinstance(token, str):
         raise TypeError(f"token is a string, not {type(token).__name__}")  # It is not shown.
-    if not isinstance(log_to_driver, bool):
-        raise TypeError(f"log_to_driver is {log_to_driver!r}: it is True or False")
+
+
+def _check_flags(**flags: Any) -> None:
+    for name, flag in flags.items():
+        if not isinstance(flag, bool):
+            raise TypeError(f"{name} is {flag!r}: it is True or False")
 
 
 def warn_of_other(what: str, address: str | None) -> None:
@@ -305,6 +317,11 @@ def shutdown() -> None:
     >>> marline.is_initialized()
     False
     """
+    _shutdown(is_cut_short=False)
+
+
+def _shutdown(is_cut_short: bool) -> None:
+    """Ends the session. A program that an exception cut short did not come to read what it holds."""
     global _session, _folder, _printer
     with _lock:
         session, _session = _session, None
@@ -313,6 +330,7 @@ def shutdown() -> None:
         if home is None:
             _leave_surroundings()
     if session is not None:
+        session.close_unread(not is_cut_short)
         if printer is not None and session.may_lag():
             printer.settle()
         session.shutdown()
@@ -322,7 +340,12 @@ def shutdown() -> None:
         _remove(folder)
 
 
-atexit.register(shutdown)
+def _at_exit() -> None:
+    # Python has printed the exception that ends the program, if one does.
+    _shutdown(is_cut_short=getattr(sys, "last_value", None) is not None)
+
+
+atexit.register(_at_exit)
 
 
 def _leave_surroundings() -> None:

@@ -1,6 +1,6 @@
 //! Python executors of a worker that this program is: forks of a Python that has the package `marline`.
 
-use marline_runtime::ForkServer;
+use marline_runtime::{ForkServer, ForkVersion};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
@@ -25,7 +25,7 @@ pub fn fork_server(named: Option<&Path>, home: &Home<'_>) -> Option<ForkServer> 
         program,
         args: vec!["-m".into(), "marline._forkserver".into()],
         setup: setup.to_string(),
-        code_version: 0,
+        version: ForkVersion::Package(env!("CARGO_PKG_VERSION")),
     })
 }
 

@@ -70,6 +70,8 @@ pub struct Client {
     /// Actors asked for by name or to be created.
     creating: Set<ActorId>,
     finding: BTreeSet<u64>,
+    /// Actors whose first instance its user waits for: it is ready, or there will be none.
+    births: Set<ActorId>,
     actors: Map<ActorId, ActorView>,
     calls: Map<TaskId, Call>,
     /// The number of the next call to each actor's instance.

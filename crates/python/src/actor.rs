@@ -4,7 +4,7 @@ use crate::answer::Answer;
 use crate::arguments::Arguments;
 use crate::around::{Around, within};
 use crate::failure::to_python;
-use crate::function::results;
+use crate::function::{Function, results};
 use crate::generator::ObjectRefGenerator;
 use crate::options::{Returns, lasting, seconds};
 use crate::pickle;
@@ -17,8 +17,8 @@ use marline_runtime::core::spec::{self, Budget, Target, TaskSpec};
 use marline_runtime::new_task_id;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// How a handle is pickled: what makes it again, and from what.
 type Reduced<'py> = (Bound<'py, PyAny>, (Bound<'py, PyBytes>, bool));
@@ -31,6 +31,10 @@ pub struct Actor {
     /// It understands plain data only.
     is_plain: bool,
     options: Arc<spec::TaskOptions>,
+    /// What people call its class.
+    class: OnceLock<Arc<str>>,
+    /// How its constructor ends, if this process created it and prints what nobody reads.
+    birth: Option<Arc<Answer>>,
 }
 
 impl Actor {
@@ -39,7 +43,29 @@ impl Actor {
         let options =
             spec::TaskOptions { max_retries: Budget::Unlimited, ..spec::TaskOptions::default() };
         let held = Held::new(session, Thing::Actor(id));
-        Actor { held, id, is_plain, options: Arc::new(options) }
+        let (options, class) = (Arc::new(options), OnceLock::new());
+        Actor { held, id, is_plain, options, class, birth: None }
+    }
+
+    /// One that was created just now. If its constructor fails, and nobody calls it, the driver prints that.
+    pub fn created(session: &Arc<Inner>, id: ActorId, class: &Function) -> Actor {
+        let mut actor = Actor::new(session, id, class.is_plain());
+        if let (Some(unread), Ok(client)) = (session.unread.get(), session.client()) {
+            let birth = Arc::<Answer>::default();
+            let tell = birth.tell_of(Some(unread.actor(&class.name)));
+            let born =
+                client.expect_birth(id, Box::new(move |born| tell(born.map(|()| Vec::new()))));
+            // Otherwise the session is over, and every call says so.
+            actor.birth = born.is_ok().then_some(birth);
+        }
+        actor
+    }
+
+    /// Somebody else hears of it if its constructor fails: who calls it, or has a handle to it, or ended it.
+    fn leave_birth_to_others(&self) {
+        if let Some(birth) = &self.birth {
+            birth.mark_read();
+        }
     }
 }
 
@@ -78,6 +104,11 @@ impl Actor {
         self.id.to_string()
     }
 
+    /// Says what people call its class.
+    fn is_a(&self, class_: &str) {
+        self.class.get_or_init(|| class_.into());
+    }
+
     /// Calls a method.
     #[pyo3(signature = (method, args, kwargs, returns, timeout=None))]
     fn call<'py>(
@@ -99,9 +130,12 @@ impl Actor {
         let ready = needed.iter().all(|needed| needed.0.get().is_some());
         // Also the time in which it waits for its turn is its caller's.
         let left = around.time_left()?;
+        let method: Arc<str> = method.into();
+        let class = self.class.get_or_init(|| "actor".into());
+        let origin = session.unread.get().map(|unread| unread.call(class, &method));
         let spec = Arc::new(TaskSpec {
             id: new_task_id(),
-            target: Target::Method { actor: self.id, method: method.into() },
+            target: Target::Method { actor: self.id, method },
             args: payload,
             needs,
             holds,
@@ -120,18 +154,19 @@ impl Actor {
         // What it needs may have failed: then so does the call, as if it had waited for it.
         let values = if ready { values_of(&needed).ok() } else { None };
         let waits = values.is_none();
-        let tell = answer.tell_call(session);
+        let tell = answer.tell_call(session, origin);
         let called = match spec.stream {
             None => client.call_telling(spec.clone(), values, left, tell).map(|()| None),
             Some(_) => client.call_stream(spec.clone(), values, left, tell).map(Some),
         };
         let stream = called.map_err(|error| to_python(py, &error))?;
+        self.leave_birth_to_others();
         if waits {
             supply(session, &spec, needed);
         }
         around.submitted(session, spec.id, &answer);
         if let Some(stream) = stream {
-            return Ok(Bound::new(py, ObjectRefGenerator::new(session, stream))?.into_any());
+            return Ok(Bound::new(py, ObjectRefGenerator::new(session, stream, answer))?.into_any());
         }
         results(py, &spec, |id| ObjectRef::of_call(session, id, answer.clone()))
     }
@@ -147,6 +182,7 @@ impl Actor {
 
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Reduced<'py>> {
         let Actor { id, is_plain, .. } = *slf.get();
+        slf.get().leave_birth_to_others();
         pickle::met(Thing::Actor(id), slf.as_any())?;
         let bytes = PyBytes::new(slf.py(), &id.as_u128().to_be_bytes());
         Ok((slf.get_type().getattr("_load")?, (bytes, is_plain)))
@@ -165,6 +201,7 @@ impl Actor {
     /// Ends the actor for good, or its process only: then it is restarted, if it may be.
     #[pyo3(signature = (*, restart))]
     fn end(&self, py: Python<'_>, restart: bool) -> PyResult<()> {
+        self.leave_birth_to_others();
         let end = || {
             let client = self.held.session.client()?;
             match restart {

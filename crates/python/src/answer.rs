@@ -2,10 +2,11 @@
 
 use crate::reference::Held;
 use crate::session::Inner;
+use crate::unread::{Failed, Origin};
 use marline_runtime::Tell;
 use marline_runtime::core::error::{Error, Ran};
 use marline_runtime::core::payload::{Outcome, Payload, Value};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 /// How a task ended, once it has.
@@ -17,6 +18,16 @@ pub struct Answer {
     here: AtomicU64,
     /// What the values name, where this process was made to hold it: let go with the answer.
     held: OnceLock<Vec<Held>>,
+    /// Whether its error, if it has one, was raised here or handed to other work.
+    is_read: AtomicBool,
+    /// What is printed if nobody reads its error.
+    failed: OnceLock<Box<Failed>>,
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        self.report_if_unread();
+    }
 }
 
 /// What is done when it comes, by whichever thread hears of it. It must not block, and knows no Python.
@@ -32,13 +43,29 @@ impl Answer {
 
     /// Who is to be told of it. If nobody ever is, it has failed.
     pub fn tell(self: &Arc<Answer>) -> Tell<Outcome> {
+        self.tell_of(None)
+    }
+
+    /// The same. If it ends with an error that nobody reads, the driver prints of which work that is.
+    pub fn tell_of(self: &Arc<Answer>, origin: Option<Origin>) -> Tell<Outcome> {
         let mut promise = Promise(Some(self.clone()));
-        Box::new(move |outcome| promise.keep(outcome))
+        Box::new(move |outcome| {
+            if let (Some(origin), Some(answer), Err(error)) = (origin, &promise.0, &outcome)
+                && let Some(failed) = origin.failed(answer, error)
+            {
+                let _ = answer.failed.set(failed);
+            }
+            promise.keep(outcome);
+        })
     }
 
     /// The same for a call: what its values name is held for whoever gets them.
-    pub fn tell_call(self: &Arc<Answer>, session: &Arc<Inner>) -> Tell<Outcome> {
-        let (tell, answer, session) = (self.tell(), self.clone(), session.clone());
+    pub fn tell_call(
+        self: &Arc<Answer>,
+        session: &Arc<Inner>,
+        origin: Option<Origin>,
+    ) -> Tell<Outcome> {
+        let (tell, answer, session) = (self.tell_of(origin), self.clone(), session.clone());
         Box::new(move |outcome: Outcome| {
             let named = outcome.iter().flatten().flat_map(Value::names);
             let held: Vec<Held> = named.map(|thing| Held::new(&session, thing)).collect();
@@ -47,6 +74,20 @@ impl Answer {
             }
             tell(outcome);
         })
+    }
+
+    /// Somebody has read its error, sees to it that somebody does, or wants no part of it.
+    pub fn mark_read(&self) {
+        self.is_read.store(true, Ordering::Relaxed);
+    }
+
+    /// Reports its error if nobody has read it; once.
+    pub fn report_if_unread(&self) {
+        if let Some(failed) = self.failed.get()
+            && !self.is_read.swap(true, Ordering::Relaxed)
+        {
+            failed.report();
+        }
     }
 
     /// It, if it has come.

@@ -104,7 +104,11 @@ fn held(session: &Arc<Inner>, stored: Option<ObjectId>) -> Option<Held> {
 
 /// The objects that others know the values of references by.
 fn ids(py: Python<'_>, references: &[Bound<'_, ObjectRef>]) -> PyResult<Vec<ObjectId>> {
-    references.iter().map(|one| one.get().public_id(py)).collect()
+    let id = |one: &Bound<'_, ObjectRef>| {
+        one.get().leave_to_others();
+        one.get().public_id(py)
+    };
+    references.iter().map(id).collect()
 }
 
 fn is_reference(arg: &Bound<'_, PyAny>) -> bool {

@@ -108,20 +108,21 @@ impl Function {
         });
         let client = session.client_for_work().map_err(|error| to_python(py, &error))?;
         let answer = Arc::<Answer>::default();
+        let tell = || answer.tell_of(session.unread.get().map(|unread| unread.task(&self.name)));
         if spec.stream.is_some() {
-            let submitted = match client.try_submit_stream(spec.clone(), || answer.tell()) {
+            let submitted = match client.try_submit_stream(spec.clone(), tell) {
                 Err(error) if error.kind() == ErrorKind::Exhausted => {
-                    py.detach(|| client.submit_stream(spec.clone(), || answer.tell()))
+                    py.detach(|| client.submit_stream(spec.clone(), tell))
                 }
                 submitted => submitted,
             };
             let stream = submitted.map_err(|error| to_python(py, &error))?;
             around.submitted(session, spec.id, &answer);
-            return Ok(Bound::new(py, ObjectRefGenerator::new(session, stream))?.into_any());
+            return Ok(Bound::new(py, ObjectRefGenerator::new(session, stream, answer))?.into_any());
         }
-        let submitted = match client.try_submit_telling(spec.clone(), || answer.tell()) {
+        let submitted = match client.try_submit_telling(spec.clone(), tell) {
             Err(error) if error.kind() == ErrorKind::Exhausted => {
-                py.detach(|| client.submit_telling(spec.clone(), || answer.tell()))
+                py.detach(|| client.submit_telling(spec.clone(), tell))
             }
             submitted => submitted,
         };

@@ -1,5 +1,6 @@
 //! Streams of items: the references to them, one after the other, as they come.
 
+use crate::answer::Answer;
 use crate::failure::to_python;
 use crate::reference::{Held, ObjectRef};
 use crate::session::Inner;
@@ -20,14 +21,16 @@ pub struct ObjectRefGenerator {
     stream: Option<Stream>,
     /// How many items there are in the end.
     _count: Held,
+    /// How the task ends.
+    end: Arc<Answer>,
 }
 
 impl ObjectRefGenerator {
     /// One of a task or call that this process has just asked for.
-    pub fn new(session: &Arc<Inner>, stream: Stream) -> ObjectRefGenerator {
+    pub fn new(session: &Arc<Inner>, stream: Stream, end: Arc<Answer>) -> ObjectRefGenerator {
         let count = Thing::Object(ObjectId::of(stream.task(), 0));
         let _count = Held::new(session, count);
-        ObjectRefGenerator { session: session.clone(), stream: Some(stream), _count }
+        ObjectRefGenerator { session: session.clone(), stream: Some(stream), _count, end }
     }
 
     /// The stream, in the process that it comes to.
@@ -41,7 +44,10 @@ impl ObjectRefGenerator {
             Next::Item(id, value) => Ok(Taken::Item(ObjectRef::item(&self.session, id, value))),
             Next::Pending => Ok(Taken::Nothing),
             Next::End(Ok(())) => Ok(Taken::End),
-            Next::End(Err(error)) => Err(to_python(py, &error)),
+            Next::End(Err(error)) => {
+                self.end.mark_read();
+                Err(to_python(py, &error))
+            }
         }
     }
 }
@@ -97,6 +103,7 @@ impl ObjectRefGenerator {
     /// Wants no more: the task is cancelled, and what was not taken is let go. What was taken stays.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.stream(py)?.close();
+        self.end.mark_read();
         Ok(())
     }
 
@@ -111,6 +118,7 @@ impl ObjectRefGenerator {
         if let Ok(client) = self.session.client() {
             client.cancel(task, Manner::of(force, alone));
         }
+        self.end.mark_read();
         Ok(())
     }
 

@@ -28,6 +28,7 @@ mod session;
 mod signal;
 mod status;
 mod submitted;
+mod unread;
 mod wait;
 
 use pyo3::prelude::*;
@@ -68,4 +69,7 @@ mod _native {
     use crate::signal::interrupt_main_thread;
     #[pymodule_export]
     use crate::status::Status;
+    /// The version of the package.
+    #[pymodule_export]
+    const VERSION: &str = env!("CARGO_PKG_VERSION");
 }

@@ -242,7 +242,18 @@ impl ObjectRef {
                     false => pickle::decode(py, payload),
                 }
             }
-            Err(error) => Err(to_python(py, error)),
+            Err(error) => {
+                self.answer().mark_read();
+                Err(to_python(py, error))
+            }
+        }
+    }
+
+    /// Others have its value, or its error, from now on: that is theirs to read. So is the error of work that nobody
+    /// wants any more.
+    pub fn leave_to_others(&self) {
+        if let Some(answer) = self.answer.get() {
+            answer.mark_read();
         }
     }
 
@@ -347,6 +358,7 @@ impl ObjectRef {
             slf.get().settle(slf.py())?;
         }
         let id = slf.get().public_id(slf.py())?;
+        slf.get().leave_to_others();
         pickle::met(Thing::Object(id), slf.as_any())?;
         let load = slf.get_type().getattr("_load")?;
         let origin = PyBytes::new(slf.py(), &id.origin.as_u128().to_be_bytes());

@@ -11,6 +11,7 @@ use crate::options::{ActorOptions, Amounts};
 use crate::output::Output;
 use crate::pickle::{self, Encoded, Place, Room, Things};
 use crate::reference::ObjectRef;
+use crate::unread::Unread;
 use crate::wait::{deadline, interruptible, look_near, wait_for};
 use bytes::Bytes;
 use marline_runtime::core::error::Error;
@@ -21,7 +22,7 @@ use marline_runtime::core::payload::{Payload, Value};
 use marline_runtime::core::spec::ActorSpec;
 use marline_runtime::core::worker;
 use marline_runtime::{
-    Client, Controller, ExecutorOptions, ForkServer, NoProgram, Objects, PassOn, Said,
+    Client, Controller, ExecutorOptions, ForkServer, ForkVersion, NoProgram, Objects, PassOn, Said,
     StoreOptions, WorkerOptions, new_actor_id, new_object_id, record, runs_for,
 };
 use pyo3::exceptions::PyRuntimeError;
@@ -30,7 +31,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// So many executors are started ahead, at most.
 const MAX_PRESTARTED: usize = 64;
@@ -49,6 +50,8 @@ pub struct Inner {
     pub called: AtomicBool,
     /// The cluster, if it lives in this process.
     embedded: Mutex<Option<Controller>>,
+    /// In a driver: what is printed of failures that nobody reads, if anything is.
+    pub unread: OnceLock<Arc<Unread>>,
 }
 
 impl Inner {
@@ -156,6 +159,7 @@ impl Session {
             works_for: Mutex::default(),
             called: AtomicBool::new(false),
             embedded: Mutex::new(embedded),
+            unread: OnceLock::new(),
         };
         Session { inner: Arc::new(inner) }
     }
@@ -198,7 +202,8 @@ impl Session {
         store: (Option<u64>, Option<String>),
     ) -> PyResult<Session> {
         let resources = amounts.resources(py)?;
-        let code_version = pickle::minor_version(py);
+        // Executors are forks of the Python that runs this.
+        let version = ForkVersion::Language(pickle::minor_version(py));
         let (limit, folder) = store;
         let limit = limit.map(|value| Said { name: "object_store_memory", value });
         let folder = folder.map(|value| Said { name: "object_spilling_directory", value });
@@ -225,7 +230,7 @@ impl Session {
                         program: program.into(),
                         args: args.to_vec(),
                         setup,
-                        code_version,
+                        version,
                     }),
                     arguments: None,
                 },
@@ -278,6 +283,19 @@ impl Session {
     fn output(&self, py: Python<'_>) -> PyResult<Output> {
         let output = self.inner.client().and_then(Client::output);
         output.map(Output::new).map_err(|error| to_python(py, &error))
+    }
+
+    /// From now on, failures that nobody reads are printed.
+    fn report_unread(&self) {
+        self.inner.unread.get_or_init(Unread::new);
+    }
+
+    /// The session is about to end: prints the failures that nobody has read; those of references that are still there
+    /// as well, if that is said.
+    fn close_unread(&self, py: Python<'_>, with_held: bool) {
+        if let Some(unread) = self.inner.unread.get() {
+            unread.close(py, with_held);
+        }
     }
 
     /// Whether what was printed may come later than what was got since.
@@ -358,7 +376,12 @@ impl Session {
         let values = PyList::empty(py);
         for reference in &references {
             let outcome = reference.get().answer().get().expect("it has come");
-            values.append(reference.get().value(py, outcome, deadline)?)?;
+            let value = reference.get().value(py, outcome, deadline);
+            if value.is_err() {
+                // One error is raised for all of them.
+                references.iter().for_each(|one| one.get().answer().mark_read());
+            }
+            values.append(value?)?;
         }
         Ok(values)
     }
@@ -387,6 +410,7 @@ impl Session {
     /// Asks a task to stop, and what it has submitted unless it is to stop alone.
     #[staticmethod]
     fn cancel(reference: &Bound<'_, ObjectRef>, force: bool, alone: bool) {
+        reference.get().leave_to_others();
         if let Ok(client) = reference.get().session.client() {
             client.cancel(reference.get().id.origin, Manner::of(force, alone));
         }
@@ -420,7 +444,7 @@ impl Session {
         let created =
             py.detach(|| self.inner.client_for_work()?.create_actor(Arc::new(spec))?.wait()?);
         let id = created.map_err(|error| to_python(py, &error))?;
-        Ok(Actor::new(&self.inner, id, class.is_plain()))
+        Ok(Actor::created(&self.inner, id, class))
     }
 
     /// Finds an actor by its name; one that understands plain data only, if that is said.

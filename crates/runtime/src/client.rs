@@ -407,6 +407,19 @@ impl Client {
         })
     }
 
+    /// Tells when the first instance of an actor is ready, or why there will be none. Nobody is told if the session
+    /// ends before.
+    pub fn expect_birth(&self, actor: ActorId, tell: Tell<Result<(), Error>>) -> Result<(), Error> {
+        self.shared.node.enter(|state, _| {
+            let mut effects = Vec::new();
+            let seat = state.client(self.shared.index);
+            seat.machine.expect_birth(actor, &mut effects)?;
+            seat.births.entry(actor).or_default().push(tell);
+            state.client_effects(self.shared.index, effects);
+            Ok(())
+        })
+    }
+
     /// Finds an actor by its name.
     pub fn find_actor(
         &self,

@@ -31,7 +31,7 @@ pub use client::{Client, Pending, Tell, WeakClient, wait_for_some};
 pub use cluster::Cluster;
 pub use executor::child::{is_main_thread, objects, runs_for, serve_as, serve_if_executor};
 pub use executor::command::{CommandEnd, CommandLine, MAX_OUTPUT_BYTES};
-pub use executor::process::{ForkServer, Waited, Waiter};
+pub use executor::process::{ForkServer, ForkVersion, Waited, Waiter};
 pub use executor::{
     Context, End, Instance, Invocation, Items, LEND_AFTER, NoProgram, PassOn, Program, Reply, Wait,
     blocking, context,

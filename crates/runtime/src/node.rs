@@ -129,6 +129,7 @@ enum Todo {
 enum Outside {
     Ended(Tell<Outcome>, Outcome),
     Actor(oneshot::Sender<Result<ActorId, Error>>, Result<ActorId, Error>),
+    Born(Vec<Tell<Result<(), Error>>>, Result<(), Error>),
     Found(oneshot::Sender<Result<FoundActor, Error>>, Result<FoundActor, Error>),
     Object(Tell<Result<Value, Error>>, Result<Value, Error>),
     Located(oneshot::Sender<Copies>, Copies),
@@ -164,6 +165,9 @@ impl Outside {
         match self {
             Outside::Ended(tell, outcome) => tell(outcome),
             Outside::Actor(waiter, actor) => drop(waiter.send(actor)),
+            Outside::Born(tells, outcome) => {
+                tells.into_iter().for_each(|tell| tell(outcome.clone()));
+            }
             Outside::Found(waiter, actor) => drop(waiter.send(actor)),
             Outside::Object(tell, value) => tell(value),
             Outside::Located(waiter, copies) => drop(waiter.send(copies)),

@@ -15,6 +15,7 @@ use crate::store::{Store, StoreOptions};
 use crate::upstream::{Upstream, UpstreamToken};
 use marline_core::controller::{self, Role, WorkerInfo};
 use marline_core::error::Error;
+use marline_core::id::SessionId;
 use marline_core::resources::Resources;
 use marline_core::schedule::Provided;
 use marline_core::worker;
@@ -354,14 +355,13 @@ impl WorkerOptions {
         address: Option<Arc<str>>,
     ) -> Result<(WorkerInfo, Executors, Option<Process>), Error> {
         let mut names = self.program.provides();
-        let mut code_version = 0;
         if let ExecutorOptions::Processes { commands, forks, .. } = &self.executors {
             names.extend(commands.then(|| command::PROVIDES.into()));
             names.extend(forks.as_ref().map(|forks| format!("{}:*", forks.runtime)));
-            code_version = forks.as_ref().map_or(0, |forks| forks.code_version);
         }
         let names = names.into_iter().map(Arc::from).collect();
-        let (executors, process) = self.executors.start(node, self.program.clone())?;
+        let (executors, process, code_version) =
+            self.executors.start(node, self.program.clone())?;
         let info = WorkerInfo {
             address,
             hostname: hostname(),
@@ -404,19 +404,23 @@ pub enum ExecutorOptions {
 }
 
 impl ExecutorOptions {
-    /// How the worker has them, and which process it is.
+    /// How the worker has them, which process it is, and which version of code they read.
     fn start(
         &self,
         node: &Node,
         program: Arc<dyn Program>,
-    ) -> Result<(Executors, Option<Process>), Error> {
+    ) -> Result<(Executors, Option<Process>, u32), Error> {
         let (memory, pass_on, forks, arguments) = match self {
-            ExecutorOptions::Threads => return Ok((Executors::Threads(program), Process::this())),
+            ExecutorOptions::Threads => {
+                return Ok((Executors::Threads(program), Process::this(), 0));
+            }
             ExecutorOptions::Processes { memory, pass_on, forks, arguments, .. } => {
                 (*memory, *pass_on, forks.clone(), arguments.clone())
             }
         };
         allow_descriptors();
+        let forks = forks.map(Forks::new);
+        let code_version = forks.as_ref().map_or(Ok(0), Forks::check)?;
         let lifeline = Lifeline::create().map_err(|error| {
             Error::unsupported(format!(
                 "a worker needs a folder of its own for running processes (XDG_RUNTIME_DIR): {error}"
@@ -429,12 +433,12 @@ impl ExecutorOptions {
             logs: node.logs(),
             memory,
             pass_on,
-            forks: forks.map(Forks::new),
+            forks,
             arguments,
             alive: Arc::default(),
             memory_watch: Default::default(),
         };
-        Ok((Executors::Processes(Arc::new(launch)), process))
+        Ok((Executors::Processes(Arc::new(launch)), process, code_version))
     }
 }
 
@@ -509,6 +513,12 @@ impl Worker {
         let worker = Worker { node, seat, launch, _servers: servers };
         dial::join(&worker.node, membership, JOIN_PATIENCE)?;
         Ok(worker)
+    }
+
+    /// Returns a function that gives the worker's id, while it has one: the worker has another each time that it joins.
+    pub fn identity(&self) -> impl Fn() -> Option<SessionId> + Send + Sync + use<> {
+        let (node, seat) = (self.node.clone(), self.seat);
+        move || node.worker_session(seat).map(|session| session.id)
     }
 
     /// What is done with words for whoever started it: that the cluster was lost, and that it is back.

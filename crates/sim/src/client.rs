@@ -225,6 +225,7 @@ impl World {
             }
             Effect::CloseHost { host } => self.drop_host(id, host, Vec::new()),
             Effect::Room | Effect::Synced { .. } | Effect::Warn(_) | Effect::Show(_) => {}
+            Effect::ActorBorn { .. } => {} // Its user does not ask.
             Effect::Ended { task, outcome } => self.user_ended(id, task, outcome),
             Effect::Yielded { task, index, value } => self.user_given(id, task, index, value),
             Effect::ObjectReady { object, value } => self.user_got(id, object, value),

@@ -9,6 +9,7 @@ use crate::printer::{Printer, Progress};
 use crate::python::{Home, fork_server};
 use crate::units::{Count, Named, count};
 use marline_runtime::control::{Control, WorkerStatus};
+use marline_runtime::core::id::SessionId;
 use marline_runtime::core::resources::{Amount, Resources};
 use marline_runtime::core::worker;
 use marline_runtime::{
@@ -110,7 +111,9 @@ pub fn run(args: &Args, asked: &Asked, printer: Printer) -> Done {
     };
     worker.on_note(move |words| printer.note(&format!("marline: {words}")));
     let settings = Settings::of(args)?; // Its record may have been written meanwhile.
-    let myself = myself(&settings.control()?).unwrap_or_default();
+    let identity = worker.identity();
+    // The controller may have lost it meanwhile: it joins again by itself.
+    let myself = myself(&settings.control()?, identity()).unwrap_or_default();
     let json = json!({
         "id": myself.worker_id,
         "controller": settings.address,
@@ -121,6 +124,8 @@ pub fn run(args: &Args, asked: &Asked, printer: Printer) -> Done {
     let (address, token_file) = (args.address.clone(), args.token_file.clone());
     // It may be in another cluster by then.
     let control = move || Settings::named(address.as_deref(), token_file.as_deref())?.control();
+    let only_myself =
+        move |control: &Control| self::myself(control, identity()).into_iter().collect();
     let farewell = say_farewell(control, only_myself, grace, printer)?;
     let mut said = Ok(());
     let announce = || {
@@ -146,14 +151,9 @@ pub fn run(args: &Args, asked: &Asked, printer: Printer) -> Done {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What the cluster knows of the worker in this process.
-fn myself(control: &Control) -> Option<WorkerStatus> {
-    let (pid, host) = (std::process::id(), marline_runtime::hostname());
-    workers(control).into_iter().find(|worker| worker.pid == pid && worker.hostname == host)
-}
-
-fn only_myself(control: &Control) -> Vec<WorkerStatus> {
-    myself(control).into_iter().collect()
+/// What the cluster knows of the worker with this id.
+fn myself(control: &Control, id: Option<SessionId>) -> Option<WorkerStatus> {
+    control.worker(&id?.to_string()).ok().flatten()
 }
 
 /// The workers of a cluster, as far as they are known.
@@ -183,11 +183,11 @@ impl Farewell {
 /// From the first signal on, says what is waited for: what `these` workers have.
 pub fn say_farewell(
     control: impl Fn() -> Result<Control, Failure> + Send + Sync + 'static,
-    these: fn(&Control) -> Vec<WorkerStatus>,
+    these: impl Fn(&Control) -> Vec<WorkerStatus> + Send + Sync + 'static,
     grace: Duration,
     printer: Printer,
 ) -> Result<Farewell, Failure> {
-    let control = Arc::new(control);
+    let (control, these) = (Arc::new(control), Arc::new(these));
     let shown = Arc::new(Mutex::new(Some(printer.progress())));
     let farewell = Farewell(shown.clone());
     let mut asked = false;
@@ -195,7 +195,7 @@ pub fn say_farewell(
         if std::mem::replace(&mut asked, true) {
             return;
         }
-        let (control, shown) = (control.clone(), shown.clone());
+        let (control, these, shown) = (control.clone(), these.clone(), shown.clone());
         // Not on the thread that signals are heard on: it blocks.
         std::thread::spawn(move || {
             let Ok(control) = control() else { return };

@@ -7,6 +7,7 @@ mod joining;
 mod look;
 mod neighbours;
 mod output;
+mod python;
 mod run;
 mod safety;
 mod settings;

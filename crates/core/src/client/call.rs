@@ -156,6 +156,28 @@ impl Client {
         }
     }
 
+    /// Asks to hear of an actor's first instance: [`Effect::ActorBorn`] says once whether there is one. That holds
+    /// also if the last handle to the actor goes before. If the session ends, nobody hears of it any more.
+    pub fn expect_birth(&mut self, id: ActorId, effects: &mut Vec<Effect>) -> Result<(), Error> {
+        self.must_be_joined()?;
+        self.births.insert(id);
+        let place = self.view(id, effects).place.clone();
+        self.note_birth(id, &place, effects);
+        Ok(())
+    }
+
+    /// Says of an actor whose first instance is waited for that it is ready, or gone.
+    fn note_birth(&mut self, actor: ActorId, place: &ActorPlace, effects: &mut Vec<Effect>) {
+        let outcome = match place {
+            ActorPlace::Nowhere => return,
+            ActorPlace::Ready { .. } => Ok(()),
+            ActorPlace::Dead(error) => Err(error.clone()),
+        };
+        if self.births.remove(&actor) {
+            effects.push(Effect::ActorBorn { actor, outcome });
+        }
+    }
+
     /// What is known of an actor; if nothing is, the controller is asked.
     fn view(&mut self, id: ActorId, effects: &mut Vec<Effect>) -> &mut ActorView {
         self.actors.entry(id).or_insert_with(|| {
@@ -373,6 +395,7 @@ impl Client {
         if matches!(place, ActorPlace::Dead(_)) {
             self.numbered.remove(&id);
         }
+        self.note_birth(id, &place, effects);
         if !self.is_held(Thing::Actor(id)) {
             return; // Its last handle went meanwhile.
         }

@@ -36,6 +36,8 @@ pub enum Effect {
     ActorCreated { requested: ActorId, actor: Result<ActorId, Error> },
     /// The actor that has the name, or why there is none.
     ActorFound { request: u64, actor: Result<FoundActor, Error> },
+    /// The first instance of an actor is ready, or the actor is gone.
+    ActorBorn { actor: ActorId, outcome: Result<(), Error> },
     /// All that was said before this request is done.
     Synced { request: u64 },
     /// Tell the user.

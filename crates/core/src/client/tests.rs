@@ -626,6 +626,31 @@ fn whoever_looks_at_output_is_shown_it_in_the_next_session_too() {
     }
 }
 
+#[test]
+fn the_birth_of_an_actor_is_told_once_also_when_its_handle_is_gone() {
+    let failed = Error::failed("no licence", Default::default());
+    for gone in [false, true] {
+        let mut rig = Rig::new();
+        rig.wants(|client, effects| client.expect_birth(ACTOR, effects)).unwrap();
+        assert_eq!(rig.take(), [], "it is watched already, and not ready");
+        if gone {
+            rig.wants(|client, effects| client.release(Thing::Actor(ACTOR), effects));
+            rig.take();
+        }
+        rig.actor_is(ActorPlace::Nowhere);
+        assert_eq!(rig.take(), []);
+        rig.actor_is(ActorPlace::Dead(failed.clone()));
+        let born = Effect::ActorBorn { actor: ACTOR, outcome: Err(failed.clone()) };
+        assert_eq!(rig.take(), [born]);
+        rig.actor_is(ActorPlace::Dead(failed.clone()));
+        assert_eq!(rig.take(), [], "once");
+    }
+    let mut rig = Rig::new();
+    rig.actor_is_ready(1, HOST, 0);
+    rig.wants(|client, effects| client.expect_birth(ACTOR, effects)).unwrap();
+    assert_eq!(rig.take(), [Effect::ActorBorn { actor: ACTOR, outcome: Ok(()) }], "at once");
+}
+
 /// What a call fails with if the controller of `session` does not know its actor.
 fn fails_where_it_is_unknown(rig: &mut Rig, session: Session) -> Error {
     rig.call(1);

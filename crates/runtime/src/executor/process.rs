@@ -17,8 +17,8 @@ mod switchboard;
 
 pub(super) use death::signal_name;
 pub(super) use ears::{PIPE_BYTES, TURN_BYTES};
-pub use forks::ForkServer;
 pub(crate) use forks::Forks;
+pub use forks::{ForkServer, ForkVersion};
 pub use switchboard::{Waited, Waiter};
 
 use super::ask::Ask;

@@ -160,6 +160,14 @@ impl Node {
         });
     }
 
+    /// The session of a worker of this node, while it has one.
+    pub fn worker_session(&self, seat: Seat) -> Option<Session> {
+        self.enter(|state, _| match seat {
+            Seat::Worker(index) => state.workers[index].machine.session(),
+            Seat::Client(_) | Seat::RemoteWorker | Seat::RemoteClient => None,
+        })
+    }
+
     /// A seat of this node has a session.
     pub fn joined(&self, seat: Seat, joined: Joined, asked_at: Time) {
         self.enter(|state, _| state.joined(seat, joined, asked_at));

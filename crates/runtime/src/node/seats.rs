@@ -60,6 +60,7 @@ pub(crate) struct ClientSeat {
     pub objects: Map<ObjectId, Vec<Tell<Result<Value, Error>>>>,
     pub locating: Map<ObjectId, Vec<oneshot::Sender<Copies>>>,
     pub creating: Map<ActorId, oneshot::Sender<Result<ActorId, Error>>>,
+    pub births: Map<ActorId, Vec<Tell<Result<(), Error>>>>,
     pub finding: Map<u64, oneshot::Sender<Result<FoundActor, Error>>>,
     pub syncing: Map<u64, oneshot::Sender<()>>,
     /// Counts how often there was room for more.
@@ -154,6 +155,7 @@ impl State {
             objects: Map::default(),
             locating: Map::default(),
             creating: Map::default(),
+            births: Map::default(),
             finding: Map::default(),
             syncing: Map::default(),
             room,
@@ -453,6 +455,11 @@ impl State {
                     self.outside.push(Outside::Actor(waiter, actor));
                 }
             }
+            client::Effect::ActorBorn { actor, outcome } => {
+                if let Some(tells) = seat.births.remove(&actor) {
+                    self.outside.push(Outside::Born(tells, outcome));
+                }
+            }
             client::Effect::ActorFound { request, actor } => {
                 if let Some(waiter) = seat.finding.remove(&request) {
                     self.outside.push(Outside::Found(waiter, actor));
@@ -472,6 +479,7 @@ impl State {
             client::Effect::Stopped(session) => {
                 seat.syncing.clear();
                 seat.locating.clear();
+                seat.births.clear();
                 seat.ended.fetch_add(1, Ordering::Relaxed);
                 if seat.left {
                     seat.onlooker = None; // There is nothing more to see.

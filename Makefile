@@ -3,7 +3,7 @@
 # what a target needs beyond that it installs (Debian packages when root) or asks for.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check python objects-full unit docs model sim sanitize fuzz bench-channels bench-cluster bench-python bench-objects clean packages
+.PHONY: help demo test check python objects-full faults unit docs model sim sanitize fuzz bench-channels bench-cluster bench-python bench-objects clean packages
 
 CARGO ?= cargo
 # nextest runs tests side by side; without it plain `cargo test` does.
@@ -49,6 +49,10 @@ objects-full: ## what is promised of large values, at full size: 200 kills, 2 GB
 	MARLINE_CHAOS_ROUNDS=200 scripts/test-package tests/package/test_objects_killed.py
 	MARLINE_LARGE_BYTES=2000000000 scripts/test-package tests/package/test_objects_large.py
 	MARLINE_CUT_SECONDS=24 scripts/test-package tests/package/test_objects_nodes.py
+
+faults: ## every process but the controller killed and frozen at random for SECONDS=300, strangers at every port; SEED=n replays
+	MARLINE_FAULTS_SECONDS=$(or $(SECONDS),300) $(if $(SEED),MARLINE_FAULTS_SEED=$(SEED)) \
+		scripts/test-package -s tests/package/test_faults.py
 
 unit: ## only the tests inside the crates' sources
 	$(RUN_TESTS) --workspace --all-features --lib

@@ -39,9 +39,8 @@ WORKERS, DRIVERS = 3, 2
 # Until all pieces have ended after the last fault: retries and restarts wait up to 30 s, one after the other.
 ENDS = 180.0
 # The errors that a kind of work may end with, though nothing limits its retries. A value that was put, or
-# that an actor returned, is lost with its node. `put` itself fails if the worker dies whose store it
-# fills: the caller has the value, and can put it again.
-MAY_FAIL = {("put", "ObjectLostError"), ("put", "WorkerLostError"), ("returned", "ObjectLostError")}
+# that an actor returned, is lost with its node.
+MAY_FAIL = {("put", "ObjectLostError"), ("returned", "ObjectLostError")}
 # The open files that executors bring with them which start while strangers are there.
 FILES_OF_NEW_EXECUTORS = faults.FILES_OF_EXECUTOR_WITH_STORE * faults.MAX_IDLE_EXECUTORS
 # How many connections without a token there are at each port.

@@ -1,5 +1,5 @@
-"""Drivers and workers of two versions of Python: code that was pickled by value is refused with words, data
-and what both can import passes."""
+"""Drivers and workers of two versions of Python: code that was pickled by value goes to workers that can read
+it, or is refused with words; data and what both can import passes."""
 
 from __future__ import annotations
 
@@ -96,11 +96,11 @@ def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleTy
 
 
 @pytest.fixture
-def other(shared: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def two(shared: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Separate, str]]:
     """A cluster whose worker has another Python, of this version; it has all this package needs."""
     program, version = other_python()
     before = descendants(os.getpid())
-    separate = Separate(tmp_path_factory.mktemp("run"))
+    separate = Separate(tmp_path_factory.mktemp("run"), "controller", "--unknown-task-wait", "100ms")
     # The native module is for every version, and so is what it needs.
     library = tmp_path_factory.mktemp("library")
     for module in (marline, cloudpickle):
@@ -112,14 +112,25 @@ def other(shared: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Itera
         separate.start("worker", "--quiet", "--python", program, "--cpus", "2")
         env = {"py_modules": [shared]}
         with marline.init(separate.address, token=separate.token, runtime_env=env):
-            yield version
+            yield separate, version
     finally:
         separate.end()
     until("nothing is left", lambda: not (descendants(os.getpid()) - before))
 
 
+@pytest.fixture
+def other(two: tuple[Separate, str]) -> str:
+    return two[1]
+
+
+def not_placed(needs: str, has: str) -> Any:
+    """The error of work that no worker can run."""
+    words = rf"no worker has Python {needs}, which its code needs: those here have Python {has};"
+    return pytest.raises(marline.MarlineError, match=words)
+
+
 def refused(from_version: str, by_version: str) -> Any:
-    """The error that says so."""
+    """The error of an executor that cannot read what it is given."""
     words = (
         rf"pickled by Python {from_version}, and this is Python {by_version} .*: .*worker --python PROGRAM"
     )
@@ -127,20 +138,27 @@ def refused(from_version: str, by_version: str) -> Any:
 
 
 def test_code_by_value_is_refused(other: str) -> None:
-    task = marline.remote(lambda: 1)
-    for _ in range(3):
-        # Also by executors that had it before, and are not sent it again.
-        with refused(HERE, other) as caught:
-            marline.get(task.remote(), timeout=PATIENCE)
-    assert "<lambda>" in str(caught.value)
+    with not_placed(HERE, other) as caught:
+        marline.get(marline.remote(lambda: 1).remote(), timeout=PATIENCE)
+    assert isinstance(caught.value, marline.IncompatibleError)
 
     @marline.remote
     class Local:
         def use(self) -> int:
             return 1
 
-    with pytest.raises(marline.MarlineError, match=f"by Python {HERE}, and this is Python {other}"):
+    with not_placed(HERE, other):
         marline.get(Local.remote().use.remote(), timeout=PATIENCE)
+
+
+def test_code_goes_to_workers_that_have_its_version(two: tuple[Separate, str], shared: ModuleType) -> None:
+    separate, other = two
+    separate.worker("--cpus", "1")
+    version = marline.remote(lambda: f"3.{sys.version_info.minor}")
+    assert marline.get([version.remote() for _ in range(60)], timeout=PATIENCE) == [HERE] * 60
+    # What both can import goes to both: the one with two CPUs has room first.
+    everywhere = marline.remote(shared.version).options(num_cpus=2)
+    assert marline.get(everywhere.remote(), timeout=PATIENCE) == other
 
 
 def test_code_by_name_and_plain_data_pass(other: str, shared: ModuleType) -> None:
@@ -165,13 +183,11 @@ def test_code_in_arguments_is_refused(other: str, shared: ModuleType) -> None:
     call = marline.remote(shared.call)
     counter = marline.remote(shared.Counter).remote(0)
     for code in (lambda x: x, Local, Local(), [Local()]):
-        for ref in (
-            call.remote(id, code),
-            call.remote(id, marline.put(code)),
-            counter.add.remote(code),
-        ):
-            with refused(HERE, other):
+        for ref in (call.remote(id, code), call.remote(id, marline.put(code))):
+            with not_placed(HERE, other):
                 marline.get(ref, timeout=PATIENCE)
+        with refused(HERE, other):
+            marline.get(counter.add.remote(code), timeout=PATIENCE)
     assert marline.get(counter.add.remote(1)) == 1, "it lives"
 
 

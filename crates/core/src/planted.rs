@@ -37,13 +37,15 @@ pub enum Bug {
     ItemRepeated,
     /// A task that runs again is not told how many of its items were taken, nor is one that runs.
     TookLost,
+    /// A session is pinged three times a lease, so that it survives a silence of a quarter of its lease only.
+    SparsePings,
     /// What was saved is erased when the last copy is lost, not when nobody holds it any more.
     SavedErasedEarly,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 17] = [
+    pub const ALL: [Bug; 18] = [
         Bug::StaleResultAccepted,
         Bug::HoldNotReleased,
         Bug::HoldReleasedTwice,
@@ -60,6 +62,7 @@ impl Bug {
         Bug::DataNotKept,
         Bug::ItemRepeated,
         Bug::TookLost,
+        Bug::SparsePings,
         Bug::SavedErasedEarly,
     ];
 }

@@ -43,7 +43,7 @@ use actor::Hosted;
 use executor::Executor;
 use host::Caller;
 use start::Failing;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use task::{Local, Slots};
@@ -145,7 +145,7 @@ pub struct Worker {
     actors: Map<ActorId, Hosted>,
     callers: Map<Session, Caller>,
     /// Answers that leave when the controller has what they name: whose, and what.
-    entrusting: Map<Try, (Session, crate::message::FromHost)>,
+    entrusting: BTreeMap<Try, (Session, crate::message::FromHost)>,
     reports: Vec<CallReport>,
     timers: BTreeSet<(Time, Timer)>,
     counters: Counters,
@@ -172,7 +172,7 @@ impl Worker {
             blocked: 0,
             actors: Map::default(),
             callers: Map::default(),
-            entrusting: Map::default(),
+            entrusting: BTreeMap::new(),
             reports: Vec::new(),
             timers: BTreeSet::new(),
             counters: Counters::default(),

@@ -503,7 +503,7 @@ impl Results {
         if self.is_plain {
             return Ok((plain::dump(result)?.into(), Met::default()));
         }
-        let room = |_| self.room(objects?, index);
+        let room = |_| self.room(objects.clone()?, index);
         let encoded = match self.is_of_task {
             true => pickle::encode_result_of_task(result, name, room)?,
             false => pickle::encode(result, name, room)?,

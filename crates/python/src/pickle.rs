@@ -55,7 +55,7 @@ pub fn is_result_of_task() -> bool {
 pub fn encode_result_of_task(
     value: &Bound<'_, PyAny>,
     name: &str,
-    room: impl FnOnce(usize) -> Option<Room>,
+    room: impl Fn(usize) -> Option<Room>,
 ) -> PyResult<Encoded> {
     let outer = IS_RESULT_OF_TASK.replace(true);
     let encoded = encode(value, name, room);
@@ -76,7 +76,18 @@ pub enum Place {
     Elsewhere(Client),
 }
 
+/// A value is written to this many stores, one after the other, before its writer hears that they are gone.
+const MAX_STORES: u32 = 5;
+
 impl Room {
+    /// Whether the worker is gone whose store it is.
+    fn is_over(&self) -> bool {
+        match &self.place {
+            Place::Here(objects) => objects.is_over(),
+            Place::Elsewhere(_) => false,
+        }
+    }
+
     /// Puts these parts there. Signals are handled while that takes its time.
     fn write(&self, py: Python<'_>, parts: &[&[u8]]) -> PyResult<Option<Session>> {
         let mut raised = None;
@@ -166,7 +177,7 @@ pub fn function<'py>(
 pub fn encode(
     value: &Bound<'_, PyAny>,
     name: &str,
-    room: impl FnOnce(usize) -> Option<Room>,
+    room: impl Fn(usize) -> Option<Room>,
 ) -> PyResult<Encoded> {
     let py = value.py();
     if let Ok(bytes) = value.cast_exact::<PyBytes>()
@@ -193,21 +204,27 @@ pub fn encode(
 fn place(
     py: Python<'_>,
     name: &str,
-    room: impl FnOnce(usize) -> Option<Room>,
+    room: impl Fn(usize) -> Option<Room>,
     payload: Payload,
     data: &Bound<'_, PyBytes>,
     buffers: &Buffers,
 ) -> PyResult<(Value, Option<Session>)> {
     let data = data.as_bytes();
     let bytes = data.len() + buffers.len_bytes();
-    if bytes > STORED_BYTES
+    let mut tries = 1;
+    while bytes > STORED_BYTES
         && let Some(room) = room(bytes)
     {
         let parts: Vec<&[u8]> = std::iter::once(data).chain(buffers.parts()).collect();
-        let at = room.write(py, &parts)?;
+        let written = room.write(py, &parts);
+        // The worker whose store it was has gone, and another may be there.
+        if written.is_err() && room.is_over() && tries < MAX_STORES {
+            tries += 1;
+            continue;
+        }
         let stored =
             Some(Box::new(Stored { object: room.object, bytes: bytes as u64, durable: false }));
-        return Ok((Payload { stored, ..payload }.into(), at));
+        return Ok((Payload { stored, ..payload }.into(), written?));
     }
     check_size(py, name, bytes)?;
     let (inline, buffers) = (Bytes::copy_from_slice(data), buffers.copied());

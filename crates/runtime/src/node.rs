@@ -24,7 +24,7 @@ pub(crate) use links::Which;
 pub(crate) use output::Onlooker;
 pub use output::Printout;
 pub(crate) use remote::{Attached, Membership, Wish};
-pub(crate) use seats::{SESSIONS_LOST, Warn};
+pub(crate) use seats::{SESSIONS_LOST, SESSIONS_LOST_BEFORE, Warn};
 
 use crate::client::Tell;
 use crate::clock::Clock;

@@ -11,7 +11,7 @@ use marline_core::random::Random;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-const LEASE: Duration = Duration::from_secs(30);
+pub const LEASE: Duration = Duration::from_secs(30);
 
 /// How long workers may finish what they have when the controller ends.
 const GRACE: Duration = Duration::from_secs(5);

@@ -1,7 +1,10 @@
 //! The nemesis: what goes wrong, and when.
 
+use crate::controller::LEASE;
 use crate::process::{Input, ProcessId, Role};
 use crate::world::{Happening, Restart, World};
+use marline_core::id::Session;
+use marline_core::lease::Terms;
 use marline_core::random::Random;
 use std::time::Duration;
 
@@ -13,6 +16,9 @@ pub struct Nemesis {
     kinds: Vec<Fault>,
     /// The longest time between strikes.
     pause: Duration,
+    /// Whether this world knows silences only, a little shorter than sessions survive or a little longer than their lease:
+    /// elsewhere other faults hide whether a session had to survive.
+    silences: bool,
     pub pending_restarts: u32,
 }
 
@@ -62,6 +68,7 @@ impl Nemesis {
             usual_delay: usual_delay[random.below(3) as usize],
             kinds,
             pause: Duration::from_secs(1 + random.below(15)),
+            silences: random.one_in(10),
             pending_restarts: 0,
         }
     }
@@ -71,6 +78,9 @@ impl World {
     pub fn strike(&mut self) {
         if !self.faults {
             return;
+        }
+        if self.nemesis.silences {
+            return self.silence();
         }
         let pause = self.random.up_to(self.nemesis.pause);
         self.schedule_in(pause, Happening::Strike);
@@ -147,20 +157,89 @@ impl World {
             return;
         }
         let time = self.some_time();
-        self.net.cut.insert((a, b));
-        self.schedule_in(time, Happening::Heal(a, b));
+        self.cut_for(a, b, time);
         if both {
-            self.net.cut.insert((b, a));
-            self.schedule_in(time, Happening::Heal(b, a));
+            self.cut_for(b, a, time);
         }
     }
 
     fn freeze(&mut self, kind: impl Fn(&Role) -> bool) {
         if let Some(id) = self.one_of(kind) {
-            self.processes[id.0].frozen = true;
             let time = self.some_time();
-            self.schedule_in(time, Happening::Thaw(id));
+            self.freeze_for(id, time);
         }
+    }
+
+    /// For a while, nothing is heard in one direction, or in both, or a process stands still.
+    fn silence(&mut self) {
+        let survives = self.random.below(4) > 0;
+        let time = match survives {
+            true => {
+                // Clocks run up to a fiftieth fast or slow, and messages take their time.
+                let longest = Terms::of(LEASE).tolerated() * 95 / 100 - 4 * self.net.delay;
+                longest * (700 + self.random.below(301) as u32) / 1_000
+            }
+            false => LEASE + self.random.up_to(LEASE / 3),
+        };
+        let next = time + LEASE / 2 + self.random.up_to(self.nemesis.pause);
+        self.schedule_in(next, Happening::Strike);
+        let Some(other) = self.one_of(|role| !matches!(role, Role::Controller(_))) else { return };
+        self.report.faults += 1;
+        if survives {
+            let settled = time + 4 * self.net.delay + Duration::from_secs(1);
+            self.schedule_in(settled, Happening::Survived(self.joined()));
+        }
+        let controller = self.controller;
+        match self.random.below(5) {
+            0 => self.freeze_for(controller, time),
+            1 => self.freeze_for(other, time),
+            2 => self.cut_for(controller, other, time),
+            3 => self.cut_for(other, controller, time),
+            _ => {
+                self.cut_for(controller, other, time);
+                self.cut_for(other, controller, time);
+            }
+        }
+    }
+
+    /// The sessions of all processes that are part of the cluster.
+    fn joined(&self) -> Vec<(ProcessId, Session)> {
+        let living = self.living(|_| true).into_iter();
+        living.filter_map(|id| Some((id, self.session_of(id)?))).collect()
+    }
+
+    /// The session of a process that is part of the cluster, by its own word and the controller's.
+    fn session_of(&self, id: ProcessId) -> Option<Session> {
+        let session = match &self.processes[id.0].role {
+            Role::Controller(_) => None,
+            Role::Worker(shell) => shell.machine.session(),
+            // One that makes mischief may be told to go.
+            Role::Client(shell) => shell.machine.session().filter(|_| !shell.odd),
+        };
+        let Role::Controller(controller) = &self.processes[self.controller.0].role else {
+            panic!("the controller is one")
+        };
+        session.filter(|session| controller.machine.is_alive(*session))
+    }
+
+    pub fn check_survived(&self, sessions: &[(ProcessId, Session)]) {
+        for (id, session) in sessions {
+            assert_eq!(
+                self.session_of(*id),
+                Some(*session),
+                "{id:?} had to survive a silence shorter than its lease tolerates"
+            );
+        }
+    }
+
+    fn freeze_for(&mut self, id: ProcessId, time: Duration) {
+        self.processes[id.0].frozen = true;
+        self.schedule_in(time, Happening::Thaw(id));
+    }
+
+    fn cut_for(&mut self, from: ProcessId, to: ProcessId, time: Duration) {
+        self.net.cut.insert((from, to));
+        self.schedule_in(time, Happening::Heal(from, to));
     }
 
     fn start_another(&mut self, what: Restart) {

@@ -8,7 +8,7 @@ use crate::net::{ConnectionId, Network};
 use crate::oracle::Oracle;
 use crate::process::{Clock, Input, Process, ProcessId, Role};
 use crate::worker::WorkerShell;
-use marline_core::id::{ObjectId, TaskId};
+use marline_core::id::{ObjectId, Session, TaskId};
 use marline_core::random::Random;
 use marline_core::worker::ExecutorId;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -35,6 +35,8 @@ pub enum Happening {
     Resolve { client: ProcessId, object: ObjectId },
     /// The nemesis strikes.
     Strike,
+    /// These sessions must have survived a silence.
+    Survived(Vec<(ProcessId, Session)>),
     /// A process is to go on.
     Thaw(ProcessId),
     /// A cut ends.
@@ -169,6 +171,7 @@ impl World {
             Happening::Supply { client, call } => self.supply(client, call),
             Happening::Resolve { client, object } => self.resolve(client, object),
             Happening::Strike => self.strike(),
+            Happening::Survived(sessions) => self.check_survived(&sessions),
             Happening::Thaw(process) => self.thaw(process),
             Happening::Heal(from, to) => self.heal(from, to),
             Happening::Restart(what) => self.restart(what),

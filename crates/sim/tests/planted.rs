@@ -57,5 +57,6 @@ found! {
     data_of_a_result_that_is_not_kept_is_found: DataNotKept,
     an_item_that_is_delivered_again_is_found: ItemRepeated,
     word_of_what_was_taken_that_is_lost_is_found: TookLost,
+    pings_that_are_too_far_apart_are_found: SparsePings,
     saved_data_that_is_erased_while_it_is_held_is_found: SavedErasedEarly,
 }

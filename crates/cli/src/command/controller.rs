@@ -118,14 +118,17 @@ impl Started {
         let token: Arc<str> = self.token.secret.as_str().into();
         let settings = Settings { address: self.controller.address().into(), token: Some(token) };
         let (json, words) = self.announcement(what);
-        let farewell = say_farewell(move || settings.control(), workers, grace, printer)?;
         let Started { controller, token: _, socket: _, _record } = self;
-        let mut said = Ok(());
+        let (mut said, mut farewell) = (Ok(()), None);
         let result = controller.run_with(grace, || {
-            said = printer.answer(&json, || words);
+            // Not before: a signal that only the farewell hears ends nothing.
+            let control = move || settings.control();
+            said = say_farewell(control, workers, grace, printer)
+                .map(|one| farewell = Some(one))
+                .and_then(|()| printer.answer(&json, || words));
             said.is_ok()
         });
-        farewell.clear();
+        drop(farewell);
         said?;
         Ok(result?)
     }

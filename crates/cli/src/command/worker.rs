@@ -126,15 +126,18 @@ pub fn run(args: &Args, asked: &Asked, printer: Printer) -> Done {
     let control = move || Settings::named(address.as_deref(), token_file.as_deref())?.control();
     let only_myself =
         move |control: &Control| self::myself(control, identity()).into_iter().collect();
-    let farewell = say_farewell(control, only_myself, grace, printer)?;
-    let mut said = Ok(());
-    let announce = || {
-        said = printer.answer(&json, || {
+    let words = || {
         format!(
             "worker {} of the cluster at {}; it offers {offers}\nCtrl-C has it finish and leave.",
             myself.worker_id, settings.address
         )
-    });
+    };
+    let (mut said, mut farewell) = (Ok(()), None);
+    let announce = || {
+        // Not before: a signal that only the farewell hears ends nothing.
+        said = say_farewell(control, only_myself, grace, printer)
+            .map(|one| farewell = Some(one))
+            .and_then(|()| printer.answer(&json, words));
         if is_local(&myself.address) && !is_local(&settings.address) {
             printer.note(
             "others cannot reach this worker, to read logs or to call actors, unless they are on \
@@ -144,7 +147,7 @@ pub fn run(args: &Args, asked: &Asked, printer: Printer) -> Done {
         said.is_ok()
     };
     let result = worker.run_with(grace, announce);
-    farewell.clear();
+    drop(farewell);
     said?;
     result?;
     printer.note("the worker has left");
@@ -173,9 +176,9 @@ pub fn is_local(address: &str) -> bool {
 /// Says what a process that is asked to end still waits for.
 pub struct Farewell(Arc<Mutex<Option<Progress>>>);
 
-impl Farewell {
-    /// It has ended.
-    pub fn clear(self) {
+impl Drop for Farewell {
+    /// It has ended: nothing more is said.
+    fn drop(&mut self) {
         drop(self.0.lock().expect("nothing panics under it").take());
     }
 }

@@ -435,6 +435,8 @@ impl Controller {
         kept: Vec<Thing>,
         effects: &mut Vec<Effect>,
     ) {
+        // First: until the host has heard it, it takes a word to forget this data for one of data that was made before.
+        effects.push(Effect::ToWorker { to: host, message: ToWorker::Entrusted { call } });
         self.entrust_stored(now, host, call, to, stored, effects);
         if self.is_alive(to) {
             self.hold_all(Holder::Message { call, to: to.id }, contains);
@@ -443,7 +445,6 @@ impl Controller {
             self.hold_all(Holder::Instance(instance), kept);
         }
         self.answer_came(call);
-        effects.push(Effect::ToWorker { to: host, message: ToWorker::Entrusted { call } });
     }
 
     pub(super) fn dropped(&mut self, instance: Instance, things: Vec<Thing>) {

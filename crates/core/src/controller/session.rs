@@ -12,6 +12,7 @@ use crate::spec::Target;
 use crate::time::Time;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A process that joined.
 #[derive(Debug)]
@@ -118,7 +119,7 @@ impl Controller {
             is_worker,
             is_linked,
             lease: Granted::new(now),
-            next_ping: now + self.config.terms.ping_interval,
+            next_ping: now + self.ping_interval(),
             watchers: Set::default(),
             watching: Set::default(),
             tasks: Set::default(),
@@ -133,6 +134,11 @@ impl Controller {
         };
         self.sessions.insert(id, member);
         session
+    }
+
+    fn ping_interval(&self) -> Duration {
+        let terms = &self.config.terms;
+        if crate::planted!(SparsePings) { terms.lease / 3 } else { terms.ping_interval }
     }
 
     pub(super) fn heard(&mut self, now: Time, session: Session, pong: Pong) {
@@ -151,12 +157,12 @@ impl Controller {
         epoch: SessionEpoch,
         effects: &mut Vec<Effect>,
     ) {
+        let (terms, ping_interval) = (self.config.terms, self.ping_interval());
         let Some(member) =
             self.sessions.get_mut(&id).filter(|member| member.session.epoch == epoch)
         else {
             return;
         };
-        let terms = self.config.terms;
         let ends_at = member.lease.ends_at(&terms);
         if now >= ends_at {
             return self.end_session(now, id, EndCause::LeaseOver, effects);
@@ -166,7 +172,7 @@ impl Controller {
             return;
         }
         if now >= member.next_ping {
-            member.next_ping = now + terms.ping_interval;
+            member.next_ping = now + ping_interval;
             let ping = member.lease.ping(now);
             effects.push(Effect::Ping { to: member.session, ping });
         }

@@ -110,7 +110,7 @@ impl Worker {
                 }
             }
             ToWorker::Keep { object } => effects.push(Effect::Keep { object }),
-            ToWorker::Forget { object } => effects.push(Effect::Forget { object }),
+            ToWorker::Forget { object } => self.forget(object, effects),
             ToWorker::Located { object, copies } => {
                 effects.push(Effect::Located { object, copies });
             }

@@ -6,14 +6,32 @@
 
 use super::{Effect, Worker};
 use crate::error::{Error, Ran};
-use crate::id::ObjectId;
-use crate::message::FromWorker;
+use crate::id::{Attempt, ObjectId};
+use crate::message::{FromHost, FromWorker, Try};
 use crate::payload::Value;
 
 impl Worker {
     pub(super) fn tell_controller(&self, message: FromWorker, effects: &mut Vec<Effect>) {
         if self.session.is_some() {
             effects.push(Effect::ToController(message));
+        }
+    }
+
+    /// Nobody holds an object any more. If this worker has just made its data once more, for a call that was repeated,
+    /// and has not heard yet that the controller knows, the controller speaks of the data that was made before.
+    pub(super) fn forget(&self, object: ObjectId, effects: &mut Vec<Effect>) {
+        let call = |attempt| Try { task: object.origin, attempt };
+        let mut entrusting = self.entrusting.range(call(Attempt(0))..=call(Attempt(u64::MAX)));
+        let is_made_anew = entrusting.any(|(_, (_, answer))| match answer {
+            FromHost::CallEnded { outcome: Ok(values), .. } => {
+                values.iter().any(|value| value.payload.stored_object() == Some(object))
+            }
+            FromHost::CallEnded { outcome: Err(_), .. }
+            | FromHost::CallRefused { .. }
+            | FromHost::CallLost { .. } => false,
+        });
+        if !is_made_anew {
+            effects.push(Effect::Forget { object });
         }
     }
 

@@ -8,7 +8,7 @@ use super::thread::on_some_thread;
 use super::waiting::Waiting;
 use super::{Context, Instance, Invocation, Program, Reply, Teller, with_context};
 use crate::net::MAX_MESSAGE_BYTES;
-use crate::node::SESSIONS_LOST;
+use crate::node::{SESSIONS_LOST, SESSIONS_LOST_BEFORE};
 use crate::store::Objects;
 use marline_channel::{CancelToken, oneshot};
 use marline_core::account::Grant;
@@ -291,7 +291,9 @@ impl Runner {
         Runner { cut_off: Some(end), ..self }
     }
 
-    /// User code that began when so many sessions had been lost has ended.
+    /// User code has ended; when it began, its process had last joined after losing this many sessions. If it has lost
+    /// more by now, what the code asked of the cluster may have failed for that, also if the session was lost before the
+    /// code began.
     fn check_cut_off(&self, lost_before: u64, outcome: &Outcome) {
         // An actor that cannot begin anew keeps its state, whatever it lost.
         let can_begin_anew = self.actor.as_ref().is_none_or(|actor| actor.restarts);
@@ -429,7 +431,7 @@ impl Runner {
     /// Begins a call that ends later.
     fn begin(&self, actor: &Actor, spec: &TaskSpec, attempt: Attempt, values: Vec<Value>) {
         let (task, tell, running) = (spec.id, self.tell.clone(), self.running.clone());
-        let lost_before = SESSIONS_LOST.load(Ordering::Relaxed);
+        let lost_before = SESSIONS_LOST_BEFORE.load(Ordering::Relaxed);
         let (context, mut invocation) = self.prepare(spec, attempt, actor.place(), values);
         let items = invocation.items.clone();
         // Where one runs at a time, the next one may be here already, and is to wait.
@@ -523,7 +525,7 @@ impl Runner {
         values: Vec<Value>,
         code: impl FnOnce(&Invocation) -> Result<Reply, Error>,
     ) -> CallEnd {
-        let lost_before = SESSIONS_LOST.load(Ordering::Relaxed);
+        let lost_before = SESSIONS_LOST_BEFORE.load(Ordering::Relaxed);
         let (context, mut invocation) = self.prepare(spec, attempt, place, values);
         let reply = if context.cancel.is_cancelled() {
             Err(not_begun())
@@ -747,9 +749,21 @@ mod tests {
         let runner = Runner::new(Arc::new(CutOffs), Running::default(), None, Arc::new(|_| ()));
         let mut runner =
             runner.ends_if_cut_off(Arc::new(move |_| ends.store(true, Ordering::Relaxed)));
-        for (args, expected) in
-            [("works", false), ("fails", false), ("works lost", false), ("fails lost", true)]
-        {
+        let cases = [
+            ("works", false),
+            ("fails", false),
+            ("works lost", false),
+            ("fails", true), // The session was over before it began.
+            ("joins", false),
+            ("fails", false),
+            ("fails lost", true),
+        ];
+        for (args, expected) in cases {
+            if args == "joins" {
+                let lost = SESSIONS_LOST.load(Ordering::Relaxed);
+                SESSIONS_LOST_BEFORE.store(lost, Ordering::Relaxed);
+                ended.store(false, Ordering::Relaxed);
+            }
             let spec = Arc::new(TaskSpec {
                 id: TaskId::from_u128(1),
                 target: Target::Function("f".into()),

@@ -2,7 +2,7 @@
 //! workers and clients join.
 
 use super::links::{End, Which};
-use super::{Node, Outside, Seat, State, Todo, Warn};
+use super::{Node, Outside, SESSIONS_LOST, SESSIONS_LOST_BEFORE, Seat, State, Todo, Warn};
 use crate::executor::Executors;
 use crate::net::outbox::Outbox;
 use crate::net::secret::{Secret, Token};
@@ -23,6 +23,7 @@ use marline_core::time::Time;
 use marline_core::worker;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 /// Whether to join.
@@ -296,6 +297,7 @@ impl State {
                 ));
             }
             Seat::Client(index) => {
+                SESSIONS_LOST_BEFORE.store(SESSIONS_LOST.load(Relaxed), Relaxed);
                 self.todo.push_back(Todo::Client(
                     index,
                     client::Event::Joined { session, terms, asked_at },

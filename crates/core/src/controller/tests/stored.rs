@@ -212,7 +212,7 @@ fn what_a_direct_call_left_in_a_store_is_held_for_its_caller() {
     // The caller is gone: nobody gets it.
     rig.dies(client);
     rig.worker_says(worker, entrust(client));
-    let said: Vec<ToWorker> = (0..2).map(|_| rig.orders(worker)).collect();
+    let said: Vec<ToWorker> = (0..3).map(|_| rig.orders(worker)).collect();
     assert!(said.contains(&ToWorker::Forget { object }), "{said:?}");
 }
 

@@ -187,6 +187,30 @@ fn the_calls_of_a_caller_go_with_its_session() {
 }
 
 #[test]
+fn data_that_a_repeated_call_made_is_not_forgotten_with_that_of_the_call_before() {
+    let mut rig = Rig::new();
+    let executor = rig.host(ActorOptions::default());
+    rig.call(method(1), 0);
+    rig.trust_caller();
+    rig.take();
+    let object = ObjectId::of(task_id(1), 0);
+    rig.call_ends(executor, 1, Payload::raw("large").stored_as(object).into());
+    let effects = rig.take();
+    assert_eq!(effects[0], Effect::Keep { object });
+    assert!(matches!(effects[1], Effect::ToController(FromWorker::Entrust { .. })));
+    // Said before the controller heard of it: of data that was brought here from elsewhere.
+    rig.controller_says(ToWorker::Forget { object });
+    assert_eq!(rig.take(), []);
+    let other = ObjectId::of(task_id(2), 0);
+    rig.controller_says(ToWorker::Forget { object: other });
+    assert_eq!(rig.take(), [Effect::Forget { object: other }]);
+    rig.controller_says(ToWorker::Entrusted { call: tried(1) });
+    rig.take();
+    rig.controller_says(ToWorker::Forget { object });
+    assert_eq!(rig.take(), [Effect::Forget { object }]);
+}
+
+#[test]
 fn an_answer_that_names_things_leaves_when_they_are_held_for_its_caller() {
     let mut rig = Rig::new();
     let executor = rig.host(ActorOptions::default());

@@ -130,8 +130,9 @@ const TOKEN_HELP: &str = "\
 Examples:
   grpcurl -plaintext -H \"authorization: Bearer $(marline token)\" 127.0.0.1:7420 marline.v1.Control/ClusterResources
 
-It is good at this cluster's controller and workers, until the controller is restarted. gRPC proves no server:
-whoever listens where the client sends the token can use it for 60 s. The cluster's own token is never sent.";
+It is good at this cluster's controller and workers, until the controller is restarted. gRPC does not prove the
+server: a program that listens at the controller's address can use the token for 60 s. The cluster's own token is
+never sent.";
 
 const COMPLETIONS_HELP: &str = "\
 Examples:

@@ -56,7 +56,7 @@ pub struct Client {
     /// How many submissions were promised room, and how many were made.
     promised: u64,
     submitted: u64,
-    /// The same of bytes of arguments.
+    /// How many bytes of arguments were promised room, and how many were submitted.
     promised_bytes: u64,
     submitted_bytes: u64,
     /// Tasks that have not ended.

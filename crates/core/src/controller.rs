@@ -243,13 +243,13 @@ pub struct Controller {
     timers: BTreeSet<(Time, Timer)>,
     /// Bytes of arguments of tasks that have not ended and of actors that live.
     pending_bytes: u64,
-    /// What clients were promised room for and has not come.
+    /// The unused promises of all clients.
     promised: Promised,
     /// Clients that were promised less than they may have.
     starved: VecDeque<SessionId>,
     /// Whether it is planned to look for what cannot be placed.
     will_warn: bool,
-    /// What no worker here can run, and since when; whether it is planned to look at it again.
+    /// Demands that no worker here can run, each with the time since when; `will_fail` while a look at them is planned.
     unknown: Map<Demand, Time>,
     will_fail: bool,
     /// Whether it is about to end, and whether it said that it may.

@@ -168,7 +168,7 @@ fn required(class: &Arc<str>) -> Arc<str> {
 }
 
 impl Controller {
-    /// What an actor asks of a worker.
+    /// The demand of an actor on a worker.
     pub(super) fn demand_of_actor(&self, id: ActorId) -> Demand {
         let spec = &self.actors[&id].spec;
         let options = &spec.options;
@@ -326,7 +326,7 @@ impl Controller {
                 None => Ok(()),
             }
         });
-        let checked = checked.and_then(|()| self.check_shape(&self.demand_of_actor(id)));
+        let checked = checked.and_then(|()| self.check_shape(|| self.demand_of_actor(id)));
         match checked {
             Ok(()) => self.queue_actor(id, false),
             Err(error) => self.die(now, id, DeathCause::ConstructorFailed, error, effects),

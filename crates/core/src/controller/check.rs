@@ -55,7 +55,7 @@ impl Controller {
         }
     }
 
-    /// What sessions were promised, and what is kept of arguments, is what they add up to.
+    /// The totals of promises and of argument bytes are the sums over sessions, tasks and actors.
     fn check_credit(&self) {
         let members = || self.sessions.values().map(|member| &member.credit);
         let open = Promised {

@@ -16,7 +16,7 @@ const FIRST_TASKS: u64 = 16;
 /// How many bytes of arguments.
 const FIRST_BYTES: u64 = 1 << 20;
 
-/// What a session was promised in all, of tasks or of bytes, and what came.
+/// How many tasks, or bytes, a session was promised since it began, and how many came.
 #[derive(Debug)]
 pub(super) struct Window {
     promised: u64,
@@ -30,7 +30,7 @@ impl Window {
         Window { promised: 0, used: 0, size }
     }
 
-    /// What was promised and has not come.
+    /// The part of the promise that is still unused.
     pub fn open(&self) -> u64 {
         self.promised.saturating_sub(self.used)
     }
@@ -46,7 +46,7 @@ impl Window {
     }
 }
 
-/// What a session was promised, and what it has pending.
+/// The promises to one session, and the bytes that it has pending.
 #[derive(Debug)]
 pub(super) struct Credit {
     pub tasks: Window,
@@ -62,7 +62,7 @@ impl Default for Credit {
     }
 }
 
-/// What all sessions together were promised and has not come.
+/// The unused promises of all sessions together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Promised {
     pub tasks: u64,
@@ -204,7 +204,7 @@ impl Controller {
         }
     }
 
-    /// There may be room for those who were promised less than they may have.
+    /// Promises room to sessions that were promised less than they may have.
     pub(super) fn promise_starved(&mut self, effects: &mut Vec<Effect>) {
         for _ in 0..self.starved.len() {
             if self.task_room() == 0 || self.byte_room() == 0 {

@@ -37,7 +37,7 @@ pub(super) struct Member {
     pub enclosing: Set<(Try, Option<u32>)>,
     /// Actors of which it wants to know where they are.
     pub watched_actors: Set<ActorId>,
-    /// What it may submit, and what it has pending.
+    /// How much it may submit, and how much it has pending.
     pub credit: Credit,
     /// What it was warned of: once is enough.
     pub warned: BTreeSet<String>,

@@ -334,7 +334,7 @@ impl Controller {
         self.lacking -= 1;
         match &task.spec.target {
             Target::Function(_) => {
-                if let Err(error) = self.check_shape(&self.demand_of(id)) {
+                if let Err(error) = self.check_shape(|| self.demand_of(id)) {
                     return self.end_task(now, id, Err(error), effects);
                 }
                 self.queue(id, false);
@@ -357,7 +357,7 @@ impl Controller {
         self.demand(&self.tasks[&id].spec)
     }
 
-    /// What a task asks of a worker.
+    /// The demand of a task on a worker.
     pub(super) fn demand(&self, spec: &TaskSpec) -> Demand {
         Demand {
             requires: spec.target.name().clone(),
@@ -380,9 +380,9 @@ impl Controller {
     }
 
     /// Says so if too many kinds of work wait already, and this is another.
-    pub(super) fn check_shape(&self, demand: &Demand) -> Result<(), Error> {
+    pub(super) fn check_shape(&self, demand: impl FnOnce() -> Demand) -> Result<(), Error> {
         let limit = self.config.max_waiting_shapes;
-        if self.schedule.waiting_shapes() < limit || self.schedule.is_waited_for(demand) {
+        if self.schedule.waiting_shapes() < limit || self.schedule.is_waited_for(&demand()) {
             return Ok(());
         }
         Err(Error::exhausted(format!(

@@ -19,9 +19,9 @@ const HOW_TO_OFFER_MEMORY: &str = "; workers offer memory only if they are told 
 pub enum Unknown {
     /// None provides it.
     Name(String),
-    /// Those that provide it have another version of Python than its code needs.
+    /// The workers that provide it have another version of Python than its code needs.
     Version(String),
-    /// Those that provide it can start no executor for it.
+    /// The workers that provide it can start no executor for it.
     Start {
         /// Of this runtime.
         runtime: String,
@@ -169,7 +169,7 @@ impl Schedule {
         open.all(|worker| self.pools[worker.pool].provides.provides(requires))
     }
 
-    /// What is waited for, and by how many pieces of work; what no worker could ever run comes first.
+    /// The demands of waiting work, with the number of pieces of each. Demands that no worker could ever run come first.
     pub fn waiting(&self) -> impl Iterator<Item = (&ShapeKey, usize)> {
         self.waiting.shapes().map(|id| {
             let shape = self.shape(id);
@@ -195,7 +195,7 @@ impl Schedule {
         self.waiting.infeasible.len()
     }
 
-    /// Those demands, each with its work; some of it may have left the queue.
+    /// These demands, each with its work; some of it may have left the queue.
     pub fn infeasible_work(&self) -> impl Iterator<Item = (&ShapeKey, impl Iterator<Item = Work>)> {
         self.waiting.infeasible.iter().map(|(_, id)| {
             let shape = self.shape(*id);
@@ -231,7 +231,7 @@ impl Schedule {
 const MAX_NAMED: usize = 5;
 const MAX_NAMES_READ: usize = 1_000;
 
-/// What workers provide, in words.
+/// Names that workers provide, in words.
 fn offered(names: &BTreeSet<&str>) -> String {
     let first: Vec<String> = names.iter().take(MAX_NAMED).map(|name| format!("{name:?}")).collect();
     let rest = names.len() - first.len();

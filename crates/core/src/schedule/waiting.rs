@@ -12,7 +12,8 @@ use crate::resources::{Amount, Resources};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
-/// What work needs at least, or what is free at most, without names: cheap to compare, and never stricter than an account.
+/// A rough summary of the resources that work needs, or that a worker has free. Comparing two is cheap. A summary never
+/// rejects work that the account would accept.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Outline {
     cpu: Amount,
@@ -33,14 +34,14 @@ impl Outline {
         }
     }
 
-    /// What is free.
+    /// The free resources of a worker.
     pub fn of_room(account: &Account) -> Outline {
         let free = account.free();
         // What is overdrawn takes nothing, not even work that needs no CPU.
         Outline { cpu: account.free_cpu(), ..Outline::of(&free) }
     }
 
-    /// Whether this may fit into that; if not, it certainly does not.
+    /// Whether work with these needs may fit into `room`. If not, it certainly does not fit.
     pub fn may_fit(&self, room: &Outline) -> bool {
         self.cpu <= room.cpu
             && self.gpu <= room.gpu

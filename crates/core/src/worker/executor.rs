@@ -156,7 +156,7 @@ impl Worker {
         self.refuse_occupant(executor.occupant, reason, effects);
     }
 
-    /// What an executor was for goes back: it has not begun.
+    /// Gives back the work of an executor that has not begun it.
     pub(super) fn refuse_occupant(
         &mut self,
         occupant: Occupant,

@@ -1,4 +1,5 @@
-//! Executors that do not start: they die before they are ready. What such an executor was for goes back, at no cost to it.
+//! Executors that do not start: they die before they are ready. The worker gives back the work of such an executor, which
+//! spends no retry.
 //!
 //! After [`MAX_FAILED_STARTS`] in a row of one runtime, the worker tells the controller that it is *unable* to run it, and
 //! gets no more work of that runtime. Then it tries by itself: it starts an executor for nobody after a pause, which doubles
@@ -26,7 +27,7 @@ pub(super) struct Failing {
     runtime: Arc<str>,
     in_a_row: u32,
     pause: Duration,
-    /// When it is tried again, if the controller was told that it does not start.
+    /// When the worker tries again. Set once the worker has told the controller that it is unable.
     tried_at: Option<Time>,
 }
 

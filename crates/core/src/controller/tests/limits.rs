@@ -12,8 +12,8 @@ fn submissions_beyond_the_limit_are_exhausted_and_name_the_limit() {
     assert_eq!(error.kind(), ErrorKind::Exhausted);
     assert!(error.message().contains("the limit is 1 (max_pending_tasks)"), "{error}");
 
-    // A client that has nothing pending may submit one. With more it is told the same, and is promised room as soon
-    // as there is some.
+    // A client that has nothing pending may submit one task. A second one gets the same error. The client is promised room
+    // as soon as there is some.
     let client = rig.client(1);
     rig.submit(client, task(3));
     rig.submit(client, task(4));

@@ -180,6 +180,25 @@ def test_without_a_disk_producers_wait_are_refused_in_the_end_and_go_on_when_the
         assert all(is_whole(view, seed) for seed, view in enumerate(views)), "what was read stayed as it was"
 
 
+@pytest.mark.parametrize("embedded", [False, True], ids=["joined", "embedded"])
+def test_a_store_full_of_ones_own_views_says_so_when_a_get_times_out(tmp_path: Path, embedded: bool) -> None:
+    spill = tmp_path / "spill"
+    spill.mkdir()
+    started: Any = node(tmp_path / "run", 21 * MIB, spill)
+    if embedded:
+        started = marline.init(num_cpus=1, object_store_memory=21 * MIB, object_spilling_directory=str(spill))
+    with started:
+        refs = [marline.put(pattern(4 * MIB, seed)) for seed in range(6)]
+        views = [marline.get(ref, timeout=PATIENCE) for ref in refs[1:]]
+        with pytest.raises(marline.GetTimeoutError) as raised:
+            marline.get(refs[0], timeout=0.3)
+        told = str(raised.value)
+        for figure in ("no room for 4 MiB", "20 MiB of 21 MiB are used", "20 MiB of it are being read"):
+            assert figure in told, told
+        del views
+        assert is_whole(marline.get(refs[0], timeout=PATIENCE), 0)
+
+
 @pytest.mark.parametrize("actor", [False, True], ids=["task", "call"])
 def test_results_that_do_not_fit_together_go_to_the_disk_before_they_are_passed_on(
     tmp_path: Path, actor: bool

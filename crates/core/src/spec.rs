@@ -411,6 +411,13 @@ impl ActorSpec {
 /// The prefix of the names under which workers provide actor classes.
 pub const ACTOR_SCHEME: &str = "actor:";
 
+/// The runtime whose executors run what has this name: the scheme of the name with its environment (`python`, `python/1f0a`),
+/// or nothing for the worker's own program. The name may be one that a worker [provides](ACTOR_SCHEME).
+pub fn runtime_of(name: &str) -> &str {
+    let name = name.strip_prefix(ACTOR_SCHEME).unwrap_or(name);
+    name.split_once(':').map_or("", |(runtime, _)| runtime)
+}
+
 /// The scheme of the names of commands: `command:ls`.
 pub const COMMAND_SCHEME: &str = "command";
 

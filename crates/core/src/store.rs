@@ -616,6 +616,11 @@ impl Store {
         ))
     }
 
+    /// Says so, with the figures, if somebody waits for room.
+    pub fn lack_of_room(&self) -> Option<Error> {
+        self.waiting.front().map(|waiting| self.exhausted(waiting.bytes))
+    }
+
     fn exhausted(&self, bytes: u64) -> Error {
         let pinned: u64 = self
             .blobs

@@ -89,7 +89,7 @@ impl Room {
     }
 
     /// Puts these parts there. Signals are handled while that takes its time.
-    fn write(&self, py: Python<'_>, parts: &[&[u8]]) -> PyResult<Option<Session>> {
+    fn write(&self, py: Python<'_>, parts: &[&[u8]]) -> Result<Option<Session>, Unwritten> {
         let mut raised = None;
         let written = py.detach(|| {
             let go_on = || {
@@ -102,10 +102,18 @@ impl Room {
             }
         });
         match raised {
-            Some(raised) => Err(raised),
-            None => written.map_err(|error| to_python(py, &error)),
+            Some(raised) => Err(Unwritten::Raised(raised)),
+            None => written.map_err(Unwritten::Failed),
         }
     }
+}
+
+/// Why a value was not written.
+enum Unwritten {
+    /// A signal handler raised.
+    Raised(PyErr),
+    /// The store said so.
+    Failed(Error),
 }
 
 /// A reference is being pickled. It may only be as part of something that Marline sends.
@@ -216,15 +224,19 @@ fn place(
         && let Some(room) = room(bytes)
     {
         let parts: Vec<&[u8]> = std::iter::once(data).chain(buffers.parts()).collect();
-        let written = room.write(py, &parts);
-        // The worker whose store it was has gone, and another may be there.
-        if written.is_err() && room.is_over() && tries < MAX_STORES {
-            tries += 1;
-            continue;
-        }
+        let at = match room.write(py, &parts) {
+            Ok(at) => at,
+            Err(Unwritten::Raised(raised)) => return Err(raised),
+            // The worker whose store it was has gone, and another may be there.
+            Err(Unwritten::Failed(_)) if room.is_over() && tries < MAX_STORES => {
+                tries += 1;
+                continue;
+            }
+            Err(Unwritten::Failed(error)) => return Err(to_python(py, &error)),
+        };
         let stored =
             Some(Box::new(Stored { object: room.object, bytes: bytes as u64, durable: false }));
-        return Ok((Payload { stored, ..payload }.into(), written?));
+        return Ok((Payload { stored, ..payload }.into(), at));
     }
     check_size(py, name, bytes)?;
     let (inline, buffers) = (Bytes::copy_from_slice(data), buffers.copied());

@@ -3,7 +3,7 @@
 use crate::answer::{Awaited, Ring, when};
 use crate::failure::to_python;
 use crate::session::Inner;
-use marline_runtime::core::error::Error;
+use marline_runtime::core::error::{Error, Ran};
 use marline_runtime::core::payload::Payload;
 use marline_runtime::{Items, LEND_AFTER, Objects, Wait, Waited, blocking};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
@@ -231,9 +231,12 @@ fn open_from(
                 return Err(raise(error));
             }
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                let words =
-                    "the value is there, and its data did not come in time; it may still come";
-                return Err(raise(Error::timeout(words)));
+                let words = match py.detach(|| objects.lack_of_room()) {
+                    Some(lack) => format!("its data did not come in time: {}", lack.message()),
+                    None => "its data did not come in time; it may still come".into(),
+                };
+                let words = format!("the value is there, and {words}");
+                return Err(raise(Error::timeout(words).ran(Ran::Maybe)));
             }
         }
     })

@@ -466,6 +466,10 @@ impl Store {
         })
     }
 
+    fn lack_of_room(&self) -> Option<Error> {
+        self.lock().machine.lack_of_room()
+    }
+
     /// Whether it keeps the data of an object for the cluster.
     pub fn keeps(&self, object: ObjectId) -> bool {
         let state = self.lock();

@@ -323,7 +323,7 @@ fn pending_bytes_actors_and_shapes_are_bounded() {
     exhausted(
         "SubmitTask",
         too_much,
-        "60 bytes, those of pending tasks and of actors 61, the limit is 90",
+        "60 bytes of arguments do not fit: pending tasks and actors keep 61 of at most 90",
     );
     // Known only when it is to be placed: the task is taken on, and fails.
     let other =

@@ -181,7 +181,11 @@ impl World {
             }
             false => LEASE + self.random.up_to(LEASE / 3),
         };
-        let next = time + LEASE / 2 + self.random.up_to(self.nemesis.pause);
+        // One direction after the other: what the controller said is heard late, and the answers are not.
+        let in_turn = !survives && self.random.one_in(2);
+        let late =
+            if in_turn { LEASE / 10 + self.random.up_to(LEASE * 2 / 3) } else { Duration::ZERO };
+        let next = late + time + LEASE / 2 + self.random.up_to(self.nemesis.pause);
         self.schedule_in(next, Happening::Strike);
         let Some(other) = self.one_of(|role| !matches!(role, Role::Controller(_))) else { return };
         self.report.faults += 1;
@@ -190,6 +194,11 @@ impl World {
             self.schedule_in(settled, Happening::Survived(self.joined()));
         }
         let controller = self.controller;
+        if in_turn {
+            self.cut_for(controller, other, late);
+            let just_before = late - Duration::from_millis(1);
+            return self.schedule_in(just_before, Happening::Cut(other, controller, time));
+        }
         match self.random.below(5) {
             0 => self.freeze_for(controller, time),
             1 => self.freeze_for(other, time),
@@ -237,7 +246,7 @@ impl World {
         self.schedule_in(time, Happening::Thaw(id));
     }
 
-    fn cut_for(&mut self, from: ProcessId, to: ProcessId, time: Duration) {
+    pub fn cut_for(&mut self, from: ProcessId, to: ProcessId, time: Duration) {
         self.net.cut.insert((from, to));
         self.schedule_in(time, Happening::Heal(from, to));
     }

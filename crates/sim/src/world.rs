@@ -39,6 +39,8 @@ pub enum Happening {
     Survived(Vec<(ProcessId, Session)>),
     /// A process is to go on.
     Thaw(ProcessId),
+    /// Nothing gets through in this direction for so long.
+    Cut(ProcessId, ProcessId, Duration),
     /// A cut ends.
     Heal(ProcessId, ProcessId),
     /// A killed process starts again, as a new one.
@@ -173,6 +175,7 @@ impl World {
             Happening::Strike => self.strike(),
             Happening::Survived(sessions) => self.check_survived(&sessions),
             Happening::Thaw(process) => self.thaw(process),
+            Happening::Cut(from, to, time) => self.cut_for(from, to, time),
             Happening::Heal(from, to) => self.heal(from, to),
             Happening::Restart(what) => self.restart(what),
         }

@@ -63,6 +63,8 @@ pub(super) struct Actor {
     pub epoch: ActorEpoch,
     /// Restarts that were paid for.
     pub restarts: u32,
+    /// Whether it ever took calls.
+    pub was_ready: bool,
     /// Losses in a row without a good while of being ready between them.
     crashes: u32,
     pub created: Time,
@@ -267,6 +269,7 @@ impl Controller {
             life: Life::Waiting,
             epoch: ActorEpoch(0),
             restarts: 0,
+            was_ready: false,
             crashes: 0,
             created: now,
             last_used: now,
@@ -401,6 +404,7 @@ impl Controller {
             self.lacks_nothing(worker);
             let actor = self.actors.get_mut(&instance.actor).expect("it is current");
             actor.life = Life::Ready { worker: worker.id, since: now };
+            actor.was_ready = true;
             actor.last_used = now;
             actor.stalled = false;
             self.tell_watchers(instance.actor, effects);
@@ -674,6 +678,7 @@ impl Controller {
             let forgotten = self.dead_actors.pop_front().expect("it has one");
             self.actors.remove(&forgotten);
         }
+        self.promise_starved(effects);
     }
 
     /// A dead actor can still be asked about: what its next life would have needed goes.

@@ -3,18 +3,18 @@
 //!
 //! - A client submits its next task while any of its promised bytes are left, however large that task is: otherwise a task
 //!   larger than what is promised at a time would never leave. So a session exceeds its promise by less than one payload.
-//! - A session that has nothing pending is promised room for one task, whatever the limits say. Otherwise tasks that submit
-//!   others would wait for room that only their own end can make.
+//! - A session may always have [a few](FIRST_TASKS) tasks pending, whatever the limits say. Otherwise tasks that submit others
+//!   would wait for room that only their own end can make, and a few idle sessions with large promises would stop all others.
 
 use super::{Controller, Effect, Owner};
 use crate::error::Error;
 use crate::id::{Session, SessionId};
 use crate::message::ToClient;
 
-/// How many tasks a client is promised room for before it has shown that it needs more.
-const FIRST_TASKS: u64 = 16;
+/// How many tasks a client is promised room for before it has shown that it needs more. So many it may always have pending.
+pub(super) const FIRST_TASKS: u64 = 16;
 /// How many bytes of arguments.
-const FIRST_BYTES: u64 = 1 << 20;
+pub(super) const FIRST_BYTES: u64 = 1 << 20;
 
 /// How many tasks, or bytes, a session was promised since it began, and how many came.
 #[derive(Debug)]
@@ -53,12 +53,14 @@ pub(super) struct Credit {
     pub bytes: Window,
     /// Bytes of arguments of its tasks that have not ended.
     pub pending_bytes: u64,
+    /// It was promised less than it may have, and is on the list of such sessions.
+    is_starved: bool,
 }
 
 impl Default for Credit {
     fn default() -> Credit {
         let (tasks, bytes) = (Window::new(FIRST_TASKS), Window::new(FIRST_BYTES));
-        Credit { tasks, bytes, pending_bytes: 0 }
+        Credit { tasks, bytes, pending_bytes: 0, is_starved: false }
     }
 }
 
@@ -100,8 +102,8 @@ impl Controller {
         let limit = self.config.max_pending_bytes;
         if kept + bytes > limit {
             return Err(Error::exhausted(format!(
-                "the arguments have {bytes} bytes, those of pending tasks and of actors {kept}, \
-                 the limit is {limit} (max_pending_bytes): {next}"
+                "{bytes} bytes of arguments do not fit: pending tasks and actors keep {kept} of at most {limit} \
+                 (max_pending_bytes): {next}"
             )));
         }
         let Owner::Session(session) = owner else { return Ok(()) };
@@ -110,14 +112,14 @@ impl Controller {
         let limit = self.config.max_session_bytes;
         if kept > 0 && kept + bytes > limit {
             return Err(Error::exhausted(format!(
-                "the arguments have {bytes} bytes, those of this session's pending tasks {kept}, \
-                 the limit is {limit} (max_session_bytes): {next}"
+                "{bytes} bytes of arguments do not fit: this session's pending tasks keep {kept} of at most {limit} \
+                 (max_session_bytes): {next}"
             )));
         }
         Ok(())
     }
 
-    /// Says why a task cannot be taken on now, if it cannot and nobody promised room for it.
+    /// Refuses a task for which no room was promised, if there is none.
     pub(super) fn check_room(&self, owner: Owner, bytes: usize) -> Result<(), Error> {
         self.check_bytes()?;
         self.check_arguments(owner, bytes)?;
@@ -141,10 +143,12 @@ impl Controller {
         let credit = &mut member.credit;
         let own = self.config.max_session_bytes;
         byte_room = byte_room.min(own.saturating_sub(credit.pending_bytes + credit.bytes.open()));
-        if member.tasks.is_empty() {
-            task_room = task_room.max(u64::from(credit.tasks.open() == 0));
-            byte_room = byte_room.max(u64::from(credit.bytes.open() == 0));
-        }
+        let pending = member.tasks.len() as u64;
+        task_room = task_room.max(FIRST_TASKS.saturating_sub(pending + credit.tasks.open()));
+        let kept = credit.pending_bytes + credit.bytes.open();
+        byte_room = byte_room.max(FIRST_BYTES.min(own).saturating_sub(kept));
+        // However large its first task is, a session that has nothing pending may submit another one.
+        byte_room = byte_room.max(u64::from(pending == 0 && credit.bytes.open() == 0));
         if is_full {
             (task_room, byte_room) = (0, 0);
         }
@@ -164,7 +168,8 @@ impl Controller {
                 message: ToClient::Credit { tasks, bytes },
             });
         }
-        if (more < wanted || more_bytes < wanted_bytes) && !self.starved.contains(&id) {
+        if (more < wanted || more_bytes < wanted_bytes) && !credit.is_starved {
+            credit.is_starved = true;
             self.starved.push_back(id);
         }
     }
@@ -207,19 +212,20 @@ impl Controller {
     /// Promises room to sessions that were promised less than they may have.
     pub(super) fn promise_starved(&mut self, effects: &mut Vec<Effect>) {
         for _ in 0..self.starved.len() {
-            if self.task_room() == 0 || self.byte_room() == 0 {
+            if self.task_room() == 0 && self.byte_room() == 0 {
                 return;
             }
             let id = self.starved.pop_front().expect("one is starved");
-            self.promise(id, effects);
+            if let Some(member) = self.sessions.get_mut(&id) {
+                member.credit.is_starved = false;
+                self.promise(id, effects);
+            }
         }
     }
 
-    /// A task of this session ended: if that was its last, it may submit another, however little room there is.
-    pub(super) fn promise_idle(&mut self, id: SessionId, effects: &mut Vec<Effect>) {
-        let is_idle = self.sessions.get(&id).is_some_and(|member| member.tasks.is_empty());
-        if is_idle && let Some(index) = self.starved.iter().position(|one| *one == id) {
-            self.starved.remove(index);
+    /// A task of this session ended: it may have fewer pending than it may always have.
+    pub(super) fn promise_owner(&mut self, id: SessionId, effects: &mut Vec<Effect>) {
+        if self.sessions.get(&id).is_some_and(|member| member.credit.is_starved) {
             self.promise(id, effects);
         }
     }

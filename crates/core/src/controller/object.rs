@@ -435,7 +435,7 @@ impl Controller {
         kept: Vec<Thing>,
         effects: &mut Vec<Effect>,
     ) {
-        // First: until the host has heard it, it takes a word to forget this data for one of data that was made before.
+        // Must go first: until the worker has `Entrusted`, it takes `Forget` to mean an earlier copy, and ignores it.
         effects.push(Effect::ToWorker { to: host, message: ToWorker::Entrusted { call } });
         self.entrust_stored(now, host, call, to, stored, effects);
         if self.is_alive(to) {

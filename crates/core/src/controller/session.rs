@@ -198,6 +198,7 @@ impl Controller {
     ) {
         let member = self.sessions.remove(&id).expect("a session ends once");
         self.end_promises(&member.credit);
+        self.starved.retain(|starved| *starved != id);
         effects.push(Effect::Over { session: member.session, cause: cause.clone() });
         for host in &member.watchers {
             let watcher = self.sessions.get_mut(host).expect("a watcher is taken off when it goes");

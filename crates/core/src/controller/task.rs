@@ -553,7 +553,7 @@ impl Controller {
             self.free(free);
         }
         if let Some(owner) = owner {
-            self.promise_idle(owner.id, effects);
+            self.promise_owner(owner.id, effects);
         }
         self.promise_starved(effects);
     }

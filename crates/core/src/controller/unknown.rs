@@ -7,7 +7,6 @@ use super::actor::{DeathCause, Life};
 use super::task::State;
 use super::{Controller, Effect, Timer};
 use crate::error::{Error, Ran};
-use crate::id::ActorEpoch;
 use crate::schedule::{Demand, Unknown, Work};
 use crate::time::Time;
 use std::time::Duration;
@@ -15,7 +14,7 @@ use std::time::Duration;
 /// How often such work is looked at while it may wait.
 const LOOKS_PER_WAIT: u32 = 10;
 /// The shortest pause between two looks.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
+const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
 /// How many workers are named that cannot run something.
 const MAX_UNABLE_SHOWN: usize = 100;
 
@@ -55,10 +54,10 @@ impl Controller {
         all
     }
 
-    /// A worker can run something: what it can run waits no longer for one that can.
+    /// A worker came that can run some of this work: if that worker goes, the wait begins anew.
     pub(super) fn forget_unknown(&mut self) {
         let schedule = &self.schedule;
-        self.unknown.retain(|demand, _| schedule.why_unknown(demand).is_some());
+        self.unknown.retain(|demand, _| schedule.is_unknown(demand));
     }
 
     /// Something waits that no worker here could run: it is looked at again while it waits.
@@ -74,12 +73,19 @@ impl Controller {
         let wait = self.config.unknown_task_wait;
         let mut late: Vec<(Work, Error)> = Vec::new();
         for (demand, work) in self.schedule.infeasible_work() {
-            let Some(error) = self.why_unknown(demand) else { continue };
+            if !self.schedule.is_unknown(demand) {
+                continue;
+            }
             let since = before.get(demand).copied().unwrap_or(now);
             self.unknown.insert(demand.clone(), since);
-            let due =
-                |work: &Work| self.waits_since(*work).is_some_and(|at| at.max(since) + wait <= now);
-            late.extend(work.filter(due).map(|work| (work, error.clone())));
+            let waits_since = |work: &Work| self.waits_since(*work).map(|at| at.max(since));
+            let mut due =
+                work.filter(|work| waits_since(work).is_some_and(|at| at + wait <= now)).peekable();
+            if due.peek().is_some()
+                && let Some(error) = self.why_unknown(demand)
+            {
+                late.extend(due.map(|work| (work, error.clone())));
+            }
         }
         for (work, error) in late {
             self.fail_waiting(now, work, error, effects);
@@ -93,7 +99,7 @@ impl Controller {
 
     fn fail_waiting(&mut self, now: Time, work: Work, error: Error, effects: &mut Vec<Effect>) {
         let waited = format!(
-            "{}; it waited for {:?} (unknown_task_wait)",
+            "{}; none that can came within {:?} (unknown_task_wait)",
             error.message(),
             self.config.unknown_task_wait
         );
@@ -110,13 +116,11 @@ impl Controller {
             }
             Work::Actor(id) => {
                 let Some(actor) = self.actors.get(&id) else { return };
-                if !matches!(actor.life, Life::Queued(_)) {
+                // One that was ready once has state, or others who wait for it: it waits for its worker to come back.
+                if !matches!(actor.life, Life::Queued(_)) || actor.was_ready {
                     return;
                 }
-                let cause = match actor.epoch {
-                    ActorEpoch(0) => DeathCause::ConstructorFailed,
-                    _ => DeathCause::RestartsUsedUp,
-                };
+                let cause = DeathCause::ConstructorFailed;
                 self.die(now, id, cause, error, effects);
             }
         }

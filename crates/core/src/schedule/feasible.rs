@@ -6,7 +6,7 @@ use super::{Schedule, Work};
 use crate::account::Account;
 use crate::message::ShapeId;
 use crate::resources::{Amount, Resources};
-use crate::spec::ACTOR_SCHEME;
+use crate::spec::{ACTOR_SCHEME, runtime_of};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -92,6 +92,12 @@ impl Schedule {
         })
     }
 
+    /// Whether there are workers, and none can run this, whatever it takes.
+    pub fn is_unknown(&self, key: &ShapeKey) -> bool {
+        let mut here = self.pools.iter().filter(|pool| pool.members > 0).peekable();
+        here.peek().is_some() && !here.any(|pool| pool.provides.can_run(key))
+    }
+
     /// Why no worker here can run this, whatever it takes, if there are workers and none can. Whether they take work at
     /// the moment does not matter.
     pub fn why_unknown(&self, key: &ShapeKey) -> Option<Unknown> {
@@ -99,7 +105,7 @@ impl Schedule {
             let pools = self.pools.iter().filter(|pool| pool.members > 0);
             pools.map(|pool| &*pool.provides)
         };
-        if here().next().is_none() || here().any(|provides| provides.can_run(key)) {
+        if !self.is_unknown(key) {
             return None;
         }
         let requires = &*key.requires;
@@ -123,7 +129,7 @@ impl Schedule {
                 versions.join(" and ")
             )));
         }
-        let runtime = requires.split_once(':').map_or("", |(runtime, _)| runtime);
+        let runtime = runtime_of(requires);
         let words = match runtime {
             "" => "no worker can start an executor".to_owned(),
             runtime => format!("no worker can start an executor for {runtime:?}"),

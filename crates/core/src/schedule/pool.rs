@@ -5,6 +5,7 @@ use super::{Worker, WorkerSlot};
 use crate::map::Map;
 use crate::message::ShapeId;
 use crate::resources::{Amount, Resources};
+use crate::spec::runtime_of;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -36,7 +37,7 @@ impl Provides {
     /// Whether executors of the runtime that this name belongs to start here. One that does not start at all does not
     /// start in any environment.
     fn is_able(&self, requires: &str) -> bool {
-        let runtime = requires.split_once(':').map_or("", |(runtime, _)| runtime);
+        let runtime = runtime_of(requires);
         let scheme = runtime.split_once('/').map_or(runtime, |(scheme, _)| scheme);
         !self.unable.contains(runtime) && !self.unable.contains(scheme)
     }

@@ -4,7 +4,7 @@ use super::{Effect, Worker};
 use crate::error::Error;
 use crate::id::{ActorId, TaskId};
 use crate::message::{FromWorker, Lack, Refusal};
-use crate::spec::COMMAND_SCHEME;
+use crate::spec::{COMMAND_SCHEME, runtime_of};
 use crate::time::Time;
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ impl Worker {
         name: &str,
         effects: &mut Vec<Effect>,
     ) -> (ExecutorId, bool) {
-        let runtime = name.split_once(':').map_or("", |(scheme, _)| scheme);
+        let runtime = runtime_of(name);
         if let Some(index) =
             self.idle.iter().rposition(|id| &*self.executors[id].runtime == runtime)
         {

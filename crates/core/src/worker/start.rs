@@ -6,7 +6,7 @@
 //! each time, and says so when one is ready.
 
 use super::executor::{Executor, Occupant};
-use super::{Effect, Timer, Worker};
+use super::{Effect, ExecutorId, Timer, Worker};
 use crate::error::Error;
 use crate::message::{FromWorker, Refusal};
 use crate::time::Time;
@@ -19,7 +19,7 @@ const MAX_FAILED_STARTS: u32 = 3;
 const FIRST_PAUSE: Duration = Duration::from_secs(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 /// How many runtimes are remembered that do not start: there is one for each environment.
-const MAX_FAILING: usize = 100;
+const MAX_FAILING: usize = 1_000;
 
 /// A runtime whose last executor did not start.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub(super) struct Failing {
     in_a_row: u32,
     pause: Duration,
     /// When the worker tries again. Set once the worker has told the controller that it is unable.
-    tried_at: Option<Time>,
+    next_try: Option<Time>,
 }
 
 impl Worker {
@@ -40,18 +40,20 @@ impl Worker {
         error: Error,
         effects: &mut Vec<Effect>,
     ) {
+        let runtime = executor.runtime;
+        let runs = |one: &Executor| one.runtime == runtime && one.ready && !one.doomed;
+        if self.executors.values().any(runs) {
+            // Others run: it is for want of something that may come back, such as memory.
+            return self.refuse_occupant(executor.occupant, Refusal::Full, effects);
+        }
         self.refuse_occupant(executor.occupant, Refusal::NotStarted, effects);
-        let failing = self.failing_mut(executor.runtime, effects);
+        let failing = self.failing_mut(runtime.clone(), effects);
         failing.in_a_row += 1;
-        let is_due = failing.tried_at.is_none_or(|at| at <= now);
-        if failing.in_a_row < MAX_FAILED_STARTS || !is_due {
+        if failing.in_a_row < MAX_FAILED_STARTS || failing.next_try.is_some() {
             return;
         }
-        if failing.tried_at.is_some() {
-            failing.pause = (failing.pause * 2).min(LONGEST_PAUSE);
-        }
-        let (runtime, at) = (failing.runtime.clone(), now + failing.pause);
-        failing.tried_at = Some(at);
+        let at = now + failing.pause;
+        failing.next_try = Some(at);
         self.timers.insert((at, Timer::Start));
         effects.push(Effect::ToController(FromWorker::Unable { runtime, error }));
     }
@@ -61,18 +63,19 @@ impl Worker {
         let known = self.failing.iter().position(|one| one.runtime == runtime);
         let index = known.unwrap_or_else(|| {
             if self.failing.len() >= MAX_FAILING {
-                self.forget_failing(0, effects);
+                let untold = self.failing.iter().position(|one| one.next_try.is_none());
+                self.forget_failing(untold.unwrap_or(0), effects);
             }
-            let (in_a_row, pause, tried_at) = (0, FIRST_PAUSE, None);
-            self.failing.push(Failing { runtime, in_a_row, pause, tried_at });
+            let (in_a_row, pause, next_try) = (0, FIRST_PAUSE, None);
+            self.failing.push(Failing { runtime, in_a_row, pause, next_try });
             self.failing.len() - 1
         });
         &mut self.failing[index]
     }
 
     fn forget_failing(&mut self, index: usize, effects: &mut Vec<Effect>) {
-        let Failing { runtime, tried_at, .. } = self.failing.remove(index);
-        if tried_at.is_some() {
+        let Failing { runtime, next_try, .. } = self.failing.remove(index);
+        if next_try.is_some() {
             effects.push(Effect::ToController(FromWorker::Able { runtime }));
         }
     }
@@ -89,11 +92,22 @@ impl Worker {
         if self.draining {
             return;
         }
-        let due = self.failing.iter().filter(|one| one.tried_at.is_some_and(|at| at <= now));
-        let due: Vec<Arc<str>> = due.map(|one| one.runtime.clone()).collect();
+        let mut due = Vec::new();
+        for failing in &mut self.failing {
+            if failing.next_try.is_some_and(|at| at <= now) {
+                failing.pause = (failing.pause * 2).min(LONGEST_PAUSE);
+                let at = now + failing.pause;
+                failing.next_try = Some(at);
+                self.timers.insert((at, Timer::Start));
+                due.push(failing.runtime.clone());
+            }
+        }
         for runtime in due {
-            let id = self.spawn(runtime, Occupant::None, effects);
-            self.spares.push(id);
+            let is_starting = |id: &ExecutorId| self.executors[id].runtime == runtime;
+            if !self.spares.iter().any(is_starting) {
+                let id = self.spawn(runtime, Occupant::None, effects);
+                self.spares.push(id);
+            }
         }
     }
 }

@@ -17,8 +17,8 @@ impl Worker {
         }
     }
 
-    /// Nobody holds an object any more. If this worker has just made its data once more, for a call that was repeated,
-    /// and has not heard yet that the controller knows, the controller speaks of the data that was made before.
+    /// Forgets an object's data, unless this worker has made it again for a repeated call and still waits for `Entrusted`:
+    /// then this `Forget` means the earlier data.
     pub(super) fn forget(&self, object: ObjectId, effects: &mut Vec<Effect>) {
         let call = |attempt| Try { task: object.origin, attempt };
         let mut entrusting = self.entrusting.range(call(Attempt(0))..=call(Attempt(u64::MAX)));

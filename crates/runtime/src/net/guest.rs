@@ -43,12 +43,13 @@ pub(super) struct Guest {
     standing: Standing,
     /// Ends when a stranger has to go.
     goes: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    has_to_go: bool,
 }
 
 impl Guest {
     /// A connection whose peer proved that it knows the token.
     pub fn proved(socket: Socket) -> Guest {
-        Guest { socket, standing: Standing::Proved, goes: None }
+        Guest { socket, standing: Standing::Proved, goes: None, has_to_go: false }
     }
 
     /// A connection of a stranger. To be called where there is a clock.
@@ -59,7 +60,22 @@ impl Guest {
             let _ = tokio::time::timeout(AUTHENTICATE_WITHIN, pushed_out).await;
         };
         let standing = Standing::Asks(Arc::new(Mutex::new(Some(place))));
-        Guest { socket, standing, goes: Some(Box::pin(goes)) }
+        Guest { socket, standing, goes: Some(Box::pin(goes)), has_to_go: false }
+    }
+}
+
+impl Guest {
+    /// Fails if this is a stranger that has to go. Asked whenever anything is done with the connection: a stranger that does
+    /// not read keeps the server from reading.
+    fn check(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        if let Some(goes) = &mut self.goes
+            && goes.as_mut().poll(cx).is_ready()
+        {
+            self.goes = None;
+            // A client whose request was good stays. It has given its place back, which looks like being pushed out.
+            self.has_to_go = self.standing.is_stranger();
+        }
+        if self.has_to_go { Err(io::ErrorKind::TimedOut.into()) } else { Ok(()) }
     }
 }
 
@@ -77,15 +93,7 @@ impl AsyncRead for Guest {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let guest = self.get_mut();
-        if let Some(goes) = &mut guest.goes
-            && goes.as_mut().poll(cx).is_ready()
-        {
-            guest.goes = None;
-            // One whose request was good stays. Its place was given back, which looks like being pushed out.
-            if guest.standing.is_stranger() {
-                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
-            }
-        }
+        guest.check(cx)?;
         ready!(Pin::new(&mut guest.socket).poll_read(cx, buffer))?;
         Poll::Ready(Ok(()))
     }
@@ -97,10 +105,14 @@ impl AsyncWrite for Guest {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().socket).poll_write(cx, bytes)
+        let guest = self.get_mut();
+        guest.check(cx)?;
+        Pin::new(&mut guest.socket).poll_write(cx, bytes)
     }
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().socket).poll_flush(cx)
+        let guest = self.get_mut();
+        guest.check(cx)?;
+        Pin::new(&mut guest.socket).poll_flush(cx)
     }
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.get_mut().socket).poll_shutdown(cx)

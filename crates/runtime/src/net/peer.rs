@@ -6,7 +6,7 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, sendto, socket_with,
     sockopt,
 };
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 /// See the [module](self).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -25,12 +25,25 @@ impl Peer {
             }
             Socket::Tcp(socket) => match (socket.peer_addr(), socket.local_addr()) {
                 (Ok(theirs), Ok(ours)) if theirs.ip().to_canonical().is_loopback() => {
-                    user_of(theirs, ours).map_or(Peer::Address(theirs.ip()), Peer::User)
+                    user_of(theirs, ours).map_or(Peer::at(theirs.ip()), Peer::User)
                 }
-                (Ok(theirs), _) => Peer::Address(theirs.ip()),
+                (Ok(theirs), _) => Peer::at(theirs.ip()),
                 (Err(_), _) => Peer::Unknown,
             },
         }
+    }
+}
+
+impl Peer {
+    /// Another machine. One machine has all IPv6 addresses that share their first 64 bits.
+    fn at(address: IpAddr) -> Peer {
+        Peer::Address(match address.to_canonical() {
+            IpAddr::V4(address) => address.into(),
+            IpAddr::V6(address) => {
+                let network = address.to_bits() >> 64 << 64;
+                Ipv6Addr::from_bits(network).into()
+            }
+        })
     }
 }
 
@@ -89,6 +102,15 @@ mod tests {
     use std::net::TcpListener;
     use std::os::unix::net::UnixStream;
     use tokio::net;
+
+    #[test]
+    fn addresses_of_one_machine_are_one_peer() {
+        let at = |text: &str| Peer::at(text.parse().unwrap());
+        assert_eq!(at("2001:db8::1"), at("2001:db8::ffff:2"));
+        assert_ne!(at("2001:db8::1"), at("2001:db8:0:1::1"));
+        assert_eq!(at("192.0.2.1"), at("::ffff:192.0.2.1"));
+        assert_ne!(at("192.0.2.1"), at("192.0.2.2"));
+    }
 
     #[test]
     fn a_peer_of_this_machine_is_its_user() {

@@ -26,8 +26,8 @@ struct Pool {
 
 struct Waiting {
     peer: Peer,
-    /// Dropped when this connection has to go.
-    _stays: oneshot::Sender<()>,
+    /// Dropping it tells the connection to close.
+    _keeps: oneshot::Sender<()>,
 }
 
 /// A stranger's place in the pool. Dropping it gives the place back.
@@ -52,7 +52,7 @@ impl Strangers {
             }
             let number = pool.next;
             pool.next += 1;
-            pool.waiting.insert(number, Waiting { peer, _stays: stays });
+            pool.waiting.insert(number, Waiting { peer, _keeps: stays });
             number
         });
         Place { pool: self.clone(), number, pushed_out }

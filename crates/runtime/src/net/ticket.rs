@@ -54,7 +54,7 @@ pub(super) fn check(
     let [_, _, made_at, proof] = parts[..] else {
         // Releases before this one sent the token itself, and so does a client that was written for them.
         return Err(Error::incompatible(format!(
-            "the token itself is not taken over gRPC, nor is a process of an older release: {next}"
+            "gRPC takes short-lived tokens only, not the cluster's token; processes of older releases cannot connect: {next}"
         )));
     };
     let wrong = || Error::denied(format!("the short-lived token is missing or wrong: {next}"));

@@ -51,7 +51,7 @@ pub(super) type Copies = Result<Vec<CopyAt>, Error>;
 /// How many sessions of clients of this process have ended, other than by leaving. User code that ran meanwhile may have
 /// lost what it held.
 pub(crate) static SESSIONS_LOST: AtomicU64 = AtomicU64::new(0);
-/// How many of them before a client of this process last joined.
+/// `SESSIONS_LOST` as it was when a client of this process last joined.
 pub(crate) static SESSIONS_LOST_BEFORE: AtomicU64 = AtomicU64::new(0);
 
 /// A client of this process, and who waits for what.

@@ -120,6 +120,14 @@ impl Objects {
         Some(comes.map(|comes| Reading { object, bare, comes }))
     }
 
+    /// Says so, with the figures, if the store has no room for what is asked of it.
+    pub fn lack_of_room(&self) -> Option<Error> {
+        match &self.kind {
+            Kind::Here(store) => store.lack_of_room(),
+            Kind::Elsewhere(remote) => remote.lack_of_room(),
+        }
+    }
+
     /// A payload with its data: read in place, for as long as any of it lives. Blocks until it is at this node.
     pub fn open(&self, payload: &Payload) -> Result<Payload, Error> {
         match self.read(payload) {

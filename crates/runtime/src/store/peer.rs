@@ -100,6 +100,10 @@ impl Store {
     }
 }
 
+fn on_its_way() -> Error {
+    Error::new(marline_core::error::ErrorKind::NotReady, "it is on its way")
+}
+
 async fn listen(store: Weak<Shared>, process: Process, socket: Arc<tokio::net::UnixStream>) {
     loop {
         if socket.readable().await.is_err() {
@@ -206,6 +210,10 @@ impl State {
             Ask::LetGo { number } => self.let_go(now, process, number),
             Ask::Fork => self.handle(now, Event::Forked { process }),
             Ask::Save { number, object } => self.save_for(process, number, object),
+            Ask::Why { number } => {
+                let error = self.machine.lack_of_room().unwrap_or_else(on_its_way);
+                self.answer(process, &Answer::Refused { number, error }, None);
+            }
         }
     }
 

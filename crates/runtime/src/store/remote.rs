@@ -4,7 +4,7 @@
 use super::words::{Answer, Ask, Given};
 use crate::executor::spin::Spin;
 use bytes::BytesMut;
-use marline_core::error::{Error, Ran};
+use marline_core::error::{Error, ErrorKind, Ran};
 use marline_core::id::{ObjectId, Session};
 use marline_core::map::Map;
 use marline_objects::parts::Layout;
@@ -25,6 +25,8 @@ const READ_BYTES: usize = 16 << 10;
 const AHEAD_BYTES: u64 = 8 << 20;
 /// And for those who made the last value no longer ago than this.
 const SOON: Duration = Duration::from_millis(2);
+/// How long the store may take to say why something has not come.
+const ANSWERS_WITHIN: Duration = Duration::from_millis(500);
 
 /// See the [module](self).
 pub(crate) struct Remote {
@@ -339,6 +341,16 @@ impl Remote {
                 self.heard.notify_all();
             }
         }
+    }
+
+    /// Says so, with the figures, if the store has no room for what is asked of it.
+    pub fn lack_of_room(&self) -> Option<Error> {
+        let number = self.ask_after(None, |number| Ask::Why { number }).ok()?;
+        let answer = self.wait_done(number, Some(Instant::now() + ANSWERS_WITHIN));
+        if answer.is_none() {
+            self.state().asked.remove(&number);
+        }
+        answer?.err().filter(|error| error.kind() == ErrorKind::Exhausted)
     }
 
     /// Nobody waits for this any more. If an answer is on its way, it is passed over: the store takes back what it gives.

@@ -30,6 +30,8 @@ pub(super) enum Ask {
     Fork,
     /// To have the data of this object, which it made, saved where it outlives the node.
     Save { number: u64, object: ObjectId },
+    /// Why what was asked for has not come. The answer is an error: `Exhausted` if the store has no room.
+    Why { number: u64 },
 }
 
 /// What it is told.
@@ -91,6 +93,10 @@ impl Ask {
                 to.put_u64(number);
                 put_object(&mut to, object);
             }
+            Ask::Why { number } => {
+                to.put_u8(8);
+                to.put_u64(number);
+            }
         }
         end(to)
     }
@@ -109,6 +115,7 @@ impl Ask {
             5 => Ask::Fork,
             6 => Ask::Discard { object: object(&mut words)? },
             7 => Ask::Save { number: words.try_get_u64()?, object: object(&mut words)? },
+            8 => Ask::Why { number: words.try_get_u64()? },
             _ => return Err(Nonsense),
         };
         Ok(Some(ask))
@@ -256,6 +263,7 @@ mod tests {
             Ask::LetGo { number: 5 },
             Ask::Fork,
             Ask::Save { number: 3, object },
+            Ask::Why { number: 6 },
         ];
         let mut stream: BytesMut = asks.iter().flat_map(|ask| ask.encode()).collect();
         let heard: Vec<Ask> = std::iter::from_fn(|| Ask::next(&mut stream).unwrap()).collect();

@@ -1,6 +1,7 @@
 //! Limits: each is named, and nothing is lost beyond it.
 
 use super::*;
+use crate::controller::credit::FIRST_TASKS;
 
 #[test]
 fn submissions_beyond_the_limit_are_exhausted_and_name_the_limit() {
@@ -12,18 +13,20 @@ fn submissions_beyond_the_limit_are_exhausted_and_name_the_limit() {
     assert_eq!(error.kind(), ErrorKind::Exhausted);
     assert!(error.message().contains("the limit is 1 (max_pending_tasks)"), "{error}");
 
-    // A client that has nothing pending may submit one task. A second one gets the same error. The client is promised room
-    // as soon as there is some.
+    // A client may always have a few. One more gets the same error, and the client is promised room as soon as there is some.
     let client = rig.client(1);
-    rig.submit(client, task(3));
-    rig.submit(client, task(4));
-    assert_eq!(rig.ends(client, 4).unwrap_err().kind(), ErrorKind::Exhausted);
+    for number in 0..=u128::from(FIRST_TASKS) {
+        rig.submit(client, task(10 + number));
+    }
+    let error = rig.ends(client, 10 + u128::from(FIRST_TASKS)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Exhausted);
     rig.finish(worker, attempt);
-    let attempt = rig.assigns(worker, 3);
+    let attempt = rig.assigns(worker, 10);
     rig.nothing_left();
     rig.finish(worker, attempt);
-    rig.ends(client, 3).unwrap();
-    assert_eq!(tasks_promised(rig.tells(client)), 2);
+    rig.ends(client, 10).unwrap();
+    assert_eq!(tasks_promised(rig.tells(client)), FIRST_TASKS + 1);
+    rig.assigns(worker, 11);
     rig.nothing_left();
 }
 
@@ -55,8 +58,7 @@ fn arguments_beyond_the_limit_of_bytes_are_exhausted_and_name_the_figures() {
     let attempt = rig.assigns(worker, 1);
     let error = rig.submit_ownerless(task_of(2, 41)).unwrap_err();
     assert_eq!((error.kind(), error.may_have_run()), (ErrorKind::Exhausted, false));
-    let figures =
-        "41 bytes, those of pending tasks and of actors 60, the limit is 100 (max_pending_bytes)";
+    let figures = "pending tasks and actors keep 60 of at most 100 (max_pending_bytes)";
     assert!(error.message().contains(figures), "{error}");
     rig.submit_ownerless(task_of(3, 40)).unwrap();
     rig.finish(worker, attempt);
@@ -93,21 +95,44 @@ fn a_client_is_promised_no_more_bytes_than_its_session_may_have_pending() {
 }
 
 #[test]
-fn a_session_that_has_nothing_pending_may_submit_one_task_however_much_others_have() {
+fn a_session_may_always_have_a_few_tasks_pending_however_much_others_have() {
     let mut rig = Rig::with(Config { max_pending_tasks: 1, ..small_bytes(100, 100) });
     let worker = rig.worker(2, 1);
     rig.submit_ownerless(task_of(1, 100)).unwrap();
     let parent = rig.assigns(worker, 1);
     let nested = rig.promised_client(1);
-    assert_eq!(rig.tells(nested), ToClient::Credit { tasks: 1, bytes: 1 });
-    rig.submit(nested, task_of(2, 50));
+    assert_eq!(rig.tells(nested), ToClient::Credit { tasks: FIRST_TASKS, bytes: 100 });
+    rig.submit(nested, task_of(2, 5_000));
     rig.worker_says(worker, FromWorker::Blocked { attempt: parent });
     let child = rig.assigns(worker, 2);
     rig.nothing_left();
     rig.finish(worker, child);
     rig.ends(nested, 2).unwrap();
-    assert_eq!(rig.tells(nested), ToClient::Credit { tasks: 2, bytes: 51 });
+    let ToClient::Credit { tasks, bytes } = rig.tells(nested) else { panic!("a promise") };
+    assert!(tasks > 1 && bytes > 5_000, "{tasks} tasks, {bytes} bytes");
     rig.nothing_left();
+}
+
+#[test]
+fn promises_that_idle_sessions_never_use_stop_nobody() {
+    let limits = small_bytes(10_000, 5_000);
+    let mut rig = Rig::with(Config { max_pending_tasks: 100, submit_window: 50, ..limits });
+    for number in 1..=50 {
+        rig.client(number);
+    }
+    let worker = rig.worker(91, 1);
+    let client = rig.promised_client(90);
+    let mut promised = rig.tells(client);
+    for number in 100..200 {
+        let ToClient::Credit { tasks, bytes } = promised else { panic!("a promise") };
+        assert!(tasks > number - 100 && bytes > 50 * (number - 100), "{number}");
+        rig.submit(client, task_of(u128::from(number), 50));
+        let attempt = rig.assigns(worker, u128::from(number));
+        rig.finish(worker, attempt);
+        while let Some(Effect::ToClient { message, .. }) = rig.effects.pop_front() {
+            promised = if matches!(message, ToClient::Credit { .. }) { message } else { promised };
+        }
+    }
 }
 
 #[test]

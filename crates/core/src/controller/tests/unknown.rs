@@ -171,3 +171,52 @@ fn an_actor_that_no_worker_can_make_dies_in_the_end_with_the_reason() {
     assert!(error.message().contains("those here provide \"add\""), "{error}");
     rig.nothing_left();
 }
+
+#[test]
+fn a_worker_that_cannot_start_its_own_program_gets_none_of_its_actors() {
+    let mut rig = Rig::new();
+    let client = rig.client(1);
+    let worker = rig.worker_providing(2, &["actor:*", "add"], 0);
+    let spec = actor(5);
+    let id = spec.id;
+    rig.client_says(client, FromClient::CreateActor(Arc::new(spec)));
+    for last in [false, false, true] {
+        let made = rig.effects.drain(..).find_map(|effect| {
+            let Effect::ToWorker { message, .. } = effect else { return None };
+            let ToWorker::Instantiate { epoch, .. } = message else { return None };
+            Some(epoch)
+        });
+        let instance = Instance { actor: id, epoch: made.expect("it is to be made") };
+        if last {
+            let error = Error::unavailable(Ran::No, "it exits at once");
+            rig.worker_says(worker, FromWorker::Unable { runtime: "".into(), error });
+        }
+        let reason = Refusal::NotStarted;
+        rig.worker_says(worker, FromWorker::ActorRefused { instance, reason });
+    }
+    let orders = rig.effects.iter().any(|effect| matches!(effect, Effect::ToWorker { .. }));
+    assert!(!orders, "it is passed over");
+    rig.effects.clear();
+    rig.pass(70 * SECOND);
+    rig.warns(client);
+    let error = rig.is_dead(client, id);
+    assert!(error.message().contains("no worker can start an executor: at \"node-2\""), "{error}");
+}
+
+#[test]
+fn an_actor_that_was_ready_waits_for_its_worker_to_come_back() {
+    let mut rig = Rig::new();
+    let client = rig.client(1);
+    rig.worker_providing(2, &["add"], 0);
+    let worker = rig.worker_providing(3, &["actor:*"], 0);
+    let options = ActorOptions { max_restarts: Budget::Unlimited, ..ActorOptions::default() };
+    let instance = rig.create(client, worker, actor_with(5, options));
+    rig.worker_says(worker, FromWorker::ActorReady { instance });
+    rig.effects.clear();
+    rig.dies(worker);
+    rig.effects.clear();
+    rig.pass(600 * SECOND);
+    rig.effects.clear();
+    let back = rig.worker_providing(4, &["actor:*"], 0);
+    rig.instantiates(back, instance.actor);
+}

@@ -51,7 +51,7 @@ fn work_whose_executor_does_not_start_goes_back_and_after_three_the_worker_is_un
         rig.pass(Duration::from_millis(1));
         let [Effect::Spawn { executor, .. }] = rig.take()[..] else { panic!("it tries") };
         rig.dies(executor);
-        assert_eq!(rig.take(), [unable()]);
+        assert_eq!(rig.take(), [], "the controller knows");
     }
     rig.keep_lease();
     rig.pass(20 * SECOND);
@@ -95,7 +95,7 @@ fn an_actor_whose_executor_does_not_start_goes_back() {
 fn of_too_many_runtimes_that_do_not_start_the_first_is_tried_again_by_work() {
     let mut rig = Rig::new();
     let (mut unable, mut forgotten) = (0, 0);
-    for number in 0..101 {
+    for number in 0..1_001 {
         for _ in 0..3 {
             let target = Target::Function(format!("python/{number}:f").into());
             rig.assign(TaskSpec { target, ..task(number + 1) }, Some(one_cpu()));
@@ -107,10 +107,38 @@ fn of_too_many_runtimes_that_do_not_start_the_first_is_tried_again_by_work() {
             };
             unable += effects.iter().filter(is_unable).count();
             let able = tell(FromWorker::Able { runtime: "python/0".into() });
-            let first_is_forgotten = number == 100 && effects.contains(&able);
+            let first_is_forgotten = number == 1_000 && effects.contains(&able);
             forgotten += usize::from(first_is_forgotten);
         }
     }
     assert_eq!(forgotten, 1);
-    assert_eq!(unable, 101);
+    assert_eq!(unable, 1_001);
+}
+
+#[test]
+fn a_try_that_the_system_refuses_is_followed_by_another() {
+    let mut rig = Rig::new();
+    for number in [1, 2, 3] {
+        rig.fails_to_start(number);
+    }
+    for pause in [5, 10] {
+        rig.pass(pause * SECOND);
+        let [Effect::Spawn { executor, .. }] = rig.take()[..] else { panic!("it tries") };
+        rig.happens(Event::ExecutorRefused { executor, lack: None });
+        assert_eq!(rig.take(), []);
+    }
+}
+
+#[test]
+fn a_worker_that_has_executors_of_a_runtime_is_not_unable_to_run_it() {
+    let mut rig = Rig::new();
+    let executor = rig.start(task(1));
+    for number in [2, 3, 4, 5] {
+        let attempt = Try { task: task_id(number), attempt: Attempt(1) };
+        let full = tell(FromWorker::Refused { attempt, reason: Refusal::Full });
+        assert_eq!(rig.fails_to_start(number), [full]);
+    }
+    rig.dies(executor);
+    rig.take();
+    assert_eq!(rig.fails_to_start(6), [refused(6)], "now none is left");
 }

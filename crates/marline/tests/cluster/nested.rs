@@ -62,7 +62,11 @@ fn tasks_that_submit_others_do_not_wait_for_room_that_only_their_own_end_makes()
         while let Ok(one) = client.task("nested").try_submit::<u64>(args) {
             nested.push(one);
         }
-        assert!((1..=3).contains(&nested.len()), "{}", nested.len());
+        assert!(
+            (1..=20).contains(&nested.len()),
+            "{} were more than are always welcome",
+            nested.len()
+        );
         let _worker = start_worker(&controller, PROCESSES);
         for mut one in nested {
             assert_eq!(one.wait_timeout(MINUTE).unwrap(), 2);

@@ -39,7 +39,7 @@ impl Controller {
         })
     }
 
-    /// Which workers cannot run what, in words; the first [`MAX_UNABLE_SHOWN`].
+    /// Which workers cannot run what, in words; at most 100 of them.
     pub fn unable(&self) -> Vec<String> {
         let mut all: Vec<String> = Vec::new();
         for worker in self.workers.values() {

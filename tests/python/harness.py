@@ -121,7 +121,8 @@ def until(condition: Callable[[], Any], what: str) -> Any:
 class ClusterTest(unittest.TestCase):
     """A controller for each test, and what else it starts; all of it is gone when the test ends."""
 
-    arguments: tuple[str, ...] = ()
+    # What no worker can run fails soon.
+    arguments: tuple[str, ...] = ("--unknown-task-wait", "100ms")
 
     def run(self, result: unittest.TestResult | None = None) -> unittest.TestResult | None:
         self.outcome = result or self.defaultTestResult()

@@ -145,7 +145,7 @@ class Contract(ClusterTest):
         self.refused("INVALID", "second hello", after_hello(hello={"from": 1}))
         no_reason = pb.Message(refused={"attempt": {"task": NOBODY, "attempt": 1}})
         self.refused("INVALID", "reason", after_hello(data={"sequence": 1, "message": no_reason}))
-        not_a_workers = pb.Message(credit=1)
+        not_a_workers = pb.Message(credit=pb.Credit(tasks=1))
         self.refused("INVALID", "", after_hello(data={"sequence": 1, "message": not_a_workers}))
         states = {each.state for each in self.client.ListWorkers().workers}
         self.assertEqual(states, {control_pb2.WORKER_STATE_JOINING}, "nothing of it counted")

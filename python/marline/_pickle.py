@@ -9,8 +9,8 @@ from __future__ import annotations
 import collections
 import contextvars
 import io
+import os
 import pickle
-import platform
 import sys
 import types
 from collections.abc import Callable, Mapping
@@ -127,7 +127,7 @@ def can_read(version: int) -> bool:
 
 def incompatible(version: int, what: str) -> IncompatibleError:
     """Another version made it. Called by the native module, too."""
-    here = f"{platform.node()}, {sys.executable}"
+    here = f"{os.uname().nodename}, {sys.executable}"
     return IncompatibleError(
         f"{what} has code in it that was pickled by Python 3.{version}, and this is Python "
         f"3.{sys.version_info.minor} ({here}): run drivers and workers with the same minor version "

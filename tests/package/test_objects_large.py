@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import hmac
 import os
 import re
 import resource
@@ -109,45 +110,48 @@ def test_values_that_grow_take_no_more_descriptors_each_time(tmp_path: Path) -> 
         assert counts[-1] <= counts[1], counts
 
 
+def asks_for_store(file: Path, token: str) -> bytes:
+    """What a socket answers to a process that proves that it knows the token, and wants to use the store."""
+    kind, nonce = b"\x03", os.urandom(32)
+    with socket.socket(socket.AF_UNIX) as asking, contextlib.chdir(file.parent):
+        asking.settimeout(PATIENCE)
+        asking.connect(file.name)
+        asking.sendall(b"MRLN\x02" + kind + nonce)
+        reply = b""
+        while len(reply) < 89:
+            piece = asking.recv(89 - len(reply))
+            if not piece:
+                return b""
+            reply += piece
+        cluster_and_epoch, listener = reply[1:25], reply[25:57]
+        proved = b"marline handshake 2\0\x01" + kind + cluster_and_epoch + nonce + listener
+        try:
+            asking.sendall(hmac.digest(token.encode(), proved, "sha256"))
+            return asking.recv(1)
+        except (BrokenPipeError, ConnectionResetError):
+            return b""
+
+
 @needs_root
 def test_another_user_does_not_get_at_the_memory_of_a_store(tmp_path: Path, scripts: list[Script]) -> None:
     with node(tmp_path / "run", 64 * MIB) as running:
         kept = marline.put(pattern(8 * MIB, 1))
 
-        def asks(file: Path, token: str) -> bytes:
-            with socket.socket(socket.AF_UNIX) as asking, contextlib.chdir(file.parent):
-                asking.settimeout(PATIENCE)
-                asking.connect(file.name)
-                asking.sendall(b"STOR" + len(token).to_bytes(4, "big") + token.encode())
-                try:
-                    return asking.recv(1)
-                except ConnectionResetError:
-                    return b""
-
         listening = [file for file in (tmp_path / "run").rglob("*") if file.is_socket()]
-        (socket_file,) = (file for file in listening if asks(file, running.token) == b"+")
+        (socket_file,) = (file for file in listening if asks_for_store(file, running.token) == b"+")
         # Whatever the rights of files say: as if somebody had been careless.
         for file in (socket_file, *socket_file.parents):
             if file.is_relative_to("/tmp/") or file.is_relative_to(tmp_path.parents[2]):
                 file.chmod(file.stat().st_mode | 0o055 | (0o022 if file is socket_file else 0))
-        assert asks(socket_file, "a guess") == b""
+        assert asks_for_store(socket_file, "a guess") == b""
         source = f"""
 import numpy as np
 import test_objects_large as test
 from pathlib import Path
 import marline._aio, marline._errors
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
-import socket
-with socket.socket(socket.AF_UNIX) as asking:
-    asking.settimeout(60)
-    os.chdir({str(socket_file.parent)!r})
-    asking.connect({socket_file.name!r})
-    token = {running.token!r}
-    asking.sendall(b"STOR" + len(token).to_bytes(4, "big") + token.encode())
-    try:
-        say("answer", asking.recv(1))
-    except ConnectionResetError:
-        say("answer", b"")
+token = {running.token!r}
+say("answer", test.asks_for_store(Path({str(socket_file)!r}), token))
 marline.init({running.address!r}, token=token)
 value = marline.get(marline.remote(test.pattern).remote(8 << 20, 2))
 say("whole", test.is_whole(value, 2))

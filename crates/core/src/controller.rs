@@ -85,8 +85,8 @@ pub struct Config {
     pub terms: Terms,
     /// A worker that has not answered a ping for this long gets no new work.
     pub suspect_after: Duration,
-    /// The most tasks that have not ended; submitting more waits, or is refused as `Exhausted`. A session that has none
-    /// may always submit one.
+    /// The most tasks that have not ended; submitting more waits, or is refused as `Exhausted`. A session
+    /// may always have a few.
     pub max_pending_tasks: usize,
     /// The most bytes of arguments of tasks that have not ended and of actors that live. What is in stores does not count.
     pub max_pending_bytes: u64,

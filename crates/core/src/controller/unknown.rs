@@ -1,7 +1,8 @@
 //! Work that no worker here can run, however much room there is: no program provides it, its code needs another Python, or
 //! no executor starts for it. A worker that can may be about to join, as during a deployment, so such work waits: without end
 //! while there is no worker at all, otherwise for [`Config::unknown_task_wait`](super::Config), and at most a
-//! [tenth](LOOKS_PER_WAIT) longer. Then it fails with the reason.
+//! [tenth](LOOKS_PER_WAIT) or a [second](SHORTEST_PAUSE) longer. Then it fails with the reason. An actor that was ready once
+//! goes on waiting.
 
 use super::actor::{DeathCause, Life};
 use super::task::State;
@@ -98,12 +99,12 @@ impl Controller {
     }
 
     fn fail_waiting(&mut self, now: Time, work: Work, error: Error, effects: &mut Vec<Effect>) {
-        let waited = format!(
-            "{}; none that can came within {:?} (unknown_task_wait)",
-            error.message(),
-            self.config.unknown_task_wait
-        );
-        let error = Error::new(error.kind(), waited).ran(Ran::No);
+        let (why, wait) = (error.message(), self.config.unknown_task_wait);
+        let words = match wait.is_zero() {
+            true => why.to_owned(),
+            false => format!("{why}; none that can came within {wait:?} (unknown_task_wait)"),
+        };
+        let error = Error::new(error.kind(), words).ran(Ran::No);
         match work {
             Work::Task(id) => {
                 // An end may have taken others with it.

@@ -28,6 +28,8 @@ use tonic::Code;
 const TOKEN: &str = "a secret that nobody guesses";
 /// However slow the machine is, by then it has happened.
 const DEADLINE: Duration = Duration::from_secs(60);
+/// Longer than a write takes that has room in the socket: one that takes longer has none.
+const WRITES_WITHIN: Duration = Duration::from_millis(500);
 /// Links, data, the store, uploads, gRPC.
 const KINDS: [u8; 5] = [1, 2, 3, 4, 5];
 const REPLY_BYTES: usize = 1 + 16 + 8 + 32 + 32;
@@ -97,11 +99,13 @@ fn connect(door: &str) -> Box<dyn Wire> {
         Some(path) => {
             let socket = UnixStream::connect(path).unwrap();
             socket.set_read_timeout(Some(DEADLINE)).unwrap();
+            socket.set_write_timeout(Some(WRITES_WITHIN)).unwrap();
             Box::new(socket)
         }
         None => {
             let socket = TcpStream::connect(door).unwrap();
             socket.set_read_timeout(Some(DEADLINE)).unwrap();
+            socket.set_write_timeout(Some(WRITES_WITHIN)).unwrap();
             Box::new(socket)
         }
     }
@@ -268,6 +272,42 @@ fn a_stranger_is_dropped_however_slowly_it_speaks() {
         }
         for (stranger, said) in strangers.iter_mut().zip(said) {
             assert!(has_ended(&mut **stranger), "{door} still listens to {said:?}");
+        }
+    };
+    std::thread::scope(|threads| {
+        let tries = cluster.doors.iter().map(|door| threads.spawn(move || tried(door)));
+        tries.collect::<Vec<_>>().into_iter().for_each(|tried| tried.join().unwrap());
+    });
+}
+
+/// A frame of HTTP/2 on the connection itself: its kind and what it carries.
+fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
+    let length = (payload.len() as u32).to_be_bytes();
+    [&length[1..], &[kind, 0], &[0; 4], payload].concat()
+}
+
+#[test]
+fn a_stranger_that_does_not_read_its_answers_is_dropped() {
+    const SETTINGS: u8 = 4;
+    const PING: u8 = 6;
+    let cluster = cluster();
+    let pings = frame(PING, &[7; 8]).repeat(1_000);
+    let tried = |door: &str| {
+        let mut stranger = connect(door);
+        stranger.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
+        stranger.write_all(&frame(SETTINGS, &[])).unwrap();
+        // Once the answers to so many pings fill the socket, the listener cannot answer, and so reads no more either.
+        let (until, mut at, mut blocked) = (Instant::now() + DEADLINE, 0, false);
+        loop {
+            match stranger.write(&pings[at..]) {
+                Ok(written) => at = (at + written) % pings.len(),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => blocked = true,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => {
+                    break assert!(blocked, "{door}: it was dropped before it was in the way");
+                }
+            }
+            assert!(Instant::now() < until, "{door}: it is still there");
         }
     };
     std::thread::scope(|threads| {

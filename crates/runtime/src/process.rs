@@ -239,14 +239,23 @@ impl Controller {
     /// worker, wherever it is, finishes what it has, until `grace` is over. A second signal ends it at
     /// once.
     pub fn run(self, grace: Duration) -> Result<(), Error> {
-        self.run_with(grace, || true)
+        self.run_with(grace, || true, || {})
     }
 
-    /// The same; calls `ready` when it can be asked to end, and ends if that says `false`.
-    pub fn run_with(self, grace: Duration, ready: impl FnOnce() -> bool) -> Result<(), Error> {
+    /// The same. Calls `ready` when it can be asked to end, and ends if that says `false`; calls `asked` when it is
+    /// asked to end.
+    pub fn run_with(
+        self,
+        grace: Duration,
+        ready: impl FnOnce() -> bool,
+        asked: impl FnOnce(),
+    ) -> Result<(), Error> {
         // Nobody says that a controller has left: `never` is dropped with it.
         let (never, left) = marline_channel::oneshot();
-        let result = run_until_left(ready, left, || self.node.wind_up(grace));
+        let result = run_until_left(ready, left, || {
+            asked();
+            self.node.wind_up(grace)
+        });
         drop(never);
         result
     }
@@ -531,13 +540,22 @@ impl Worker {
     /// then it takes no new work, finishes what it has, moves what is left after `grace`, and leaves. A
     /// second signal ends it at once.
     pub fn run(self, grace: Duration) -> Result<(), Error> {
-        self.run_with(grace, || true)
+        self.run_with(grace, || true, || {})
     }
 
-    /// The same; calls `ready` when it can be asked to end, and ends if that says `false`.
-    pub fn run_with(self, grace: Duration, ready: impl FnOnce() -> bool) -> Result<(), Error> {
+    /// The same. Calls `ready` when it can be asked to end, and ends if that says `false`; calls `asked` when it is
+    /// asked to end.
+    pub fn run_with(
+        self,
+        grace: Duration,
+        ready: impl FnOnce() -> bool,
+        asked: impl FnOnce(),
+    ) -> Result<(), Error> {
         let left = self.node.left(self.seat);
-        run_until_left(ready, left, || self.node.drain(self.seat, grace))
+        run_until_left(ready, left, || {
+            asked();
+            self.node.drain(self.seat, grace)
+        })
     }
 }
 

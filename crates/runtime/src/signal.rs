@@ -60,7 +60,7 @@ pub fn on_signal(mut asked: impl FnMut() + Send + 'static) -> Result<(), Error> 
     Ok(())
 }
 
-/// Blocks until `left` says so. The first signal has `leave` begin; the second is not waited out. From
+/// Blocks until `left` says so. The first signal has `leave` begin; at the second, this returns at once. From
 /// when `ready` is called, no signal is missed; if it says `false`, nothing is waited for.
 pub(crate) fn run_until_left(
     ready: impl FnOnce() -> bool,
@@ -104,5 +104,23 @@ struct Unpark(Thread);
 impl Wake for Unpark {
     fn wake(self: Arc<Self>) {
         self.0.unpark();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::process::{Signal, getpid, kill_process};
+
+    #[test]
+    fn a_signal_that_comes_as_soon_as_it_is_ready_is_heard() {
+        let (_never, left) = oneshot();
+        let (leaving, gone) = oneshot();
+        let ready = || kill_process(getpid(), Signal::TERM).is_ok();
+        let leave = || {
+            leaving.send(()).expect("it waits for this");
+            gone
+        };
+        run_until_left(ready, left, leave).expect("it leaves");
     }
 }

@@ -1,7 +1,7 @@
 //! `marline controller`: a controller alone, and what it has in common with `marline up`.
 
 use super::Done;
-use super::worker::{is_local, say_farewell, workers};
+use super::worker::{Farewell, is_local, workers};
 use crate::args::{Args, Controller as Asked, Listen};
 use crate::config::Settings;
 use crate::exit::Failure;
@@ -119,15 +119,13 @@ impl Started {
         let settings = Settings { address: self.controller.address().into(), token: Some(token) };
         let (json, words) = self.announcement(what);
         let Started { controller, token: _, socket: _, _record } = self;
-        let (mut said, mut farewell) = (Ok(()), None);
-        let result = controller.run_with(grace, || {
-            // Not before: a signal that only the farewell hears ends nothing.
-            let control = move || settings.control();
-            said = say_farewell(control, workers, grace, printer)
-                .map(|one| farewell = Some(one))
-                .and_then(|()| printer.answer(&json, || words));
+        let (mut said, farewell) = (Ok(()), Farewell::new(printer));
+        let ready = || {
+            said = printer.answer(&json, || words);
             said.is_ok()
-        });
+        };
+        let asked = || farewell.begin(move || settings.control(), workers, grace);
+        let result = controller.run_with(grace, ready, asked);
         drop(farewell);
         said?;
         Ok(result?)

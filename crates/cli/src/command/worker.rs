@@ -132,12 +132,9 @@ pub fn run(args: &Args, asked: &Asked, printer: Printer) -> Done {
             myself.worker_id, settings.address
         )
     };
-    let (mut said, mut farewell) = (Ok(()), None);
-    let announce = || {
-        // Not before: a signal that only the farewell hears ends nothing.
-        said = say_farewell(control, only_myself, grace, printer)
-            .map(|one| farewell = Some(one))
-            .and_then(|()| printer.answer(&json, words));
+    let (mut said, farewell) = (Ok(()), Farewell::new(printer));
+    let ready = || {
+        said = printer.answer(&json, words);
         if is_local(&myself.address) && !is_local(&settings.address) {
             printer.note(
             "others cannot reach this worker, to read logs or to call actors, unless they are on \
@@ -146,7 +143,8 @@ pub fn run(args: &Args, asked: &Asked, printer: Printer) -> Done {
         }
         said.is_ok()
     };
-    let result = worker.run_with(grace, announce);
+    let asked = || farewell.begin(control, only_myself, grace);
+    let result = worker.run_with(grace, ready, asked);
     drop(farewell);
     said?;
     result?;
@@ -173,33 +171,22 @@ pub fn is_local(address: &str) -> bool {
         || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
 }
 
-/// Says what a process that is asked to end still waits for.
+/// Says what a process that was asked to end still waits for.
 pub struct Farewell(Arc<Mutex<Option<Progress>>>);
 
-impl Drop for Farewell {
-    /// It has ended: nothing more is said.
-    fn drop(&mut self) {
-        drop(self.0.lock().expect("nothing panics under it").take());
+impl Farewell {
+    pub fn new(printer: Printer) -> Farewell {
+        Farewell(Arc::new(Mutex::new(Some(printer.progress()))))
     }
-}
 
-/// From the first signal on, says what is waited for: what `these` workers have.
-pub fn say_farewell(
-    control: impl Fn() -> Result<Control, Failure> + Send + Sync + 'static,
-    these: impl Fn(&Control) -> Vec<WorkerStatus> + Send + Sync + 'static,
-    grace: Duration,
-    printer: Printer,
-) -> Result<Farewell, Failure> {
-    let (control, these) = (Arc::new(control), Arc::new(these));
-    let shown = Arc::new(Mutex::new(Some(printer.progress())));
-    let farewell = Farewell(shown.clone());
-    let mut asked = false;
-    marline_runtime::on_signal(move || {
-        if std::mem::replace(&mut asked, true) {
-            return;
-        }
-        let (control, these, shown) = (control.clone(), these.clone(), shown.clone());
-        // Not on the thread that signals are heard on: it blocks.
+    /// The process was asked to end. From now on this says what `these` workers have to finish.
+    pub fn begin(
+        &self,
+        control: impl FnOnce() -> Result<Control, Failure> + Send + 'static,
+        these: impl Fn(&Control) -> Vec<WorkerStatus> + Send + 'static,
+        grace: Duration,
+    ) {
+        let shown = self.0.clone();
         std::thread::spawn(move || {
             let Ok(control) = control() else { return };
             loop {
@@ -219,6 +206,12 @@ pub fn say_farewell(
                 std::thread::sleep(SAY_EVERY);
             }
         });
-    })?;
-    Ok(farewell)
+    }
+}
+
+impl Drop for Farewell {
+    /// It has ended: nothing more is said.
+    fn drop(&mut self) {
+        drop(self.0.lock().expect("nothing panics under it").take());
+    }
 }

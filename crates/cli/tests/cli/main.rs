@@ -11,3 +11,4 @@ mod python;
 mod run;
 mod safety;
 mod settings;
+mod signals;

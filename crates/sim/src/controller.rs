@@ -225,7 +225,11 @@ impl World {
         let shell = self.controller_shell(id);
         let mut effects = Vec::new();
         shell.machine.handle(now, event.clone(), &mut effects);
-        if !is_heartbeat(&event, &effects) || self.report.steps.is_multiple_of(HEARTBEATS_A_CHECK) {
+        let is_checked = match is_heartbeat(&event, &effects) {
+            true => self.report.steps.is_multiple_of(HEARTBEATS_A_CHECK),
+            false => self.is_checked(),
+        };
+        if is_checked {
             self.controller_shell(id).machine.check_invariants();
         }
         self.oracle_after(id, &event, &effects);

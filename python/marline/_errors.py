@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 
@@ -206,6 +205,8 @@ def in_this_process(
         return error
     frames = error.__traceback__
     if isinstance(error, MarlineError):
+        import copy
+
         error = copy.copy(error)  # It may be the error of another task, too.
     made = _as_task_error(error, message)
     if made is None:

@@ -146,9 +146,8 @@ impl Controller {
         let pending = member.tasks.len() as u64;
         task_room = task_room.max(FIRST_TASKS.saturating_sub(pending + credit.tasks.open()));
         let kept = credit.pending_bytes + credit.bytes.open();
-        byte_room = byte_room.max(FIRST_BYTES.min(own).saturating_sub(kept));
-        // However large its first task is, a session that has nothing pending may submit another one.
-        byte_room = byte_room.max(u64::from(pending == 0 && credit.bytes.open() == 0));
+        // However small the limit is, a session that has nothing pending may submit a task of any size.
+        byte_room = byte_room.max(FIRST_BYTES.min(own.max(1)).saturating_sub(kept));
         if is_full {
             (task_room, byte_room) = (0, 0);
         }

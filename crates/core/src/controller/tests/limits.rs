@@ -1,7 +1,7 @@
 //! Limits: each is named, and nothing is lost beyond it.
 
 use super::*;
-use crate::controller::credit::FIRST_TASKS;
+use crate::controller::credit::{FIRST_BYTES, FIRST_TASKS};
 
 #[test]
 fn submissions_beyond_the_limit_are_exhausted_and_name_the_limit() {
@@ -133,6 +133,76 @@ fn promises_that_idle_sessions_never_use_stop_nobody() {
             promised = if matches!(message, ToClient::Credit { .. }) { message } else { promised };
         }
     }
+}
+
+#[test]
+fn a_session_may_have_a_few_tasks_at_a_time_however_much_idle_sessions_were_promised() {
+    let limits = small_bytes(10_000, 5_000);
+    let mut rig = Rig::with(Config { max_pending_tasks: 100, submit_window: 50, ..limits });
+    for number in 1..=50 {
+        rig.client(number);
+    }
+    let worker = rig.worker(91, FIRST_TASKS as u32);
+    let client = rig.promised_client(90);
+    let mut promised = rig.tells(client);
+    let mut submitted = 0;
+    for _ in 0..10 {
+        let mut running = Vec::new();
+        for _ in 0..FIRST_TASKS {
+            let ToClient::Credit { tasks, bytes } = promised else { panic!("a promise") };
+            assert!(tasks > submitted && bytes > 50 * submitted, "{submitted}: {promised:?}");
+            let number = u128::from(100 + submitted);
+            rig.submit(client, task_of(number, 50));
+            submitted += 1;
+            running.push(rig.assigns(worker, number));
+            while let Some(Effect::ToClient { message, .. }) = rig.effects.pop_front() {
+                promised = message;
+            }
+        }
+        for attempt in running {
+            rig.finish(worker, attempt);
+        }
+        while let Some(Effect::ToClient { message, .. }) = rig.effects.pop_front() {
+            promised = if matches!(message, ToClient::Credit { .. }) { message } else { promised };
+        }
+    }
+}
+
+#[test]
+fn room_that_the_work_of_others_leaves_is_offered_to_clients_that_wait() {
+    let limit = FIRST_TASKS as usize + 1;
+    let mut rig = Rig::with(Config { max_pending_tasks: limit, ..Config::default() });
+    let worker = rig.worker(2, 1);
+    rig.submit_ownerless(task(1)).unwrap();
+    let other = rig.assigns(worker, 1);
+    let client = rig.client(1);
+    for number in 0..u128::from(FIRST_TASKS) {
+        rig.submit(client, task(10 + number));
+    }
+    rig.nothing_left();
+    rig.finish(worker, other);
+    assert_eq!(tasks_promised(rig.tells(client)), FIRST_TASKS + 1);
+    rig.assigns(worker, 10);
+    rig.nothing_left();
+}
+
+#[test]
+fn room_that_the_end_of_an_actor_leaves_is_offered_to_clients_that_wait() {
+    let limits = Config { max_pending_bytes: 2 * FIRST_BYTES, ..Config::default() };
+    let mut rig = Rig::with(limits);
+    let options = ActorOptions { lifetime: Lifetime::Detached, ..ActorOptions::default() };
+    let args = Payload::raw(vec![0; FIRST_BYTES as usize]);
+    let spec = Arc::new(ActorSpec { args, ..actor_with(5, options) });
+    let actor = rig
+        .ask(|controller, now, effects| controller.create_actor(now, Owner::Cluster, spec, effects))
+        .unwrap();
+    let client = rig.promised_client(1);
+    assert_eq!(bytes_promised(rig.tells(client)), FIRST_BYTES);
+    rig.submit(client, task_of(1, FIRST_BYTES as usize));
+    rig.nothing_left();
+    rig.ask(|controller, now, effects| controller.delete_actor(now, actor, effects)).unwrap();
+    assert_eq!(bytes_promised(rig.tells(client)), 2 * FIRST_BYTES);
+    rig.nothing_left();
 }
 
 #[test]
@@ -308,4 +378,67 @@ fn arguments_and_the_values_that_go_along_fit_into_one_message_or_the_task_fails
     assert_eq!((error.kind(), error.may_have_run()), (ErrorKind::TooLarge, false));
     assert!(error.message().contains("11 bytes, the limit is 10 (max_input_bytes)"), "{error}");
     rig.nothing_left();
+}
+
+#[test]
+fn values_beyond_the_limit_are_exhausted_and_submissions_wait_until_some_are_released() {
+    let mut rig =
+        Rig::with(Config { max_result_bytes: 100, submit_window: 1, ..Config::default() });
+    let (client, worker) = (rig.client(1), rig.worker(2, 1));
+    let [kept, refused] = [90, 91].map(|number| ObjectId::of(task_id(number), 0));
+    rig.client_says(client, FromClient::Put { object: kept, value: value("kept"), at: None });
+    rig.nothing_left();
+    rig.client_says(client, FromClient::Put { object: refused, value: value("more"), at: None });
+    let ToClient::ObjectReady { value: Err(error), .. } = rig.tells(client) else {
+        panic!("there is no room for it")
+    };
+    assert_eq!(error.kind(), ErrorKind::Exhausted);
+    assert!(error.message().contains("the limit is 100 (max_result_bytes)"), "{error}");
+    let error = rig.submit_ownerless(task(1)).unwrap_err();
+    assert!(error.message().contains("(max_result_bytes)"), "{error}");
+
+    // The one that was promised goes; the next is promised when there is room.
+    rig.submit(client, task(2));
+    rig.assigns(worker, 2);
+    rig.nothing_left();
+    for object in [refused, kept] {
+        rig.nothing_left();
+        rig.client_says(client, FromClient::Release { thing: Thing::Object(object) });
+    }
+    assert_eq!(tasks_promised(rig.tells(client)), 2);
+    rig.nothing_left();
+}
+
+#[test]
+fn calls_are_bounded_by_the_bytes_of_their_session() {
+    let mut rig = Rig::with(small_bytes(1_000, 300));
+    let (client, worker) = (rig.client(1), rig.worker(2, 1));
+    let instance = rig.create(client, worker, actor(5));
+    let call_of = |number, bytes| TaskSpec {
+        args: Payload::raw(vec![0; bytes]),
+        ..call(number, instance.actor)
+    };
+    rig.submit(client, call_of(1, 200));
+    rig.nothing_left();
+    rig.submit(client, call_of(2, 101));
+    let error = rig.ends(client, 2).unwrap_err();
+    assert_eq!((error.kind(), error.may_have_run()), (ErrorKind::Exhausted, false));
+    assert!(error.message().contains("(max_session_bytes)"), "{error}");
+    rig.submit(client, call_of(3, 100));
+    rig.nothing_left();
+}
+
+#[test]
+fn an_actor_that_is_one_kind_of_work_too_many_dies_with_the_limit() {
+    let mut rig = Rig::with(Config { max_waiting_shapes: 1, ..Config::default() });
+    let client = rig.client(1);
+    rig.worker(2, 1);
+    let resources = Resources::cpus(7);
+    rig.submit(client, task_with(1, TaskOptions { resources, ..TaskOptions::default() }));
+    rig.nothing_left();
+    let resources = Resources::cpus(8);
+    let spec = actor_with(5, ActorOptions { resources, ..ActorOptions::default() });
+    rig.client_says(client, FromClient::CreateActor(Arc::new(spec)));
+    let told: Vec<String> = rig.effects.drain(..).map(|effect| format!("{effect:?}")).collect();
+    assert!(told.iter().any(|told| told.contains("(max_waiting_shapes)")), "{told:?}");
 }

@@ -220,3 +220,39 @@ fn an_actor_that_was_ready_waits_for_its_worker_to_come_back() {
     let back = rig.worker_providing(4, &["actor:*"], 0);
     rig.instantiates(back, instance.actor);
 }
+
+#[test]
+fn the_wait_begins_anew_when_the_worker_was_able_meanwhile() {
+    let mut rig = Rig::new();
+    let client = rig.client(1);
+    let broken = rig.worker_providing(2, &["python:*", "add"], 0);
+    let unable = || FromWorker::Unable {
+        runtime: "python".into(),
+        error: Error::unavailable(Ran::No, "no such file"),
+    };
+    // Its only CPU is taken.
+    rig.submit(client, task(1));
+    rig.assigns(broken, 1);
+    rig.worker_says(broken, unable());
+    rig.submit(client, python(2, 0));
+    rig.pass(50 * SECOND);
+    rig.effects.clear();
+    rig.worker_says(broken, FromWorker::Able { runtime: "python".into() });
+    rig.worker_says(broken, unable());
+    rig.pass(50 * SECOND);
+    assert_eq!(rig.state_of(2), TaskState::Pending);
+    rig.pass(20 * SECOND);
+    assert_eq!(rig.state_of(2), TaskState::Failed);
+}
+
+#[test]
+fn a_worker_may_be_unable_to_run_a_thousand_runtimes_and_more_are_tried() {
+    let mut rig = Rig::new();
+    let worker = rig.worker_providing(2, &["python:*"], 0);
+    for number in 0..=1_000 {
+        let runtime = format!("python/{number}").into();
+        let error = Error::unavailable(Ran::No, "no such file");
+        rig.worker_says(worker, FromWorker::Unable { runtime, error });
+    }
+    assert_eq!(rig.controller.list_workers()[0].unable.len(), 1_000);
+}

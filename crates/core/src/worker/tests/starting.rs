@@ -142,3 +142,62 @@ fn a_worker_that_has_executors_of_a_runtime_is_not_unable_to_run_it() {
     rig.take();
     assert_eq!(rig.fails_to_start(6), [refused(6)], "now none is left");
 }
+
+#[test]
+fn of_too_many_runtimes_one_goes_first_of_which_the_controller_knows_nothing() {
+    let mut rig = Rig::new();
+    for number in 0..1_001 {
+        for _ in 0..if number == 0 { 3 } else { 1 } {
+            let target = Target::Function(format!("python/{number}:f").into());
+            rig.assign(TaskSpec { target, ..task(number + 1) }, Some(one_cpu()));
+            let [Effect::Spawn { executor, .. }] = rig.take()[..] else { panic!("it starts") };
+            rig.dies(executor);
+            let able = tell(FromWorker::Able { runtime: "python/0".into() });
+            assert!(!rig.take().contains(&able), "it is not tried again by work: {number}");
+        }
+    }
+}
+
+#[test]
+fn a_try_that_takes_long_is_the_only_one() {
+    let mut rig = Rig::new();
+    for number in [1, 2, 3] {
+        rig.fails_to_start(number);
+    }
+    rig.pass(5 * SECOND);
+    let [Effect::Spawn { executor, .. }] = rig.take()[..] else { panic!("it tries") };
+    rig.pass(10 * SECOND);
+    assert_eq!(rig.take(), [], "it tries already");
+    rig.dies(executor);
+    rig.keep_lease();
+    rig.pass(20 * SECOND);
+    assert!(matches!(rig.take()[..], [Effect::Spawn { .. }]), "it tries once more");
+}
+
+#[test]
+fn pauses_between_tries_have_a_limit_and_a_worker_that_drains_tries_no_more() {
+    let mut rig = Rig::new();
+    for number in [1, 2, 3] {
+        rig.fails_to_start(number);
+    }
+    let mut pings = 0;
+    let mut seconds = |rig: &mut Rig, count| {
+        let mut tries = 0;
+        for _ in 0..count {
+            pings += 1;
+            let ping = Ping { number: pings, heard: pings - 1 };
+            rig.happens(Event::PingReceived { session: SESSION, ping });
+            rig.pass(SECOND);
+            for effect in rig.take() {
+                if let Effect::Spawn { executor, .. } = effect {
+                    tries += 1;
+                    rig.dies(executor);
+                }
+            }
+        }
+        tries
+    };
+    assert_eq!(seconds(&mut rig, 5 + 10 + 20 + 40 + 80 + 160 + 300 + 300), 8);
+    rig.controller_says(ToWorker::Drain { grace: SECOND });
+    assert_eq!(seconds(&mut rig, 301), 0);
+}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -18,6 +19,10 @@ import pytest
 
 # Far longer than anything here takes on a busy machine.
 PATIENCE = 60.0
+
+# A shell starts what runs in the background with SIGINT ignored. Scripts of tests would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def until(what: str | Callable[[], str], condition: Callable[[], bool]) -> None:

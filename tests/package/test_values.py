@@ -240,3 +240,23 @@ def test_code_that_no_variable_makes_too_large_says_its_size() -> None:
     ) as raised:
         marline.remote(space["make"]()).remote()
     assert "marline.put" not in str(raised.value)
+
+
+class InterruptedOnce:
+    """What the user presses Ctrl-C at while it is asked how to pickle itself, the first time."""
+
+    asked = 0
+
+    def __reduce__(self) -> tuple[type, tuple[int]]:
+        InterruptedOnce.asked += 1
+        if InterruptedOnce.asked == 1:
+            raise KeyboardInterrupt
+        return int, (7,)
+
+
+def test_ctrl_c_while_a_value_is_pickled_is_not_swallowed() -> None:
+    InterruptedOnce.asked = 0
+    value = InterruptedOnce()
+    with pytest.raises(KeyboardInterrupt):
+        add.remote(value)
+    assert marline.get(add.remote(value)) == 7

@@ -11,7 +11,7 @@ use marline_runtime::core::id::{ObjectId, Session, Thing};
 use marline_runtime::core::payload::{Encoding, Payload, STORED_BYTES, Stored, Value};
 use marline_runtime::{Client, Objects};
 use memchr::memmem;
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyException, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
@@ -270,12 +270,18 @@ fn pickle<'py>(value: &Bound<'py, PyAny>, name: &str) -> PyResult<(Bound<'py, Py
         Ok::<_, PyErr>(options.unbind())
     })?;
     let dumps = function(py, &DUMPS, "pickle", "dumps")?;
-    if let Ok(pickled) = dumps.call((value, PROTOCOL), Some(options.bind(py))) {
-        let pickled = pickled.cast_into::<PyBytes>()?;
-        // What is pickled by its name in `__main__` has another `__main__` where it is read.
-        if memmem::find(pickled.as_bytes(), b"__main__").is_none() {
-            return Ok((pickled, 0));
+    match dumps.call((value, PROTOCOL), Some(options.bind(py))) {
+        Ok(pickled) => {
+            let pickled = pickled.cast_into::<PyBytes>()?;
+            // What is pickled by its name in `__main__` has another `__main__` where it is read.
+            if memmem::find(pickled.as_bytes(), b"__main__").is_none() {
+                return Ok((pickled, 0));
+            }
         }
+        // Ctrl-C while user code was asked how to pickle something.
+        Err(error) if !error.is_instance_of::<PyException>(py) => return Err(error),
+        // The fallback can pickle more, or says what cannot be pickled.
+        Err(_) => {}
     }
     // Dropped when it is not borrowed: that may run user code.
     drop(MET.replace(Some(Met::default())));

@@ -82,10 +82,14 @@ def test_a_cancel_waits_for_the_end_of_an_import(begun: Path) -> None:
 
 def test_a_timeout_waits_for_the_end_of_an_import(begun: Path) -> None:
     executor = marline.get(pid.remote())
-    ref = use.options(timeout=0.2).remote(True)
-    until("the import begins", begun.exists)
-    with pytest.raises(TimeoutError):
-        marline.get(ref)
+    # On a busy machine, the time may be over before the import begins: then the next one gets more.
+    for seconds in (0.2, 2.0, 20.0):
+        ref = use.options(timeout=seconds).remote(True)
+        with pytest.raises(TimeoutError):
+            marline.get(ref)
+        if begun.exists():
+            break
+    assert begun.exists()
     works_as_before(executor)
 
 

@@ -243,7 +243,7 @@ def test_code_that_no_variable_makes_too_large_says_its_size() -> None:
 
 
 class InterruptedOnce:
-    """What the user presses Ctrl-C at while it is asked how to pickle itself, the first time."""
+    """A value whose first pickling the user interrupts with Ctrl-C."""
 
     asked = 0
 

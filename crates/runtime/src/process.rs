@@ -242,8 +242,8 @@ impl Controller {
         self.run_with(grace, || true, || {})
     }
 
-    /// The same. Calls `ready` when it can be asked to end, and ends if that says `false`; calls `asked` when it is
-    /// asked to end.
+    /// Like [`run`](Self::run). Calls `ready` once signals are handled, and ends if it returns `false`. Calls `asked` at the
+    /// first signal.
     pub fn run_with(
         self,
         grace: Duration,
@@ -543,8 +543,8 @@ impl Worker {
         self.run_with(grace, || true, || {})
     }
 
-    /// The same. Calls `ready` when it can be asked to end, and ends if that says `false`; calls `asked` when it is
-    /// asked to end.
+    /// Like [`run`](Self::run). Calls `ready` once signals are handled, and ends if it returns `false`. Calls `asked` at the
+    /// first signal.
     pub fn run_with(
         self,
         grace: Duration,

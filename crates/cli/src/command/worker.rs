@@ -210,7 +210,7 @@ impl Farewell {
 }
 
 impl Drop for Farewell {
-    /// It has ended: nothing more is said.
+    /// The process has ended. Nothing more is printed.
     fn drop(&mut self) {
         drop(self.0.lock().expect("nothing panics under it").take());
     }

@@ -16,25 +16,6 @@ pub const LEASE: Duration = Duration::from_secs(30);
 /// How long workers may finish what they have when the controller ends.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Half of all events are heartbeats, and they change little: the invariants are checked after one in so many.
-const HEARTBEATS_A_CHECK: u64 = 16;
-
-/// Whether an event only kept a session alive: a pong came, or it was time to ping.
-fn is_heartbeat(event: &Event, effects: &[Effect]) -> bool {
-    match event {
-        Event::PongReceived { .. } => effects.is_empty(),
-        Event::TimePassed => {
-            !effects.is_empty()
-                && effects.iter().all(|effect| matches!(effect, Effect::Ping { .. }))
-        }
-        Event::SessionOpened { .. }
-        | Event::SessionClosed { .. }
-        | Event::ProcessDied { .. }
-        | Event::ClientSaid { .. }
-        | Event::WorkerSaid { .. } => false,
-    }
-}
-
 #[derive(Debug)]
 pub struct ControllerShell {
     pub machine: Controller,
@@ -225,11 +206,7 @@ impl World {
         let shell = self.controller_shell(id);
         let mut effects = Vec::new();
         shell.machine.handle(now, event.clone(), &mut effects);
-        let is_checked = match is_heartbeat(&event, &effects) {
-            true => self.report.steps.is_multiple_of(HEARTBEATS_A_CHECK),
-            false => self.is_checked(),
-        };
-        if is_checked {
+        if self.is_checked() {
             self.controller_shell(id).machine.check_invariants();
         }
         self.oracle_after(id, &event, &effects);

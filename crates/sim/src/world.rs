@@ -20,10 +20,10 @@ const CALM: Duration = Duration::from_secs(400);
 /// More steps than this are a loop. A world of 130 processes that are pinged as often as in the product takes 540,000.
 const MAX_STEPS: u64 = 2_000_000;
 
-/// One seed in so many has its machines checked after every event, as has a seed that is replayed.
+/// One seed in so many has its machines checked after every event, as has a seed whose events are printed.
 const THOROUGH: u64 = 4;
-/// In the others, machines are checked after one event in so many. What is wrong mostly stays wrong, and checks take
-/// two thirds of the time of a thorough seed.
+/// The machines of other seeds are checked after one event in so many. A broken invariant mostly stays broken, and checks
+/// take most of the time of a thorough seed.
 const EVENTS_A_CHECK: u64 = 8;
 
 /// What is to happen.

@@ -169,6 +169,17 @@ fn a_session_may_have_a_few_tasks_at_a_time_however_much_idle_sessions_were_prom
 }
 
 #[test]
+fn a_session_whose_limit_is_no_bytes_may_submit_one_task_at_a_time() {
+    let mut rig = Rig::with(small_bytes(1_000, 0));
+    let worker = rig.worker(2, 1);
+    let client = rig.promised_client(1);
+    assert_eq!(bytes_promised(rig.tells(client)), 1);
+    rig.submit(client, task_of(1, 60));
+    rig.assigns(worker, 1);
+    rig.nothing_left();
+}
+
+#[test]
 fn room_that_the_work_of_others_leaves_is_offered_to_clients_that_wait() {
     let limit = FIRST_TASKS as usize + 1;
     let mut rig = Rig::with(Config { max_pending_tasks: limit, ..Config::default() });

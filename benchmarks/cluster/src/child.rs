@@ -2,7 +2,7 @@
 //! ends with its input, so that nothing outlives the benchmark.
 
 use crate::questions::{actor, decisions};
-use crate::{ours, rivals};
+use crate::{marline_cluster, rivals};
 use std::io::{BufRead, BufReader, Write, stdin, stdout};
 use std::process::{self, Command, Stdio};
 
@@ -10,7 +10,7 @@ use std::process::{self, Command, Stdio};
 pub struct Child {
     process: process::Child,
     /// What it said when it was ready.
-    pub said: String,
+    pub ready_line: String,
 }
 
 impl Child {
@@ -25,7 +25,7 @@ impl Child {
         BufReader::new(output).read_line(&mut said).expect("it says when it is ready");
         let said = said.trim_end().to_owned();
         assert!(!said.is_empty(), "{words:?} ended before it was ready");
-        Child { process, said }
+        Child { process, ready_line: said }
     }
 
     pub fn pid(&self) -> u32 {
@@ -55,8 +55,10 @@ pub fn ready(line: &str) {
 pub fn run(words: &[String]) -> Result<(), String> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words[..] {
-        ["controller", at] => ours::controller(at),
-        ["worker", controller, listen, executors] => ours::worker(controller, listen, executors),
+        ["controller", at] => marline_cluster::controller(at),
+        ["worker", controller, listen, executors] => {
+            marline_cluster::worker(controller, listen, executors)
+        }
         ["grpc", at] => rivals::grpc::serve(at),
         ["socket", at] => rivals::socket::serve(at),
         ["many-actors", count] => actor::many_here(count.parse().map_err(|_| "how many?")?),

@@ -9,8 +9,8 @@ mod arguments;
 mod child;
 mod contest;
 mod machine;
+mod marline_cluster;
 mod memory;
-mod ours;
 mod plot;
 mod questions;
 mod report;
@@ -42,13 +42,13 @@ fn main() -> ExitCode {
 fn measure(settings: &Settings) -> Result<(), String> {
     if let Some((what, time)) = &settings.profile {
         let done = questions::profile(what, *time);
-        let _ = std::fs::remove_dir_all(ours::socket_folder());
+        let _ = std::fs::remove_dir_all(marline_cluster::socket_folder());
         return done;
     }
     let load_before = machine::load();
     let watch = machine::Watch::start();
     let rows: Vec<Row> = questions::ask(settings);
-    let _ = std::fs::remove_dir_all(ours::socket_folder());
+    let _ = std::fs::remove_dir_all(marline_cluster::socket_folder());
     report::print(&rows, settings, &load_before, watch.others());
     if settings.plot {
         plot::write(&rows).map_err(|error| format!("the plot cannot be written: {error}"))?;

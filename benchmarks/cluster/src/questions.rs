@@ -10,7 +10,7 @@ pub mod task;
 
 use crate::arguments::Settings;
 use crate::contest::{Contestant, Score};
-use crate::ours::{Ours, Transport};
+use crate::marline_cluster::{MarlineCluster, Transport};
 use crate::report::{Better, Row};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
@@ -34,12 +34,12 @@ pub fn ask(settings: &Settings) -> Vec<Row> {
         .into_iter()
         .flat_map(|(name, question)| {
             eprintln!("{:4} s  {name}", begin.elapsed().as_secs());
-            patiently(name, || question(settings))
+            with_time_limit(name, || question(settings))
         })
         .collect()
 }
 
-fn patiently<R>(name: &'static str, work: impl FnOnce() -> R) -> R {
+fn with_time_limit<R>(name: &'static str, work: impl FnOnce() -> R) -> R {
     let (done, ended) = channel::<()>();
     thread::spawn(move || {
         if ended.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
@@ -63,7 +63,7 @@ pub fn profile(what: &str, time: Duration) -> Result<(), String> {
         return Ok(());
     }
     let transport = Transport::ALL.into_iter().find(|one| one.name() == name);
-    let ours = Ours::start(transport.ok_or_else(unknown)?);
+    let ours = MarlineCluster::start(transport.ok_or_else(unknown)?);
     let mut contestant: Contestant = if kind == "call" { ours.call() } else { ours.task() };
     let begin = Instant::now();
     let mut count = 0;

@@ -34,7 +34,7 @@ pub(crate) fn checked<T>(pointer: *mut T) -> Result<*mut T, Code> {
 
 /// A structure given by the caller: neither null nor misaligned.
 #[inline(always)]
-pub(crate) fn given<T>(pointer: *const T) -> Result<*const T, Code> {
+pub(crate) fn checked_const<T>(pointer: *const T) -> Result<*const T, Code> {
     checked(pointer.cast_mut()).map(<*mut T>::cast_const)
 }
 

@@ -118,7 +118,7 @@ impl<F: Copy> Hook<F> {
     }
 
     /// After this the callback is not called and does not run, except further out on this thread.
-    pub(crate) fn take_back(&self) {
+    pub(crate) fn revoke(&self) {
         self.calls.close();
         self.calls.wait();
     }
@@ -148,7 +148,7 @@ mod tests {
             backoff(|| inside.load(Ordering::SeqCst));
             assert!(hook.calls.is_running_elsewhere());
             scope.spawn(|| {
-                hook.take_back();
+                hook.revoke();
                 returned.store(true, Ordering::SeqCst);
             });
             backoff(|| hook.calls.word.load(Ordering::SeqCst) & CLOSED != 0);
@@ -164,7 +164,7 @@ mod tests {
         hook.call(|(), _| {
             hook.call(|(), _| {
                 times.fetch_add(1, Ordering::Relaxed);
-                hook.take_back();
+                hook.revoke();
             });
             assert!(!hook.call(|(), _| ()));
         });

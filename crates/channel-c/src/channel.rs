@@ -13,7 +13,7 @@ use marline_channel::{Receiver, Sender};
 
 use crate::{
     blocks::Blocks,
-    border::{checked, enter, given},
+    border::{checked, checked_const, enter},
     code::Code,
     discard::{Discards, OnDropFn},
     element::Element,
@@ -51,7 +51,7 @@ pub(crate) struct Channel {
 }
 
 impl Object for Channel {
-    const SORT: u64 = 1;
+    const ID_TAG: u64 = 1;
 
     fn table() -> &'static Table<Channel> {
         static CHANNELS: Table<Channel> = Table::new();
@@ -112,7 +112,7 @@ impl Channel {
     /// channel, and nobody else will receive it.
     pub(crate) fn land(&self, flight: Flight) -> Result<Descriptor, Code> {
         let zero_copy = flight.is_zero_copy();
-        match flight.land() {
+        match flight.deliver() {
             Ok(descriptor) => {
                 if zero_copy {
                     self.discards.zero_copy.count_received();
@@ -136,7 +136,7 @@ pub unsafe extern "C" fn marline_make(options: *const Options, channel: *mut Cha
     enter(|| {
         let channel = checked(channel)?;
         // SAFETY: not null and aligned; valid by the caller's promise.
-        let options = unsafe { &*given(options)? };
+        let options = unsafe { &*checked_const(options)? };
         let name = match options.name.is_null() {
             true => None,
             // SAFETY: the caller's promise: a string.

@@ -56,7 +56,7 @@ impl Discards {
         let hook = function.map(|function| Arc::new(Hook::new(function, user)));
         let old = std::mem::replace(&mut *self.hook(), hook);
         if let Some(old) = old {
-            old.take_back();
+            old.revoke();
         }
     }
 

@@ -9,7 +9,7 @@ use std::{
 use marline_channel::Kind as ChannelKind;
 
 use crate::{
-    border::{checked, enter, given},
+    border::{checked, checked_const, enter},
     calls::Hook,
     channel::{Channel, ChannelId},
     clock,
@@ -108,7 +108,7 @@ struct Subscription {
 }
 
 impl Object for Subscription {
-    const SORT: u64 = 7;
+    const ID_TAG: u64 = 7;
 
     fn table() -> &'static Table<Subscription> {
         static SUBSCRIPTIONS: Table<Subscription> = Table::new();
@@ -188,7 +188,7 @@ pub unsafe extern "C" fn marline_rate(
     enter(|| {
         let rate = checked(rate)?;
         // SAFETY: not null and aligned; valid by the caller's promise.
-        let (earlier, later) = unsafe { (&*given(earlier)?, &*given(later)?) };
+        let (earlier, later) = unsafe { (&*checked_const(earlier)?, &*checked_const(later)?) };
         let version = marline_channel::SNAPSHOT_VERSION;
         if earlier.version != version || later.version != version {
             return Err(Code::INVALID);
@@ -252,7 +252,7 @@ pub unsafe extern "C" fn marline_metrics_subscribe(
 pub extern "C" fn marline_metrics_unsubscribe(subscription: SubscriptionId) -> c_int {
     enter(|| {
         let subscription = Subscription::table().remove(subscription).ok_or(Code::INVALID)?;
-        subscription.hook.take_back();
+        subscription.hook.revoke();
         Ok(())
     })
 }

@@ -31,12 +31,12 @@ use crate::{
 pub type OpId = u64;
 
 pub(crate) struct Operation {
-    inside: Exclusive<Inside>,
+    inside: Exclusive<OperationState>,
 }
 
 /// The object lives in its table's slot and is never moved, and so neither is what runs. A Rust
 /// operation is large: it is made in its place, and neither wrapped nor moved afterwards.
-struct Inside {
+struct OperationState {
     running: Running,
     send: MaybeUninit<Sending<'static, Element>>,
     recv: MaybeUninit<Receiving<'static, Element>>,
@@ -59,7 +59,7 @@ enum Running {
 }
 
 impl Object for Operation {
-    const SORT: u64 = 3;
+    const ID_TAG: u64 = 3;
 
     fn table() -> &'static Table<Operation> {
         static OPERATIONS: Table<Operation> = Table::new();
@@ -132,7 +132,7 @@ impl Operation {
 
 impl Ref<Operation> {
     #[inline(always)]
-    fn idle(&self) -> Result<Guard<'_, Inside>, Code> {
+    fn idle(&self) -> Result<Guard<'_, OperationState>, Code> {
         let inside = self.inside.lock()?;
         match inside.running {
             Running::Nothing => Ok(inside),
@@ -141,7 +141,7 @@ impl Ref<Operation> {
     }
 
     #[inline(always)]
-    fn busy(&self) -> Result<Guard<'_, Inside>, Code> {
+    fn busy(&self) -> Result<Guard<'_, OperationState>, Code> {
         let inside = self.inside.lock()?;
         match inside.running {
             Running::Nothing => Err(Code::INVALID),
@@ -151,7 +151,7 @@ impl Ref<Operation> {
 
     /// The first poll of what was started.
     #[inline(always)]
-    fn started(&self, mut inside: Guard<'_, Inside>) -> Result<(), Code> {
+    fn started(&self, mut inside: Guard<'_, OperationState>) -> Result<(), Code> {
         let (polled, _) = inside.drive();
         self.ended(polled, &mut inside)
     }
@@ -170,7 +170,11 @@ impl Ref<Operation> {
 
     /// The result of a poll. Destroyed meanwhile, nobody could finish what is pending.
     #[inline(always)]
-    fn ended(&self, polled: Poll<Result<(), Code>>, inside: &mut Inside) -> Result<(), Code> {
+    fn ended(
+        &self,
+        polled: Poll<Result<(), Code>>,
+        inside: &mut OperationState,
+    ) -> Result<(), Code> {
         match polled {
             Poll::Ready(result) => result,
             Poll::Pending if self.is_open() => Err(Code::NOT_FINISHED),
@@ -192,7 +196,7 @@ impl Ref<Operation> {
     }
 }
 
-impl Inside {
+impl OperationState {
     /// With wake-ups being noted, polls what runs until it has ended or can be left pending with
     /// its alert armed. With the end come its calls, if one is running on another thread.
     fn drive(&mut self) -> (Poll<Result<(), Code>>, Option<Arc<Calls>>) {
@@ -269,7 +273,7 @@ impl Inside {
     }
 }
 
-impl Drop for Inside {
+impl Drop for OperationState {
     fn drop(&mut self) {
         self.end();
     }
@@ -293,7 +297,7 @@ impl Drop for Inside {
 pub unsafe extern "C" fn marline_op_create(op: *mut OpId) -> c_int {
     enter(|| {
         let op = checked(op)?;
-        let inside = Inside {
+        let inside = OperationState {
             running: Running::Nothing,
             send: MaybeUninit::uninit(),
             recv: MaybeUninit::uninit(),

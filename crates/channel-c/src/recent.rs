@@ -17,13 +17,13 @@ use crate::{
 /// A worker that passes things on uses two channels; a few more do no harm.
 const PLACES: usize = 4;
 
-struct Kept {
+struct RecentChannel {
     id: ChannelId,
     channel: Ref<Channel>,
 }
 
 thread_local! {
-    static RECENT: [Cell<Option<Kept>>; PLACES] = const { [const { Cell::new(None) }; PLACES] };
+    static RECENT: [Cell<Option<RecentChannel>>; PLACES] = const { [const { Cell::new(None) }; PLACES] };
 }
 
 /// The low bits of an id are its slot's: neighbours have different places.
@@ -71,7 +71,8 @@ impl Drop for InUse {
         if channel.is_open() {
             let id = self.id;
             // What a callback left there meanwhile is dropped.
-            let _ = RECENT.try_with(|recent| recent[place(id)].replace(Some(Kept { id, channel })));
+            let _ = RECENT
+                .try_with(|recent| recent[place(id)].replace(Some(RecentChannel { id, channel })));
         }
     }
 }

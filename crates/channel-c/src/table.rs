@@ -21,7 +21,7 @@ use crate::sync::{AtomicU64, Ordering, broken, fence};
 /// What can be named by a handle.
 pub(crate) trait Object: Send + Sync + Sized + 'static {
     /// Its mark in the ids, 1 to 15.
-    const SORT: u64;
+    const ID_TAG: u64;
 
     fn table() -> &'static Table<Self>;
 }
@@ -85,7 +85,7 @@ impl<T: Object> Table<T> {
         unsafe { (*slot.object.get()).write(object) };
         // Release: whoever sees OPEN sees the object.
         slot.word.store(generation << GENERATION_SHIFT | OPEN, Ordering::Release);
-        Ok(generation << GENERATION_SHIFT | T::SORT << INDEX_BITS | u64::from(slot.index))
+        Ok(generation << GENERATION_SHIFT | T::ID_TAG << INDEX_BITS | u64::from(slot.index))
     }
 
     /// The object of a live id.
@@ -124,7 +124,7 @@ impl<T: Object> Table<T> {
     #[inline(always)]
     fn slot(&'static self, id: u64) -> Option<&'static Slot<T>> {
         let low = id & (OPEN * 2 - 1);
-        if low >> INDEX_BITS != T::SORT {
+        if low >> INDEX_BITS != T::ID_TAG {
             return None;
         }
         self.slot_at((low & ((1 << INDEX_BITS) - 1)) as usize)

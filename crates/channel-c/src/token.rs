@@ -18,7 +18,7 @@ pub(crate) struct Token {
 }
 
 impl Object for Token {
-    const SORT: u64 = 2;
+    const ID_TAG: u64 = 2;
 
     fn table() -> &'static Table<Token> {
         static TOKENS: Table<Token> = Table::new();

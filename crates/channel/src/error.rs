@@ -77,23 +77,23 @@ impl fmt::Display for ErrorKind {
 /// assert_eq!(rx.try_recv().unwrap_err().kind(), ErrorKind::Empty);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Error(Story);
+pub struct Error(ErrorRepr);
 
 /// No larger than a kind: errors travel beside values on every receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Story {
+enum ErrorRepr {
     Plain(ErrorKind),
     Told(&'static (ErrorKind, &'static str)),
 }
 
 impl Error {
     pub(crate) fn new(kind: ErrorKind) -> Error {
-        Error(Story::Plain(kind))
+        Error(ErrorRepr::Plain(kind))
     }
 
     /// An error with words of its own.
-    pub(crate) fn told(story: &'static (ErrorKind, &'static str)) -> Error {
-        Error(Story::Told(story))
+    pub(crate) fn with_message(story: &'static (ErrorKind, &'static str)) -> Error {
+        Error(ErrorRepr::Told(story))
     }
 
     /// What went wrong, as a closed set.
@@ -108,7 +108,7 @@ impl Error {
     /// ```
     pub fn kind(&self) -> ErrorKind {
         match self.0 {
-            Story::Plain(kind) | Story::Told(&(kind, _)) => kind,
+            ErrorRepr::Plain(kind) | ErrorRepr::Told(&(kind, _)) => kind,
         }
     }
 
@@ -136,8 +136,8 @@ impl From<ErrorKind> for Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            Story::Plain(kind) => kind.fmt(f),
-            Story::Told((_, words)) => f.write_str(words),
+            ErrorRepr::Plain(kind) => kind.fmt(f),
+            ErrorRepr::Told((_, words)) => f.write_str(words),
         }
     }
 }
@@ -157,13 +157,13 @@ impl std::error::Error for Error {}
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct SendError<T> {
     value: T,
-    why: Why,
+    why: SendErrorKind,
 }
 
 /// The kinds a send can fail with, in a byte: the result of a send is made and looked at for every
 /// message.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Why {
+enum SendErrorKind {
     Full,
     Timeout,
     Cancelled,
@@ -173,10 +173,10 @@ enum Why {
 impl<T> SendError<T> {
     pub(crate) fn new(kind: ErrorKind, value: T) -> SendError<T> {
         let why = match kind {
-            ErrorKind::Full => Why::Full,
-            ErrorKind::Timeout => Why::Timeout,
-            ErrorKind::Cancelled => Why::Cancelled,
-            ErrorKind::Closed => Why::Closed,
+            ErrorKind::Full => SendErrorKind::Full,
+            ErrorKind::Timeout => SendErrorKind::Timeout,
+            ErrorKind::Cancelled => SendErrorKind::Cancelled,
+            ErrorKind::Closed => SendErrorKind::Closed,
             other => unreachable!("a send does not fail with {other:?}"),
         };
         SendError { value, why }
@@ -195,10 +195,10 @@ impl<T> SendError<T> {
     /// ```
     pub fn kind(&self) -> ErrorKind {
         match self.why {
-            Why::Full => ErrorKind::Full,
-            Why::Timeout => ErrorKind::Timeout,
-            Why::Cancelled => ErrorKind::Cancelled,
-            Why::Closed => ErrorKind::Closed,
+            SendErrorKind::Full => ErrorKind::Full,
+            SendErrorKind::Timeout => ErrorKind::Timeout,
+            SendErrorKind::Cancelled => ErrorKind::Cancelled,
+            SendErrorKind::Closed => ErrorKind::Closed,
         }
     }
 
@@ -214,7 +214,7 @@ impl<T> SendError<T> {
     /// assert_eq!(error.into_inner(), "unsent");
     /// ```
     pub fn is_closed(&self) -> bool {
-        self.why == Why::Closed
+        self.why == SendErrorKind::Closed
     }
 
     /// The value that was not sent.

@@ -223,7 +223,7 @@ impl Counters {
     /// The observers, for adding one.
     pub(crate) fn observe(&mut self) -> Result<Arc<Observers>, Error> {
         if !cfg!(feature = "metrics") {
-            return Err(Error::told(&(
+            return Err(Error::with_message(&(
                 ErrorKind::Unsupported,
                 "metrics are compiled out: build marline-channel with its `metrics` feature",
             )));

@@ -20,7 +20,7 @@ pub(crate) struct Alarm {
     place: usize,
 }
 
-struct Place {
+struct AlarmSlot {
     at: Instant,
     /// Where in the heap; none once it rang, or while the place is free.
     position: Option<usize>,
@@ -31,7 +31,7 @@ struct Place {
 struct Alarms {
     /// Indices of places, the earliest on top.
     heap: Vec<usize>,
-    places: Vec<Place>,
+    places: Vec<AlarmSlot>,
     free: Vec<usize>,
 }
 
@@ -124,7 +124,7 @@ impl Timer {
 impl Alarms {
     fn insert(&mut self, at: Instant, waker: Waker) -> usize {
         let position = self.heap.len();
-        let place = Place { at, position: Some(position), waker: Some(waker) };
+        let place = AlarmSlot { at, position: Some(position), waker: Some(waker) };
         let index = match self.free.pop() {
             Some(index) => {
                 self.places[index] = place;

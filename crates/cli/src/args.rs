@@ -1,6 +1,6 @@
 //! What was typed. What it means is for `config.rs` and the commands to say.
 
-use crate::units::{Bytes, Count, Named, Time};
+use crate::units::{Bytes, Count, NamedAmount, Time};
 use clap::{Args as Arguments, Parser, Subcommand, ValueEnum};
 use marline_runtime::control::check_address;
 use marline_runtime::{DURABLE_VARIABLE, SPILL_VARIABLE, STORE_VARIABLE};
@@ -222,7 +222,7 @@ pub struct Listen {
 
 /// What a worker offers.
 #[derive(Arguments, Debug)]
-pub struct Offer {
+pub struct WorkerOffer {
     /// Logical CPUs; as many as this process may use, unless said otherwise
     #[arg(long, env = "MARLINE_CPUS", value_name = "COUNT")]
     pub cpus: Option<Count>,
@@ -237,7 +237,7 @@ pub struct Offer {
 
     /// Anything else: NAME=AMOUNT; may be repeated
     #[arg(long = "resource", value_name = "NAME=AMOUNT")]
-    pub custom: Vec<Named>,
+    pub custom: Vec<NamedAmount>,
 
     /// It may be taken away at any time: work that must not be is not placed here
     #[arg(long)]
@@ -281,7 +281,7 @@ pub struct Up {
     #[command(flatten)]
     pub listen: Listen,
     #[command(flatten)]
-    pub offer: Offer,
+    pub offer: WorkerOffer,
 }
 
 #[derive(Arguments, Debug)]
@@ -305,7 +305,7 @@ pub struct Worker {
     )]
     pub listen: String,
     #[command(flatten)]
-    pub offer: Offer,
+    pub offer: WorkerOffer,
 }
 
 #[derive(Arguments, Debug)]
@@ -328,7 +328,7 @@ pub struct Run {
 
     /// Anything else that it takes: NAME=AMOUNT; may be repeated
     #[arg(long = "resource", value_name = "NAME=AMOUNT")]
-    pub custom: Vec<Named>,
+    pub custom: Vec<NamedAmount>,
 
     /// How often it may run again after its executor or worker was lost
     #[arg(long, default_value_t = 3, value_name = "COUNT")]
@@ -364,7 +364,7 @@ pub struct Run {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum State {
+pub enum TaskStateArg {
     Pending,
     Assigned,
     Running,
@@ -391,7 +391,7 @@ pub struct Tasks {
 
     /// Only those in this state; may be repeated
     #[arg(long = "state", value_name = "STATE")]
-    pub states: Vec<State>,
+    pub states: Vec<TaskStateArg>,
 }
 
 #[derive(Arguments, Debug)]

@@ -17,7 +17,7 @@ pub mod worker;
 mod workers;
 
 use crate::args::{Args, Command};
-use crate::config::Settings;
+use crate::config::ClusterEndpoint;
 use crate::exit::Failure;
 use crate::printer::Printer;
 use clap::CommandFactory;
@@ -25,13 +25,13 @@ use serde_json::json;
 use std::process::ExitCode;
 
 /// The most that one answer lists.
-const PAGE: u32 = 1_000;
+const MAX_LISTED_ITEMS: u32 = 1_000;
 
-type Done = Result<ExitCode, Failure>;
+type CommandResult = Result<ExitCode, Failure>;
 
 /// Does what was asked for.
-pub fn run(args: Args, printer: Printer) -> Done {
-    let settings = || Settings::of(&args);
+pub fn run(args: Args, printer: Printer) -> CommandResult {
+    let settings = || ClusterEndpoint::of(&args);
     match &args.command {
         Command::Up(up) => up::run(&args, up, printer),
         Command::Controller(controller) => controller::run(&args, controller, printer),

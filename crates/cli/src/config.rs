@@ -12,7 +12,7 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command, CommandFactory, FromArgMatches, Id};
 use marline_runtime::control::Control;
 use marline_runtime::core::error::ErrorKind;
-use marline_runtime::record::{self, Cluster, read_token};
+use marline_runtime::record::{self, ClusterRecord, read_token};
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -34,7 +34,7 @@ struct File {
 impl File {
     /// The one that is named, or the one in its usual place, if it is there.
     fn read(typed: &[OsString]) -> Result<File, Failure> {
-        let named = named(typed).or_else(|| std::env::var_os("MARLINE_CONFIG"));
+        let named = config_flag_path(typed).or_else(|| std::env::var_os("MARLINE_CONFIG"));
         let named = named.filter(|path| !path.is_empty()).map(PathBuf::from);
         let asked = named.is_some();
         let Some(path) = named.or_else(usual_path) else { return Ok(File::default()) };
@@ -131,7 +131,7 @@ impl File {
 }
 
 /// The file that `--config` names, before the rest of the line is looked at.
-fn named(typed: &[OsString]) -> Option<OsString> {
+fn config_flag_path(typed: &[OsString]) -> Option<OsString> {
     let mut words = typed.iter().skip(1).take_while(|word| *word != "--");
     while let Some(word) = words.next() {
         if word == "--config" {
@@ -191,7 +191,7 @@ pub fn read(typed: &[OsString]) -> Result<Option<Args>, Failure> {
             Ok(None)
         }
         Err(mut error) => {
-            if let Some(tip) = without_dashes(&error, typed, &command) {
+            if let Some(tip) = missing_dashes_tip(&error, typed, &command) {
                 error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
             }
             let text = error.render().to_string();
@@ -218,7 +218,11 @@ fn with_negative_numbers(command: Command) -> Command {
 }
 
 /// What to type where a command for `run` was typed without the `--` before it.
-fn without_dashes(error: &clap::Error, typed: &[OsString], command: &Command) -> Option<String> {
+fn missing_dashes_tip(
+    error: &clap::Error,
+    typed: &[OsString],
+    command: &Command,
+) -> Option<String> {
     let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg) else { return None };
     if error.kind() != clap::error::ErrorKind::UnknownArgument || word.starts_with('-') {
         return None;
@@ -255,35 +259,38 @@ pub fn wants_json(typed: &[OsString]) -> bool {
 
 /// The cluster to speak to.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct ClusterEndpoint {
     pub address: String,
     pub token: Option<Arc<str>>,
 }
 
-impl Settings {
+impl ClusterEndpoint {
     /// Which cluster is meant.
-    pub fn of(args: &Args) -> Result<Settings, Failure> {
-        Settings::named(args.address.as_deref(), args.token_file.as_deref())
+    pub fn of(args: &Args) -> Result<ClusterEndpoint, Failure> {
+        ClusterEndpoint::find(args.address.as_deref(), args.token_file.as_deref())
     }
 
     /// The cluster at this address, with the token in this file; what is not said is looked up among
     /// those that run here.
-    pub fn named(address: Option<&str>, token_file: Option<&Path>) -> Result<Settings, Failure> {
+    pub fn find(
+        address: Option<&str>,
+        token_file: Option<&Path>,
+    ) -> Result<ClusterEndpoint, Failure> {
         if let Some(address) = address.filter(|address| !address.is_empty()) {
             if let Some(file) = token_file {
                 let token = Some(read_token(file)?.into());
-                return Ok(Settings { address: address.into(), token });
+                return Ok(ClusterEndpoint { address: address.into(), token });
             }
-            return match record::look().unwrap_or_default().at(address) {
+            return match record::list_clusters().unwrap_or_default().at(address) {
                 // Its token is for it alone: somebody else may have the port on another of this
                 // machine's addresses, so it is spoken to where it said that it is.
-                Some(Cluster { address, token_file, .. }) => {
-                    Ok(Settings { address, token: Some(read_token(&token_file)?.into()) })
+                Some(ClusterRecord { address, token_file, .. }) => {
+                    Ok(ClusterEndpoint { address, token: Some(read_token(&token_file)?.into()) })
                 }
-                None => Ok(Settings { address: address.into(), token: None }),
+                None => Ok(ClusterEndpoint { address: address.into(), token: None }),
             };
         }
-        let only = record::only().map_err(|error| {
+        let only = record::only_cluster().map_err(|error| {
             // These two ask for an address; it does not help against others.
             let helps = matches!(error.kind(), ErrorKind::Invalid | ErrorKind::Unavailable);
             let mut failure = Failure::from(error);
@@ -291,7 +298,7 @@ impl Settings {
             failure
         })?;
         let token = read_token(token_file.unwrap_or(&only.token_file))?;
-        Ok(Settings { address: only.address, token: Some(token.into()) })
+        Ok(ClusterEndpoint { address: only.address, token: Some(token.into()) })
     }
 
     /// Speaks to its controller.

@@ -21,7 +21,7 @@ pub const NOT_RUN: u8 = 125;
 /// The user interrupted it.
 pub const INTERRUPTED: u8 = 130;
 /// Nobody reads what it prints any more.
-pub const UNREAD: u8 = 141;
+pub const OUTPUT_CLOSED: u8 = 141;
 
 /// Why a command of this program failed.
 #[derive(Debug)]

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 /// Nothing is said about what takes less than this.
 const QUIET_FOR: Duration = Duration::from_secs(1);
 /// Where nobody watches, progress is said this often at most.
-const SAY_EVERY: Duration = Duration::from_secs(10);
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
 
 /// See the [module](self).
 #[derive(Clone, Copy)]
@@ -54,7 +54,13 @@ impl Printer {
     /// What takes long says how far it is.
     pub fn progress(&self) -> Progress {
         let tty = std::io::stderr().is_terminal() && !is_dumb();
-        Progress { on: !self.json, tty, began: Instant::now(), said: None, shown: String::new() }
+        Progress {
+            on: !self.json,
+            tty,
+            began: Instant::now(),
+            last_printed_at: None,
+            shown: String::new(),
+        }
     }
 }
 
@@ -67,16 +73,16 @@ pub fn write(bytes: &[u8]) -> std::io::Result<()> {
 
 /// What user code printed, on its way to where it is read. A terminal is shown what does no harm there; a
 /// file or a pipe gets the bytes.
-pub struct Forwarded {
+pub struct OutputForwarder {
     out: Option<OutputFilter>,
     err: Option<OutputFilter>,
 }
 
-impl Forwarded {
-    pub fn new() -> Forwarded {
+impl OutputForwarder {
+    pub fn new() -> OutputForwarder {
         let out = std::io::stdout().is_terminal().then(OutputFilter::default);
         let err = std::io::stderr().is_terminal().then(OutputFilter::default);
-        Forwarded { out, err }
+        OutputForwarder { out, err }
     }
 
     /// Writes to standard output.
@@ -139,28 +145,28 @@ pub struct Progress {
     on: bool,
     tty: bool,
     began: Instant,
-    said: Option<Instant>,
+    last_printed_at: Option<Instant>,
     shown: String,
 }
 
 impl Progress {
     /// Says it only to whoever watches.
-    pub fn show(&mut self, words: &str) {
+    pub fn update_on_terminal(&mut self, words: &str) {
         if self.tty {
-            self.say(words);
+            self.update(words);
         }
     }
 
-    pub fn say(&mut self, words: &str) {
+    pub fn update(&mut self, words: &str) {
         let words = &*escaped(words);
         if !self.on || self.began.elapsed() < QUIET_FOR || words == self.shown {
             return;
         }
         if self.tty {
             let _ = write!(std::io::stderr(), "\r\x1b[K{words}");
-        } else if self.said.is_none_or(|said| said.elapsed() >= SAY_EVERY) {
+        } else if self.last_printed_at.is_none_or(|said| said.elapsed() >= PROGRESS_INTERVAL) {
             let _ = writeln!(std::io::stderr(), "{words}");
-            self.said = Some(Instant::now());
+            self.last_printed_at = Some(Instant::now());
         } else {
             return;
         }

@@ -70,20 +70,20 @@ impl std::fmt::Display for Count {
 
 /// An amount of something that has a name: `licence=2`.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Named {
+pub struct NamedAmount {
     pub name: String,
     pub amount: f64,
 }
 
-impl FromStr for Named {
+impl FromStr for NamedAmount {
     type Err = String;
-    fn from_str(text: &str) -> Result<Named, String> {
+    fn from_str(text: &str) -> Result<NamedAmount, String> {
         let (name, amount) = text.split_once('=').ok_or("expected NAME=AMOUNT")?;
         let amount = amount.parse::<Count>()?.0;
         if name.is_empty() {
             Err("expected NAME=AMOUNT".into())
         } else {
-            Ok(Named { name: name.into(), amount })
+            Ok(NamedAmount { name: name.into(), amount })
         }
     }
 }
@@ -97,7 +97,7 @@ fn split(text: &str) -> Result<(f64, &str), String> {
 }
 
 /// So many of something: `1 task`, `2 tasks`.
-pub fn count(number: u64, what: &str) -> String {
+pub fn plural(number: u64, what: &str) -> String {
     let s = if number == 1 { "" } else { "s" };
     format!("{number} {what}{s}")
 }
@@ -158,9 +158,9 @@ mod tests {
         assert_eq!(bytes("1.5 kb"), Ok(1500));
         assert_eq!(bytes("77"), Ok(77));
         assert!(bytes("4 boxes").is_err() && bytes("-1").is_err());
-        let named = "licence=2".parse::<Named>().unwrap();
+        let named = "licence=2".parse::<NamedAmount>().unwrap();
         assert_eq!((named.name.as_str(), named.amount), ("licence", 2.0));
-        assert!("licence".parse::<Named>().is_err() && "=2".parse::<Named>().is_err());
+        assert!("licence".parse::<NamedAmount>().is_err() && "=2".parse::<NamedAmount>().is_err());
         let count = |text: &str| text.parse::<Count>().map(|count| count.0);
         assert_eq!((count("2"), count("0.5")), (Ok(2.0), Ok(0.5)));
         for wrong in ["lots", "-1", "", "inf", "NaN"] {

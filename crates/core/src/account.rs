@@ -15,7 +15,7 @@ pub struct Grant {
 
 /// What a worker has and what is free of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Account {
+pub struct ResourceAccount {
     capacity: Resources,
     cpu: Amount,
     memory: i64,
@@ -26,10 +26,10 @@ pub struct Account {
 /// The most GPUs a worker can have; more are not counted.
 pub const MAX_GPUS: i64 = 4096;
 
-impl Account {
+impl ResourceAccount {
     /// All of `capacity` is free.
-    pub fn new(capacity: Resources) -> Account {
-        Account {
+    pub fn new(capacity: Resources) -> ResourceAccount {
+        ResourceAccount {
             cpu: capacity.cpu,
             memory: i64::try_from(capacity.memory).unwrap_or(i64::MAX),
             gpus: vec![Amount::ONE; (capacity.gpu.0 / Amount::ONE.0).clamp(0, MAX_GPUS) as usize],
@@ -130,7 +130,7 @@ impl Account {
     }
 
     /// Takes a grant back.
-    pub fn give_back(&mut self, grant: &Grant) {
+    pub fn return_grant(&mut self, grant: &Grant) {
         let part =
             if grant.resources.gpu < Amount::ONE { grant.resources.gpu } else { Amount::ONE };
         for index in &grant.gpus {
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn fractions_of_a_gpu_share_one_and_wholes_get_their_own() {
-        let mut account = Account::new(gpus(2.0));
+        let mut account = ResourceAccount::new(gpus(2.0));
         let half = account.take(&gpus(0.5)).unwrap();
         let third = account.take(&gpus(0.3)).unwrap();
         assert_eq!((half.gpus.clone(), third.gpus.clone()), (vec![0], vec![0]));
@@ -189,15 +189,15 @@ mod tests {
         assert_eq!(whole.gpus, [1]);
         assert!(account.take(&gpus(0.6)).is_none(), "0.2 is free on one, nothing on the other");
         for grant in [half, third, whole] {
-            account.give_back(&grant);
+            account.return_grant(&grant);
         }
-        assert_eq!(account, Account::new(gpus(2.0)));
+        assert_eq!(account, ResourceAccount::new(gpus(2.0)));
     }
 
     #[test]
     fn what_fits_is_decided_by_every_resource() {
         let offer = Resources::cpus(2).with_memory(1000).with_custom("disk", Amount::ONE);
-        let mut account = Account::new(offer.clone());
+        let mut account = ResourceAccount::new(offer.clone());
         assert!(!account.could_ever_fit(&Resources::cpus(3)));
         assert!(!account.could_ever_fit(&Resources::cpus(1).with_custom("tape", Amount::ONE)));
         assert!(account.could_ever_fit(&offer));
@@ -208,22 +208,22 @@ mod tests {
                 .fits(&Resources::default().with_custom("disk", Amount(4_000)).with_memory(1000))
         );
         assert!(!account.fits(&Resources::default().with_memory(1001)));
-        account.give_back(&grant);
-        assert_eq!(account, Account::new(offer));
+        account.return_grant(&grant);
+        assert_eq!(account, ResourceAccount::new(offer));
     }
 
     #[test]
     fn a_blocked_task_lends_its_cpu_and_takes_it_back_at_once() {
-        let mut account = Account::new(Resources::cpus(1));
+        let mut account = ResourceAccount::new(Resources::cpus(1));
         let first = account.take(&Resources::one_cpu()).unwrap();
         account.lend_cpu(&first);
         let second = account.take(&Resources::one_cpu()).unwrap();
         account.reclaim_cpu(&first);
         assert_eq!(account.free_cpu(), Amount(-10_000));
         assert!(!account.fits(&Resources::default()), "nothing new while overdrawn");
-        account.give_back(&second);
-        account.give_back(&first);
-        assert_eq!(account, Account::new(Resources::cpus(1)));
+        account.return_grant(&second);
+        account.return_grant(&first);
+        assert_eq!(account, ResourceAccount::new(Resources::cpus(1)));
     }
 
     #[test]

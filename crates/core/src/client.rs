@@ -8,13 +8,13 @@
 //!
 //! The order of use: [`Client::handle`] for what happens, the other methods for what the user wants;
 //! effects are done in order. Where things are decided: `session.rs` membership, `task.rs` tasks and
-//! values, `stream.rs` what they give while they run, `call.rs` actors and calls, `hold.rs` handles.
+//! values, `stream.rs` what they give while they run, `call.rs` actors and calls, `handle.rs` handles.
 
 mod call;
 mod check;
 mod effect;
 mod event;
-mod hold;
+mod handle;
 mod session;
 mod stream;
 mod task;
@@ -24,15 +24,15 @@ mod tests;
 pub use effect::Effect;
 pub use event::Event;
 
-use crate::id::{ActorEpoch, ActorId, ControllerEpoch, ObjectId, Session, TaskId, Thing};
-use crate::lease::Held;
+use crate::id::{ActorEpoch, ActorId, ControllerEpoch, ObjectId, Referent, Session, TaskId};
+use crate::lease::HeldLease;
 use crate::map::{Map, Set};
-use crate::message::{ToClient, Try};
+use crate::message::{AttemptId, ToClient};
 use crate::time::Time;
 use call::{ActorView, Call};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use stream::Stream;
+use stream::StreamState;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Timer {
@@ -50,11 +50,11 @@ pub struct Client {
     session: Option<Session>,
     /// The controller of the session before this one.
     former: Option<ControllerEpoch>,
-    lease: Option<Held>,
+    lease: Option<HeldLease>,
     /// Whether its user looks at what its work prints: in the sessions that follow, too.
-    looks: bool,
+    shows_output: bool,
     /// How many submissions were promised room, and how many were made.
-    promised: u64,
+    task_credit: u64,
     submitted: u64,
     /// How many bytes of arguments were promised room, and how many were submitted.
     promised_bytes: u64,
@@ -62,7 +62,7 @@ pub struct Client {
     /// Tasks that have not ended.
     tasks: Set<TaskId>,
     /// Those tasks and calls among them that give items while they run.
-    streams: Map<TaskId, Stream>,
+    streams: Map<TaskId, StreamState>,
     /// Objects that were asked for.
     fetching: Set<ObjectId>,
     /// Objects whose data is looked for.
@@ -77,16 +77,16 @@ pub struct Client {
     /// The number of the next call to each actor's instance.
     numbered: Map<ActorId, (ActorEpoch, u64)>,
     /// Calls that were given up while a worker had them: its answer may still name things.
-    abandoned: Map<Try, Session>,
+    abandoned: Map<AttemptId, Session>,
     /// Calls that were given up while the controller saw to them: until it has said how they ended, they may
     /// still run, and those that go direct must not overtake them.
     late: Map<TaskId, ActorId>,
     /// Workers that were spoken to, and where they listen.
     hosts: Map<Session, Arc<str>>,
     /// How many handles there are to each thing.
-    handles: Map<Thing, u32>,
+    handles: Map<Referent, u32>,
     /// How many calls and fetches that have not ended need each thing.
-    in_use: Map<Thing, u32>,
+    in_use: Map<Referent, u32>,
     timers: BTreeSet<(Time, Timer)>,
 }
 
@@ -102,7 +102,7 @@ impl Client {
     }
 
     /// Its next session is of a controller at this address.
-    pub fn is_at(&mut self, address: Arc<str>) {
+    pub fn set_address(&mut self, address: Arc<str>) {
         self.address = Some(address);
     }
 
@@ -126,7 +126,7 @@ impl Client {
                     self.controller_said(message, effects);
                 }
             }
-            Event::HostSaid { host, message } => {
+            Event::HostMessageReceived { host, message } => {
                 if self.hosts.contains_key(&host) {
                     self.host_said(host, message, effects);
                 }
@@ -139,22 +139,22 @@ impl Client {
     fn controller_said(&mut self, message: ToClient, effects: &mut Vec<Effect>) {
         match message {
             ToClient::Credit { tasks, bytes } => {
-                self.promised = self.promised.max(tasks);
+                self.task_credit = self.task_credit.max(tasks);
                 self.promised_bytes = self.promised_bytes.max(bytes);
-                effects.push(Effect::Room);
+                effects.push(Effect::CreditGranted);
             }
             ToClient::TaskEnded { task, outcome } => self.task_ended(task, outcome, effects),
             ToClient::Yielded { task, index, value } => self.yielded(task, index, value, effects),
             ToClient::ObjectReady { object, value } => {
                 if self.fetching.remove(&object) {
                     effects.push(Effect::ObjectReady { object, value });
-                    self.end_use(Thing::Object(object), effects);
+                    self.end_use(Referent::Object(object), effects);
                 }
             }
             ToClient::Located { object, copies } => {
                 if self.locating.remove(&object) {
                     effects.push(Effect::Located { object, copies });
-                    self.end_use(Thing::Object(object), effects);
+                    self.end_use(Referent::Object(object), effects);
                 }
             }
             ToClient::ActorCreated { requested, actor } => {

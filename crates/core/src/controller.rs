@@ -8,45 +8,45 @@
 //! 2. [`Controller::next_wake`] says when to come back with [`Event::TimePassed`].
 //!
 //! Where things are decided: membership in `session.rs`, workers in `worker.rs`, tasks in `task.rs`,
-//! calls and actors in `actor.rs`, values and holds in `object.rs` and `known.rs`, whose stores have the data of large ones in
+//! calls and actors in `actor.rs`, values and holds in `object.rs` and `object_record.rs`, whose stores have the data of large ones in
 //! `stored.rs`, who brings it without being asked in
 //! `bring.rs`, what makes it anew when it is lost in `lineage.rs`, what tasks give while they run in
 //! `stream.rs`, placement in
 //! [`schedule`](crate::schedule), callers without a link in `control.rs`, the end of it all in
-//! `wind_up.rs`; what no worker here can run in `unknown.rs`; who is shown what work prints in `output.rs`. `query.rs`, `list.rs` and `list_objects.rs` only read; `waiting.rs` warns.
+//! `shut_down.rs`; what no worker here can run in `unrunnable.rs`; who is shown what work prints in `output.rs`. `query.rs`, `list.rs` and `list_objects.rs` only read; `waiting.rs` warns.
 
 mod actor;
 mod attempt;
-mod bring;
 mod call;
 mod check;
 mod client;
 mod control;
+mod copies;
 mod credit;
 mod cycle;
+mod driver;
 mod effect;
 mod event;
-mod family;
-mod known;
 mod lineage;
 mod list;
 mod list_objects;
 mod object;
+mod object_record;
 mod output;
+mod pull;
 mod query;
 mod session;
-mod stored;
+mod shut_down;
 mod stream;
 mod task;
 #[cfg(test)]
 mod tests;
-mod unknown;
-mod waiting;
-mod wind_up;
+mod unrunnable;
+mod wait_reasons;
 mod worker;
 
 pub use actor::{ActorState, DeathCause};
-pub use effect::{Effect, EndCause};
+pub use effect::{Effect, SessionEndCause};
 pub use event::{Event, Role, WorkerInfo};
 pub use list::TaskFilter;
 pub use list_objects::{ObjectState, ObjectStatus};
@@ -56,33 +56,34 @@ pub use task::Owner;
 use crate::error::Error;
 use crate::hold::Holds;
 use crate::id::{
-    ActorEpoch, ActorId, Attempt, ControllerEpoch, ObjectId, SessionEpoch, SessionId, TaskId, Thing,
+    ActorEpoch, ActorId, Attempt, ControllerEpoch, ObjectId, Referent, SessionEpoch, SessionId,
+    TaskId,
 };
-use crate::lease::Terms;
+use crate::lease::LeaseTerms;
 use crate::map::{Map, Set};
-use crate::message::Try;
+use crate::message::AttemptId;
 use crate::random::Random;
 use crate::schedule::{Demand, Schedule, Work};
 use crate::table::Table;
 use crate::time::Time;
 use actor::Actor;
-use bring::Bringing;
-use credit::Promised;
-use known::Object;
+use credit::UnusedCredit;
 use lineage::Lineage;
+use object_record::ObjectRecord;
+use pull::PendingPull;
 use query::History;
-use session::Member;
+use session::SessionRecord;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use task::Task;
-use worker::Worker;
+use worker::WorkerRecord;
 
 /// How a controller behaves. Every limit has its name here.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Leases and pings.
-    pub terms: Terms,
+    pub terms: LeaseTerms,
     /// A worker that has not answered a ping for this long gets no new work.
     pub suspect_after: Duration,
     /// The most tasks that have not ended; submitting more waits, or is refused as `Exhausted`. A session
@@ -133,7 +134,7 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Config {
         Config {
-            terms: Terms::default(),
+            terms: LeaseTerms::default(),
             suspect_after: Duration::from_secs(5),
             max_pending_tasks: 1_000_000,
             max_pending_bytes: 1 << 30,
@@ -183,7 +184,7 @@ pub struct Counters {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Timer {
     /// Ping a session, suspect it, or end it.
-    Check(SessionId, SessionEpoch),
+    CheckSession(SessionId, SessionEpoch),
     /// Queue a task again.
     Retry(TaskId, Attempt),
     /// Queue an actor again.
@@ -191,13 +192,13 @@ enum Timer {
     /// Give a worker work again that could not start an executor.
     Reopen(SessionId, SessionEpoch),
     /// Drop results that nobody holds.
-    Forget,
+    ExpireResults,
     /// Warn of what cannot be placed.
-    Warn,
+    WarnUnplaced,
     /// Fail what no worker here can run.
-    Fail,
+    FailUnrunnable,
     /// Wait for workers no longer.
-    WoundUp,
+    ShutdownDeadline,
 }
 
 /// See the [module](self).
@@ -205,56 +206,56 @@ enum Timer {
 pub struct Controller {
     config: Config,
     random: Random,
-    sessions: Map<SessionId, Member>,
+    sessions: Map<SessionId, SessionRecord>,
     last_epoch: SessionEpoch,
-    workers: Map<SessionId, Worker>,
+    workers: Map<SessionId, WorkerRecord>,
     /// Whose slot it is in the schedule.
-    by_slot: Vec<SessionId>,
+    session_by_index: Vec<SessionId>,
     schedule: Schedule,
     /// Boxed: a table of a million has room for two, and what is empty should be small.
     tasks: Map<TaskId, Box<Task>>,
     /// How many of them wait for values.
-    lacking: usize,
+    tasks_missing_values: usize,
     history: History,
-    objects: Table<ObjectId, Object>,
+    objects: Table<ObjectId, ObjectRecord>,
     object_bytes: usize,
     holds: Holds,
     /// Tasks that can run again.
     lineage: Lineage,
     /// Data that somebody brings who was told to.
-    bringing: Map<ObjectId, Bringing>,
+    pulls: Map<ObjectId, PendingPull>,
     /// What was saved and is to be read, when there is a worker that can.
-    unread: Set<ObjectId>,
+    saved_to_pull: Set<ObjectId>,
     /// What was saved and is to be erased, when there is a worker that can.
     to_erase: Vec<ObjectId>,
     /// Answers that are about to come, and which sessions said so.
-    enclosing: Map<Try, BTreeSet<(Option<u32>, SessionId)>>,
+    enclosed_answers: Map<AttemptId, BTreeSet<(Option<u32>, SessionId)>>,
     /// Results that only the cluster holds, oldest first, with when they go.
-    kept_results: VecDeque<(Time, ObjectId)>,
+    expiring_results: VecDeque<(Time, ObjectId)>,
     actors: Map<ActorId, Actor>,
     dead_actors: VecDeque<ActorId>,
     /// Things that nobody holds any more, and work whose values came or never will, to be seen to before
     /// an event is done with. Lists, so that a long chain does not take a deep stack.
-    freed: Vec<Thing>,
+    freed_referents: Vec<Referent>,
     /// Why that is, if a session has ended with them.
-    freed_by: Option<EndCause>,
-    woken: VecDeque<(Work, Result<(), Error>)>,
+    freed_by: Option<SessionEndCause>,
+    resolved_work: VecDeque<(Work, Result<(), Error>)>,
     names: BTreeMap<(Arc<str>, Arc<str>), ActorId>,
     timers: BTreeSet<(Time, Timer)>,
     /// Bytes of arguments of tasks that have not ended and of actors that live.
     pending_bytes: u64,
     /// The unused promises of all clients.
-    promised: Promised,
+    promised: UnusedCredit,
     /// Clients that were promised less than they may have.
-    starved: VecDeque<SessionId>,
+    sessions_awaiting_credit: VecDeque<SessionId>,
     /// Whether it is planned to look for what cannot be placed.
-    will_warn: bool,
-    /// Demands that no worker here can run, each with the time since when; `will_fail` while a look at them is planned.
-    unknown: Map<Demand, Time>,
-    will_fail: bool,
+    warn_planned: bool,
+    /// Demands that no worker here can run, each with the time since when; `fail_planned` while a look at them is planned.
+    unrunnable_since: Map<Demand, Time>,
+    fail_planned: bool,
     /// Whether it is about to end, and whether it said that it may.
-    winding_up: bool,
-    wound_up: bool,
+    shutting_down: bool,
+    exit_allowed: bool,
     counters: Counters,
 }
 
@@ -269,34 +270,34 @@ impl Controller {
             sessions: Map::default(),
             last_epoch,
             workers: Map::default(),
-            by_slot: Vec::new(),
+            session_by_index: Vec::new(),
             schedule: Schedule::default(),
             tasks: Map::default(),
-            lacking: 0,
+            tasks_missing_values: 0,
             objects: Table::default(),
             object_bytes: 0,
             holds: Holds::default(),
             lineage: Lineage::default(),
-            bringing: Map::default(),
-            unread: Set::default(),
+            pulls: Map::default(),
+            saved_to_pull: Set::default(),
             to_erase: Vec::new(),
-            enclosing: Map::default(),
-            kept_results: VecDeque::new(),
+            enclosed_answers: Map::default(),
+            expiring_results: VecDeque::new(),
             actors: Map::default(),
             dead_actors: VecDeque::new(),
-            freed: Vec::new(),
+            freed_referents: Vec::new(),
             freed_by: None,
-            woken: VecDeque::new(),
+            resolved_work: VecDeque::new(),
             names: BTreeMap::new(),
             timers: BTreeSet::new(),
             pending_bytes: 0,
-            promised: Promised::default(),
-            starved: VecDeque::new(),
-            will_warn: false,
-            unknown: Map::default(),
-            will_fail: false,
-            winding_up: false,
-            wound_up: false,
+            promised: UnusedCredit::default(),
+            sessions_awaiting_credit: VecDeque::new(),
+            warn_planned: false,
+            unrunnable_since: Map::default(),
+            fail_planned: false,
+            shutting_down: false,
+            exit_allowed: false,
             counters: Counters::default(),
         }
     }
@@ -304,42 +305,42 @@ impl Controller {
     /// Something happened.
     pub fn handle(&mut self, now: Time, event: Event, effects: &mut Vec<Effect>) {
         match event {
-            Event::SessionOpened { id, request, local, role } => {
+            Event::JoinRequested { id, request, local, role } => {
                 self.open_session(now, id, request, local, role, effects);
             }
             Event::SessionClosed { session } => {
-                if self.speaks(session, effects) {
-                    self.end_session(now, session.id, EndCause::Closed, effects);
+                if self.fence_unless_alive(session, effects) {
+                    self.end_session(now, session.id, SessionEndCause::Closed, effects);
                 }
             }
             Event::ProcessDied { session, how } => {
                 if self.is_alive(session) {
-                    self.end_session(now, session.id, EndCause::Died(how), effects);
+                    self.end_session(now, session.id, SessionEndCause::Died(how), effects);
                 }
             }
             Event::PongReceived { session, pong } => {
-                if self.speaks(session, effects) {
+                if self.fence_unless_alive(session, effects) {
                     self.heard(now, session, pong);
                 }
             }
-            Event::ClientSaid { session, message } => {
-                if self.speaks(session, effects) {
-                    self.client_said(now, session, message, effects);
+            Event::ClientMessageReceived { session, message } => {
+                if self.fence_unless_alive(session, effects) {
+                    self.handle_client_message(now, session, message, effects);
                 }
             }
-            Event::WorkerSaid { session, message } => {
+            Event::WorkerMessageReceived { session, message } => {
                 let stale = crate::planted!(StaleResultAccepted);
                 if stale && self.accept_stale(now, session, &message, effects) {
                     return;
                 }
-                if self.speaks(session, effects) {
-                    self.worker_said(now, session, message, effects);
+                if self.fence_unless_alive(session, effects) {
+                    self.handle_worker_message(now, session, message, effects);
                 }
             }
             Event::TimePassed => self.time_passed(now, effects),
         }
         self.dispatch(now, effects);
-        self.end_if_alone(effects);
+        self.exit_if_no_workers(effects);
     }
 
     /// When [`Event::TimePassed`] is due.
@@ -364,14 +365,14 @@ impl Controller {
             }
             self.timers.pop_first();
             match timer {
-                Timer::Check(id, epoch) => self.check_session(now, id, epoch, effects),
+                Timer::CheckSession(id, epoch) => self.check_session(now, id, epoch, effects),
                 Timer::Retry(task, attempt) => self.retry(now, task, attempt, effects),
                 Timer::Restart(actor, epoch) => self.restart_is_due(actor, epoch),
                 Timer::Reopen(id, epoch) => self.reopen(now, id, epoch),
-                Timer::Forget => self.forget_results(now),
-                Timer::Warn => self.warn(now, effects),
-                Timer::Fail => self.fail_unknown(now, effects),
-                Timer::WoundUp => self.may_end(effects),
+                Timer::ExpireResults => self.expire_results(now),
+                Timer::WarnUnplaced => self.warn(now, effects),
+                Timer::FailUnrunnable => self.fail_unknown(now, effects),
+                Timer::ShutdownDeadline => self.allow_exit(effects),
             }
         }
     }

@@ -1,7 +1,7 @@
 //! The one error table. A [`Error`] says what kind of thing went wrong (one kind per thing a caller may
 //! do differently), whether the work may have run, and in words which thing and what to do next.
 
-use crate::id::Thing;
+use crate::id::Referent;
 use crate::payload::Payload;
 use std::fmt;
 use std::sync::Arc;
@@ -118,7 +118,7 @@ struct Details {
     /// Whether it is another's failure, seen by one that depended on it.
     passed_on: bool,
     /// What is gone, if that is what it says.
-    gone: Option<Thing>,
+    gone: Option<Referent>,
     /// Whether it is memory that ran out.
     memory: bool,
 }
@@ -167,7 +167,7 @@ impl Error {
     }
 
     /// A value or an actor is gone for good.
-    pub fn gone(thing: Thing, message: impl Into<String>) -> Error {
+    pub fn gone(thing: Referent, message: impl Into<String>) -> Error {
         Error::new(ErrorKind::Gone, message).with_gone(thing)
     }
 
@@ -193,7 +193,7 @@ impl Error {
     }
 
     /// The same, with what is gone.
-    pub fn with_gone(mut self, thing: Thing) -> Error {
+    pub fn with_gone(mut self, thing: Referent) -> Error {
         Arc::make_mut(&mut self.details).gone = Some(thing);
         self
     }
@@ -290,7 +290,7 @@ impl Error {
     }
 
     /// The value or actor that is gone, where that is known.
-    pub fn what_is_gone(&self) -> Option<Thing> {
+    pub fn what_is_gone(&self) -> Option<Referent> {
         self.details.gone
     }
 
@@ -383,14 +383,14 @@ mod tests {
         assert_eq!(format!("{error:?}"), "Failed: division by zero\nline 1\nline 2");
         let words = "Failed: a task that this one depends on failed: division by zero";
         assert_eq!(format!("{:?}", error.passed_on()), format!("{words}\nline 1\nline 2"));
-        let actor = Thing::Actor(ActorId::from_u128(7));
+        let actor = Referent::Actor(ActorId::from_u128(7));
         let error = Error::gone(actor, "actor 7 is gone").caused_by(Error::timeout("too late"));
         assert_eq!(format!("{error:?}"), "Gone: actor 7 is gone\n  because of Timeout: too late");
     }
 
     #[test]
     fn who_depends_on_what_is_gone_hears_what_that_was() {
-        let object = Thing::Object(ObjectId::of(TaskId::from_u128(7), 1));
+        let object = Referent::Object(ObjectId::of(TaskId::from_u128(7), 1));
         let error = Error::gone(object, "it is gone");
         assert_eq!(error.what_is_gone(), Some(object));
         assert_eq!(error.passed_on().what_is_gone(), Some(object));

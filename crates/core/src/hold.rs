@@ -1,9 +1,9 @@
 //! Who holds what. A thing (an object, an actor) lives while somebody holds it; every hold belongs to
 //! a session, a task, an actor, an object, or a message in flight, and goes with it.
 
-use crate::id::{ActorId, ObjectId, SessionId, TaskId, Thing};
+use crate::id::{ActorId, ObjectId, Referent, SessionId, TaskId};
 use crate::map::{Map, Set};
-use crate::message::{Instance, Try};
+use crate::message::{AttemptId, Instance};
 use crate::table::{Row, Table};
 
 /// Somebody who can hold something.
@@ -27,7 +27,7 @@ pub enum Holder {
     /// the answer has come through its worker.
     Enclosed {
         /// Whose answer.
-        call: Try,
+        call: AttemptId,
         /// Which of its items, if it is not its end.
         item: Option<u32>,
         /// The process's own session.
@@ -36,7 +36,7 @@ pub enum Holder {
     /// The answer of a direct call, on its way to this session.
     Message {
         /// Whose answer.
-        call: Try,
+        call: AttemptId,
         /// On its way to whom.
         to: SessionId,
     },
@@ -45,11 +45,11 @@ pub enum Holder {
 /// All holds, from both sides.
 #[derive(Debug, Default)]
 pub struct Holds {
-    by_thing: Table<Thing, Holders>,
+    by_thing: Table<Referent, Holders>,
     /// What each holds, by where it stands there.
     by_holder: Map<Holder, Set<Row>>,
     /// Calls whose answers are on their way to a session.
-    messages: Map<SessionId, Set<Try>>,
+    messages: Map<SessionId, Set<AttemptId>>,
 }
 
 /// Who holds a thing: mostly one, a process or a task, which then takes no room of its own.
@@ -125,7 +125,7 @@ impl Holders {
 
 impl Holds {
     /// `holder` holds `thing` from now on. Holding twice is holding once.
-    pub fn hold(&mut self, holder: Holder, thing: Thing) {
+    pub fn hold(&mut self, holder: Holder, thing: Referent) {
         let row = match self.by_thing.row(&thing) {
             Some(row) => {
                 self.by_thing.at_mut(row).insert(holder);
@@ -141,7 +141,7 @@ impl Holds {
 
     /// `holder` holds `thing` no longer. Says whether nobody does now, because of this.
     #[must_use]
-    pub fn release(&mut self, holder: Holder, thing: Thing) -> bool {
+    pub fn release(&mut self, holder: Holder, thing: Referent) -> bool {
         let Some(row) = self.by_thing.row(&thing) else { return false };
         let Some(things) = self.by_holder.get_mut(&holder) else { return false };
         if !things.remove(&row) {
@@ -156,7 +156,7 @@ impl Holds {
 
     /// `holder` holds nothing any more. Gives what nobody holds now, because of this, in order.
     #[must_use]
-    pub fn release_all(&mut self, holder: Holder) -> Vec<Thing> {
+    pub fn release_all(&mut self, holder: Holder) -> Vec<Referent> {
         let mut free = Vec::new();
         if let Holder::Session(session) = holder {
             for call in self.messages.remove(&session).into_iter().flatten() {
@@ -165,7 +165,7 @@ impl Holds {
         }
         let rows = self.by_holder.remove(&holder).unwrap_or_default();
         self.forget_message(holder);
-        let things: Vec<Thing> = rows.into_iter().map(|row| *self.by_thing.at(row).0).collect();
+        let things: Vec<Referent> = rows.into_iter().map(|row| *self.by_thing.at(row).0).collect();
         free.extend(things.into_iter().filter(|thing| self.unlink(holder, *thing)));
         free.sort_unstable();
         free
@@ -182,7 +182,7 @@ impl Holds {
         }
     }
 
-    fn unlink(&mut self, holder: Holder, thing: Thing) -> bool {
+    fn unlink(&mut self, holder: Holder, thing: Referent) -> bool {
         let holders = self.by_thing.get_mut(&thing).expect("a hold is known from both sides");
         let free = holders.remove(holder);
         if free {
@@ -192,17 +192,17 @@ impl Holds {
     }
 
     /// Whether anybody holds it.
-    pub fn is_held(&self, thing: Thing) -> bool {
+    pub fn is_held(&self, thing: Referent) -> bool {
         self.by_thing.contains_key(&thing)
     }
 
     /// Whether this one holds it.
-    pub fn holds(&self, holder: Holder, thing: Thing) -> bool {
+    pub fn holds(&self, holder: Holder, thing: Referent) -> bool {
         self.by_thing.get(&thing).is_some_and(|holders| holders.contains(holder))
     }
 
     /// Who holds it, in order.
-    pub fn holders(&self, thing: Thing) -> Vec<Holder> {
+    pub fn holders(&self, thing: Referent) -> Vec<Holder> {
         let holders = self.by_thing.get(&thing).into_iter().flat_map(Holders::iter);
         let mut holders: Vec<Holder> = holders.collect();
         holders.sort_unstable();
@@ -215,7 +215,7 @@ impl Holds {
     }
 
     /// Everything that is held.
-    pub fn all_things(&self) -> impl Iterator<Item = Thing> {
+    pub fn all_things(&self) -> impl Iterator<Item = Referent> {
         self.by_thing.keys().copied()
     }
 
@@ -250,13 +250,13 @@ mod tests {
     use super::*;
     use crate::id::Attempt;
 
-    fn object(number: u128) -> Thing {
-        Thing::Object(ObjectId::of(TaskId::from_u128(number), 0))
+    fn object(number: u128) -> Referent {
+        Referent::Object(ObjectId::of(TaskId::from_u128(number), 0))
     }
 
     #[test]
     fn a_hold_of_a_process_is_small() {
-        assert!(size_of::<(Thing, Holders)>() <= 48, "{}", size_of::<(Thing, Holders)>());
+        assert!(size_of::<(Referent, Holders)>() <= 48, "{}", size_of::<(Referent, Holders)>());
         let holders = [
             Holder::Session(SessionId::from_u128(1)),
             Holder::Task(TaskId::from_u128(1)),
@@ -281,7 +281,7 @@ mod tests {
     fn a_thing_is_free_when_its_last_holder_lets_go_and_only_then() {
         let session = SessionId::from_u128(1);
         let task = TaskId::from_u128(9);
-        let call = Try { task, attempt: Attempt(1) };
+        let call = AttemptId { task, attempt: Attempt(1) };
         let mut holds = Holds::default();
         holds.hold(Holder::Session(session), object(1));
         holds.hold(Holder::Session(session), object(1));

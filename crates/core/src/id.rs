@@ -216,18 +216,18 @@ impl FromStr for ObjectId {
 
 /// Something that lives as long as it is held.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Thing {
+pub enum Referent {
     /// A value.
     Object(ObjectId),
     /// An actor, through its handles.
     Actor(ActorId),
 }
 
-impl fmt::Display for Thing {
+impl fmt::Display for Referent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Thing::Object(id) => write!(f, "value {id}"),
-            Thing::Actor(id) => write!(f, "actor {id}"),
+            Referent::Object(id) => write!(f, "value {id}"),
+            Referent::Actor(id) => write!(f, "actor {id}"),
         }
     }
 }

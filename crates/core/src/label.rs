@@ -24,7 +24,7 @@ fn in_names(character: char) -> bool {
 }
 
 /// Bytes, for people.
-pub fn amount(bytes: u64) -> String {
+pub fn format_bytes(bytes: u64) -> String {
     const UNITS: [&str; 3] = ["KiB", "MiB", "GiB"];
     if bytes < 1 << 10 {
         return format!("{bytes} bytes");
@@ -49,7 +49,7 @@ mod tests {
             (3 << 29, "1.5 GiB"),
             (2 << 40, "2048.0 GiB"),
         ] {
-            assert_eq!(amount(bytes), words);
+            assert_eq!(format_bytes(bytes), words);
         }
     }
 

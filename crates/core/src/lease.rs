@@ -15,7 +15,7 @@ use std::time::Duration;
 
 /// How long leases are and how often they are renewed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Terms {
+pub struct LeaseTerms {
     /// Without an answer for this long, a session is over.
     pub lease: Duration,
     /// How often the controller asks.
@@ -28,27 +28,27 @@ const PINGS_PER_LEASE: u32 = 20;
 
 const CENTURY: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-impl Default for Terms {
-    fn default() -> Terms {
-        Terms::of(Duration::from_secs(30))
+impl Default for LeaseTerms {
+    fn default() -> LeaseTerms {
+        LeaseTerms::of(Duration::from_secs(30))
     }
 }
 
-impl Terms {
+impl LeaseTerms {
     /// Those of a session in the controller's own process: nothing runs out for a hundred years.
-    pub const FOREVER: Terms = Terms { lease: CENTURY, ping_interval: CENTURY };
+    pub const FOREVER: LeaseTerms = LeaseTerms { lease: CENTURY, ping_interval: CENTURY };
 
     /// The terms of a lease of this length.
-    pub const fn of(lease: Duration) -> Terms {
+    pub const fn of(lease: Duration) -> LeaseTerms {
         // Of less than twenty nanoseconds, nothing would be left.
         let interval = lease.as_nanos() as u64 / PINGS_PER_LEASE as u64;
         let interval = if interval == 0 { 1 } else { interval };
-        Terms { lease, ping_interval: Duration::from_nanos(interval) }
+        LeaseTerms { lease, ping_interval: Duration::from_nanos(interval) }
     }
 
     /// The longest silence that a session survives, in either direction: four fifths of its lease, less the time that
     /// messages take.
-    pub fn tolerated(&self) -> Duration {
+    pub fn tolerated_silence(&self) -> Duration {
         self.lease.saturating_sub(self.margin() + 2 * self.ping_interval)
     }
 
@@ -64,7 +64,7 @@ pub struct Ping {
     /// Its number: 1, 2, …
     pub number: u64,
     /// The last pong that arrived; 0 for the opening of the session.
-    pub heard: u64,
+    pub last_pong: u64,
 }
 
 /// The answer to the ping of this number.
@@ -76,7 +76,7 @@ pub struct Pong {
 
 /// The controller's end of a lease.
 #[derive(Clone, Debug)]
-pub struct Granted {
+pub struct GrantedLease {
     heard: u64,
     heard_at: Time,
     asked: u64,
@@ -84,17 +84,17 @@ pub struct Granted {
     silent_since: Option<Time>,
 }
 
-impl Granted {
+impl GrantedLease {
     /// A session was opened at `now`.
-    pub fn new(now: Time) -> Granted {
-        Granted { heard: 0, heard_at: now, asked: 0, silent_since: None }
+    pub fn new(now: Time) -> GrantedLease {
+        GrantedLease { heard: 0, heard_at: now, asked: 0, silent_since: None }
     }
 
     /// The next ping.
-    pub fn ping(&mut self, now: Time) -> Ping {
+    pub fn new_ping(&mut self, now: Time) -> Ping {
         self.asked += 1;
         self.silent_since.get_or_insert(now);
-        Ping { number: self.asked, heard: self.heard }
+        Ping { number: self.asked, last_pong: self.heard }
     }
 
     /// A pong arrived. Late ones, and ones that were never asked for, change nothing.
@@ -113,7 +113,7 @@ impl Granted {
     }
 
     /// When the session is over unless it is heard before.
-    pub fn ends_at(&self, terms: &Terms) -> Time {
+    pub fn ends_at(&self, terms: &LeaseTerms) -> Time {
         self.heard_at + terms.lease
     }
 
@@ -125,27 +125,27 @@ impl Granted {
 
 /// The holder's end of a lease.
 #[derive(Clone, Debug)]
-pub struct Held {
-    terms: Terms,
+pub struct HeldLease {
+    terms: LeaseTerms,
     /// Pongs sent and not yet named by a ping, oldest first.
     sent: VecDeque<(u64, Time)>,
     ends_at: Time,
 }
 
-impl Held {
+impl HeldLease {
     /// The session was opened by a request sent at `asked_at`.
-    pub fn new(terms: Terms, asked_at: Time) -> Held {
-        Held { terms, sent: VecDeque::new(), ends_at: asked_at + terms.lease - terms.margin() }
+    pub fn new(terms: LeaseTerms, asked_at: Time) -> HeldLease {
+        HeldLease { terms, sent: VecDeque::new(), ends_at: asked_at + terms.lease - terms.margin() }
     }
 
     /// Answers a ping, unless the lease is over already.
-    pub fn ping(&mut self, now: Time, ping: Ping) -> Option<Pong> {
+    pub fn answer_ping(&mut self, now: Time, ping: Ping) -> Option<Pong> {
         if self.is_over(now) {
             return None;
         }
-        while self.sent.front().is_some_and(|(number, _)| *number <= ping.heard) {
+        while self.sent.front().is_some_and(|(number, _)| *number <= ping.last_pong) {
             let (number, sent_at) = self.sent.pop_front().expect("it has a front");
-            if number == ping.heard {
+            if number == ping.last_pong {
                 let from = if crate::planted!(LeaseFromWrongEnd) { now } else { sent_at };
                 self.ends_at = self.ends_at.max(from + self.terms.lease - self.terms.margin());
             }
@@ -166,7 +166,7 @@ impl Held {
         timer: T,
     ) -> Option<Pong> {
         let before = self.ends_at;
-        let pong = self.ping(now, ping)?;
+        let pong = self.answer_ping(now, ping)?;
         if self.ends_at != before {
             timers.remove(&(before, timer));
             timers.insert((self.ends_at, timer));
@@ -189,8 +189,8 @@ impl Held {
 mod tests {
     use super::*;
 
-    const TERMS: Terms =
-        Terms { lease: Duration::from_secs(30), ping_interval: Duration::from_secs(10) };
+    const TERMS: LeaseTerms =
+        LeaseTerms { lease: Duration::from_secs(30), ping_interval: Duration::from_secs(10) };
 
     fn at(seconds: u64) -> Time {
         Time::from_nanos(seconds * 1_000_000_000)
@@ -199,27 +199,27 @@ mod tests {
     #[test]
     fn the_holder_stops_before_the_controller_gives_up() {
         // The holder's clock is 1,000 s ahead: they are never compared.
-        let mut granted = Granted::new(at(5));
-        let mut held = Held::new(TERMS, at(1_004));
+        let mut granted = GrantedLease::new(at(5));
+        let mut held = HeldLease::new(TERMS, at(1_004));
         assert_eq!(held.ends_at(), at(1_031));
-        let ping = granted.ping(at(15));
-        let pong = held.ping(at(1_016), ping).unwrap();
+        let ping = granted.new_ping(at(15));
+        let pong = held.answer_ping(at(1_016), ping).unwrap();
         assert_eq!(held.ends_at(), at(1_031), "nobody said yet that the pong arrived");
         granted.pong(at(17), pong);
         assert_eq!(granted.ends_at(&TERMS), at(47));
-        let ping = granted.ping(at(25));
-        held.ping(at(1_026), ping).unwrap();
+        let ping = granted.new_ping(at(25));
+        held.answer_ping(at(1_026), ping).unwrap();
         assert_eq!(held.ends_at(), at(1_043), "from when the pong was sent, less a tenth");
     }
 
     /// Pings from the opening at time 0 until a silence begins, and when each end then counts the session as over.
-    fn silent_from(terms: &Terms, silence: Duration) -> (Time, Time) {
+    fn silent_from(terms: &LeaseTerms, silence: Duration) -> (Time, Time) {
         let start = at(0);
-        let (mut granted, mut held) = (Granted::new(start), Held::new(*terms, start));
+        let (mut granted, mut held) = (GrantedLease::new(start), HeldLease::new(*terms, start));
         let mut now = start + terms.ping_interval;
         while now < start + silence {
-            let ping = granted.ping(now);
-            let pong = held.ping(now, ping).expect("nothing is silent yet");
+            let ping = granted.new_ping(now);
+            let pong = held.answer_ping(now, ping).expect("nothing is silent yet");
             granted.pong(now, pong);
             now = now + terms.ping_interval;
         }
@@ -229,8 +229,8 @@ mod tests {
     #[test]
     fn a_silence_of_four_fifths_of_the_lease_is_survived_whenever_it_begins() {
         for lease in [30, 5, 3_600] {
-            let terms = Terms::of(Duration::from_secs(lease));
-            let tolerated = terms.tolerated();
+            let terms = LeaseTerms::of(Duration::from_secs(lease));
+            let tolerated = terms.tolerated_silence();
             assert_eq!(tolerated, terms.lease.mul_f64(0.8));
             for tenth in 0..1_000 {
                 let begins = terms.ping_interval * tenth / 10;
@@ -244,22 +244,22 @@ mod tests {
 
     #[test]
     fn pongs_that_never_arrive_prolong_nothing() {
-        let mut granted = Granted::new(at(0));
-        let mut held = Held::new(TERMS, at(0));
+        let mut granted = GrantedLease::new(at(0));
+        let mut held = HeldLease::new(TERMS, at(0));
         for second in [10, 20] {
-            let ping = granted.ping(at(second));
-            assert!(held.ping(at(second), ping).is_some());
+            let ping = granted.new_ping(at(second));
+            assert!(held.answer_ping(at(second), ping).is_some());
         }
         assert_eq!(granted.silent_since(), Some(at(10)));
         assert_eq!(held.ends_at(), at(27));
-        let ping = granted.ping(at(28));
-        assert_eq!(held.ping(at(28), ping), None, "a holder past its lease does not answer");
+        let ping = granted.new_ping(at(28));
+        assert_eq!(held.answer_ping(at(28), ping), None, "a holder past its lease does not answer");
     }
 
     #[test]
     fn late_repeated_and_invented_pongs_change_nothing() {
-        let mut granted = Granted::new(at(0));
-        granted.ping(at(10));
+        let mut granted = GrantedLease::new(at(0));
+        granted.new_ping(at(10));
         granted.pong(at(11), Pong { number: 7 });
         assert_eq!(granted.ends_at(&TERMS), at(30));
         granted.pong(at(12), Pong { number: 1 });

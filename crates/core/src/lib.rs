@@ -35,9 +35,9 @@ pub mod lease;
 pub mod link;
 
 pub mod account;
+pub mod object_store;
 pub mod resources;
 pub mod schedule;
-pub mod store;
 
 pub mod client;
 pub mod controller;

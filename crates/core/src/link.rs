@@ -61,7 +61,7 @@ pub enum Packet<M> {
 
 /// What the shell is to do.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Output<M> {
+pub enum LinkEffect<M> {
     /// Put this on the current connection.
     Transmit(Packet<M>),
     /// Hand this to whoever listens.
@@ -103,7 +103,7 @@ pub struct Link<M> {
     ever_transmitted: usize,
     seen: u64,
     /// The last `seen` that the peer was told.
-    told: u64,
+    seen_reported: u64,
 }
 
 impl<M: Clone> Link<M> {
@@ -120,7 +120,7 @@ impl<M: Clone> Link<M> {
             window_bytes: 0,
             ever_transmitted: 0,
             seen: 0,
-            told: 0,
+            seen_reported: 0,
         }
     }
 
@@ -145,22 +145,22 @@ impl<M: Clone> Link<M> {
     }
 
     /// Sends a message of about `bytes` bytes: now, or when there is a connection and room.
-    pub fn send(&mut self, message: M, bytes: usize, out: &mut Vec<Output<M>>) {
+    pub fn send(&mut self, message: M, bytes: usize, out: &mut Vec<LinkEffect<M>>) {
         self.outgoing.push_back((message, bytes));
         self.fill(out);
     }
 
     /// A connection was made. Whoever makes connections numbers them upwards and tells the other end;
     /// one that arrives after a later one is not wanted, and the answer is `false`: drop it.
-    pub fn connected(&mut self, number: u64, out: &mut Vec<Output<M>>) -> bool {
+    pub fn connected(&mut self, number: u64, out: &mut Vec<LinkEffect<M>>) -> bool {
         if number <= self.latest {
             return false;
         }
         self.latest = number;
         self.connection = Connection::Greeting(number);
-        self.told = self.seen;
+        self.seen_reported = self.seen;
         let (from, knows, seen) = (self.local, self.peer, self.seen);
-        out.push(Output::Transmit(Packet::Hello { from, knows, seen }));
+        out.push(LinkEffect::Transmit(Packet::Hello { from, knows, seen }));
         true
     }
 
@@ -172,7 +172,7 @@ impl<M: Clone> Link<M> {
     }
 
     /// A connection brought a packet.
-    pub fn received(&mut self, number: u64, packet: Packet<M>, out: &mut Vec<Output<M>>) {
+    pub fn received(&mut self, number: u64, packet: Packet<M>, out: &mut Vec<LinkEffect<M>>) {
         if self.connection_number() != Some(number) {
             return;
         }
@@ -182,18 +182,18 @@ impl<M: Clone> Link<M> {
                 if !self.is_up() {
                     return self.fail("data before hello", out);
                 }
-                self.release(seen, out);
+                self.acknowledged_up_to(seen, out);
                 if !self.is_up() {
                     return; // What it acknowledged broke the rules.
                 }
                 if sequence == self.seen + 1 {
                     self.seen = sequence;
-                    out.push(Output::Deliver(message));
-                    if self.seen - self.told >= ACKNOWLEDGE_EVERY {
+                    out.push(LinkEffect::Deliver(message));
+                    if self.seen - self.seen_reported >= ACKNOWLEDGE_EVERY {
                         self.acknowledge(out);
                     }
                 } else if crate::planted!(MessageDeliveredTwice) && sequence <= self.seen {
-                    out.push(Output::Deliver(message));
+                    out.push(LinkEffect::Deliver(message));
                 } else if sequence > self.seen {
                     self.fail("a message is missing before this one", out);
                 }
@@ -202,16 +202,16 @@ impl<M: Clone> Link<M> {
                 if !self.is_up() {
                     return self.fail("acknowledgement before hello", out);
                 }
-                self.release(seen, out);
+                self.acknowledged_up_to(seen, out);
             }
         }
     }
 
     /// Tells the peer what was seen, if it was not told yet. Call it when a batch was read and answered.
-    pub fn acknowledge(&mut self, out: &mut Vec<Output<M>>) {
-        if self.is_up() && self.told < self.seen {
-            self.told = self.seen;
-            out.push(Output::Transmit(Packet::Seen(self.seen)));
+    pub fn acknowledge(&mut self, out: &mut Vec<LinkEffect<M>>) {
+        if self.is_up() && self.seen_reported < self.seen {
+            self.seen_reported = self.seen;
+            out.push(LinkEffect::Transmit(Packet::Seen(self.seen)));
         }
     }
 
@@ -228,7 +228,7 @@ impl<M: Clone> Link<M> {
         from: Incarnation,
         knows: Option<Incarnation>,
         seen: u64,
-        out: &mut Vec<Output<M>>,
+        out: &mut Vec<LinkEffect<M>>,
     ) {
         if self.connection != Connection::Greeting(number) {
             return self.fail("a second hello", out);
@@ -237,9 +237,9 @@ impl<M: Clone> Link<M> {
             Some(peer) if from < peer => return self.fail("an earlier incarnation", out),
             Some(peer) if from > peer => {
                 let (unsent, unacknowledged) = self.take_lost();
-                out.push(Output::Lost { unsent, unacknowledged });
+                out.push(LinkEffect::Lost { unsent, unacknowledged });
                 self.acknowledged = 0;
-                (self.seen, self.told) = (0, 0);
+                (self.seen, self.seen_reported) = (0, 0);
             }
             Some(_) | None => {}
         }
@@ -258,7 +258,7 @@ impl<M: Clone> Link<M> {
     }
 
     /// The peer has seen everything up to `seen`.
-    fn release(&mut self, seen: u64, out: &mut Vec<Output<M>>) {
+    fn acknowledged_up_to(&mut self, seen: u64, out: &mut Vec<LinkEffect<M>>) {
         if seen > self.acknowledged + self.on_connection as u64 {
             return self.fail("it acknowledges what was not sent", out);
         }
@@ -281,7 +281,7 @@ impl<M: Clone> Link<M> {
     }
 
     /// Transmits what waits, as far as the window allows.
-    fn fill(&mut self, out: &mut Vec<Output<M>>) {
+    fn fill(&mut self, out: &mut Vec<LinkEffect<M>>) {
         while self.is_up() && self.on_connection < MAX_WINDOW_MESSAGES {
             let Some((message, bytes)) = self.outgoing.get(self.on_connection) else { return };
             if self.on_connection > 0 && self.window_bytes + bytes > MAX_WINDOW_BYTES {
@@ -289,11 +289,11 @@ impl<M: Clone> Link<M> {
             }
             let sequence = self.acknowledged + self.on_connection as u64 + 1;
             let data = Packet::Data { sequence, seen: self.seen, message: message.clone() };
-            self.told = self.seen;
+            self.seen_reported = self.seen;
             self.window_bytes += bytes;
             self.on_connection += 1;
             self.ever_transmitted = self.ever_transmitted.max(self.on_connection);
-            out.push(Output::Transmit(data));
+            out.push(LinkEffect::Transmit(data));
         }
     }
 
@@ -305,9 +305,9 @@ impl<M: Clone> Link<M> {
         (unsent, unacknowledged)
     }
 
-    fn fail(&mut self, rule: &'static str, out: &mut Vec<Output<M>>) {
+    fn fail(&mut self, rule: &'static str, out: &mut Vec<LinkEffect<M>>) {
         self.connection = Connection::Down;
-        out.push(Output::Break(rule));
+        out.push(LinkEffect::Break(rule));
     }
 
     /// Panics if the link's own account does not add up.
@@ -317,7 +317,7 @@ impl<M: Clone> Link<M> {
             "transmitted now, yet never transmitted"
         );
         assert!(self.ever_transmitted <= self.outgoing.len(), "transmitted more than there was");
-        assert!(self.told <= self.seen, "acknowledged what was not seen");
+        assert!(self.seen_reported <= self.seen, "acknowledged what was not seen");
         let bytes: usize =
             self.outgoing.iter().take(self.on_connection).map(|(_, bytes)| bytes).sum();
         assert_eq!(self.window_bytes, bytes, "bytes in the window");

@@ -4,8 +4,8 @@
 
 use crate::account::Grant;
 use crate::error::Error;
-use crate::id::{ActorEpoch, ActorId, Attempt, ObjectId, Session, TaskId, Thing};
-use crate::output::{Audience, Output, Shown, Source};
+use crate::id::{ActorEpoch, ActorId, Attempt, ObjectId, Referent, Session, TaskId};
+use crate::output::{AttributedOutput, Audience, OutputSource, PrintedLines};
 use crate::payload::{Outcome, Payload, Value};
 use crate::spec::{ActorOptions, ActorSpec, TaskSpec};
 use bytes::Bytes;
@@ -19,7 +19,7 @@ pub struct ShapeId(pub u32);
 
 /// One try at one task.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Try {
+pub struct AttemptId {
     /// The task.
     pub task: TaskId,
     /// Which try at it.
@@ -37,27 +37,27 @@ pub struct Instance {
 
 /// How something is stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Manner {
+pub enum CancelMode {
     /// It is asked to, and what it has submitted stops with it. It is killed if it does not in time.
-    Ask,
+    Graceful,
     /// The same; what it has submitted goes on.
-    AskAlone,
+    GracefulAlone,
     /// It is killed at once. What it has submitted ends with it: nobody is left who waits for that.
     Force,
 }
 
-impl Manner {
+impl CancelMode {
     /// What somebody wants who can only say whether it is to be at once.
-    pub fn forced(force: bool) -> Manner {
-        Manner::of(force, false)
+    pub fn from_force(force: bool) -> CancelMode {
+        CancelMode::of(force, false)
     }
 
     /// What somebody wants who also says whether what was submitted goes on, unless it is at once.
-    pub fn of(force: bool, alone: bool) -> Manner {
+    pub fn of(force: bool, alone: bool) -> CancelMode {
         match (force, alone) {
-            (true, _) => Manner::Force,
-            (false, true) => Manner::AskAlone,
-            (false, false) => Manner::Ask,
+            (true, _) => CancelMode::Force,
+            (false, true) => CancelMode::GracefulAlone,
+            (false, false) => CancelMode::Graceful,
         }
     }
 }
@@ -68,7 +68,7 @@ pub enum FromClient {
     /// Run this; the sender holds its results.
     Submit(Arc<TaskSpec>),
     /// Stop this.
-    Cancel { task: TaskId, how: Manner },
+    Cancel { task: TaskId, mode: CancelMode },
     /// Keep this value; the sender holds it. If its data is in a store, that is the one of this worker, which is
     /// told to keep it.
     Put { object: ObjectId, value: Value, at: Option<Session> },
@@ -81,14 +81,14 @@ pub enum FromClient {
     /// Who has the data of this? I have no store that would ask.
     Locate { object: ObjectId },
     /// I hold this too: a value that I hold, or an answer that was entrusted to me, named it.
-    Hold { thing: Thing },
+    Hold { thing: Referent },
     /// The answer of this, or this one of its items, which I am about to give to my worker, names these: they are
     /// held until it has come, whenever I let go of them.
-    Enclose { call: Try, item: Option<u32>, things: Vec<Thing> },
+    Enclose { call: AttemptId, item: Option<u32>, things: Vec<Referent> },
     /// The answer of this call arrived, or never will: what was entrusted to me with it is let go.
-    Accept { call: Try },
+    Accept { call: AttemptId },
     /// I hold this no longer.
-    Release { thing: Thing },
+    Release { thing: Referent },
     /// Of the items of this task, so many were taken in all: there is room for more.
     Took { task: TaskId, count: u32 },
     /// Create this; the sender holds it.
@@ -121,7 +121,7 @@ pub enum ToClient {
     /// An object that this client asked for has a value, or never will.
     ObjectReady { object: ObjectId, value: Result<Value, Error> },
     /// The answer to `Locate`: who has its data, or why nobody has.
-    Located { object: ObjectId, copies: Result<Vec<CopyAt>, Error> },
+    Located { object: ObjectId, copies: Result<Vec<CopyLocation>, Error> },
     /// The answer to `CreateActor`: the actor that was created, or found under its name.
     ActorCreated { requested: ActorId, actor: Result<ActorId, Error> },
     /// The answer to `FindActor`.
@@ -135,7 +135,7 @@ pub enum ToClient {
     /// Something that its user should know, in words: what it asked for cannot be placed.
     Warning { words: String },
     /// Its work printed something.
-    Printed(Shown),
+    Printed(AttributedOutput),
 }
 
 /// An actor that was found by its name.
@@ -181,11 +181,11 @@ pub enum ToWorker {
     /// Run this method of an actor you host.
     Execute { spec: Arc<TaskSpec>, attempt: Attempt, epoch: ActorEpoch, values: Vec<Value> },
     /// If this has not started, give it back.
-    TakeBack(Try),
+    TakeBack(AttemptId),
     /// Stop this attempt.
-    CancelAttempt { attempt: Try, how: Manner },
+    CancelAttempt { attempt: AttemptId, mode: CancelMode },
     /// Of the items of this, so many were taken in all, perhaps of an earlier attempt.
-    Took { attempt: Try, count: u32 },
+    Took { attempt: AttemptId, count: u32 },
     /// Make this actor; from the newest of its checkpoints that can be read, if there are any.
     Instantiate {
         spec: Arc<ActorSpec>,
@@ -205,16 +205,16 @@ pub enum ToWorker {
     /// A session that this worker watches is over.
     SessionEnded { session: Session },
     /// What `Entrust` asked for is done.
-    Entrusted { call: Try },
+    Entrusted { call: AttemptId },
     /// The data of this, which a client put into your store, counts: keep it.
     Keep { object: ObjectId },
     /// Nobody holds this any more: its data need not be kept.
     Forget { object: ObjectId },
     /// The answer to `Locate`: who has its data, or why nobody has.
-    Located { object: ObjectId, copies: Result<Vec<CopyAt>, Error> },
+    Located { object: ObjectId, copies: Result<Vec<CopyLocation>, Error> },
     /// Bring the data of this into your store, from one of these, or from where it was saved if there is none; then
     /// say `Copied` or `NotBrought`.
-    Bring { object: ObjectId, from: Vec<CopyAt> },
+    Bring { object: ObjectId, from: Vec<CopyLocation> },
     /// Nobody wants this any more: erase what was saved of it.
     Erase { object: ObjectId },
     /// Nothing is left that only you have: you may go.
@@ -227,7 +227,7 @@ pub enum ToWorker {
 
 /// Where a copy of an object's data is.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct CopyAt {
+pub struct CopyLocation {
     /// Whose store.
     pub worker: Session,
     /// Where that worker listens, if it does.
@@ -244,7 +244,7 @@ pub enum Refusal {
     /// It cannot start an executor now.
     Full,
     /// It cannot start an executor now, because its system refuses it this.
-    Lacks(Lack),
+    SystemLimit(SystemLimit),
     /// The executor that it was for did not start.
     NotStarted,
     /// It hosts no such instance.
@@ -253,7 +253,7 @@ pub enum Refusal {
 
 /// What a system refuses to a worker that starts an executor.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Lack {
+pub enum SystemLimit {
     /// An open file.
     Descriptors,
     /// A process.
@@ -262,23 +262,23 @@ pub enum Lack {
     Memory,
 }
 
-impl fmt::Display for Lack {
+impl fmt::Display for SystemLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Lack::Descriptors => "it has no file descriptor left (`ulimit -n` is the limit)",
-            Lack::Processes => {
+            SystemLimit::Descriptors => "it has no file descriptor left (`ulimit -n` is the limit)",
+            SystemLimit::Processes => {
                 "it may have no more processes (`ulimit -u` is the limit, or pids.max of its cgroup)"
             }
-            Lack::Memory => "its system has no memory left",
+            SystemLimit::Memory => "its system has no memory left",
         })
     }
 }
 
 /// Why an instance ended in good order.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Leave {
+pub enum ActorExitReason {
     /// It was told to, or its worker leaves.
-    Told,
+    Requested,
     /// Nobody called it for too long.
     Idle,
     /// It said so itself.
@@ -287,7 +287,7 @@ pub enum Leave {
 
 /// How an attempt ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum End {
+pub enum AttemptEnd {
     /// User code returned.
     Finished(Vec<Value>),
     /// User code failed, or took too long.
@@ -304,21 +304,27 @@ pub enum FromWorker {
     /// The link works; work is welcome.
     Joined,
     /// This goes back.
-    Refused { attempt: Try, reason: Refusal },
+    Refused { attempt: AttemptId, reason: Refusal },
     /// No executor of this runtime starts here, for this reason: give me no work of it.
     Unable { runtime: Arc<str>, error: Error },
     /// One has started.
     Able { runtime: Arc<str> },
     /// User code runs.
-    Started { attempt: Try },
+    Started { attempt: AttemptId },
     /// An attempt ended. `next` has its grant now.
-    Ended { attempt: Try, end: End, kept: Vec<Thing>, ran_for: Duration, next: Option<Try> },
+    Ended {
+        attempt: AttemptId,
+        end: AttemptEnd,
+        kept: Vec<Referent>,
+        ran_for: Duration,
+        next: Option<AttemptId>,
+    },
     /// User code gave an item: for the caller of a direct call, otherwise for whoever owns the task.
-    Yielded { attempt: Try, to: Option<Session>, index: u32, value: Value },
+    Yielded { attempt: AttemptId, to: Option<Session>, index: u32, value: Value },
     /// User code waits for other tasks: its CPUs are free.
-    Blocked { attempt: Try },
+    Blocked { attempt: AttemptId },
     /// It goes on.
-    Resumed { attempt: Try },
+    Resumed { attempt: AttemptId },
     /// The actor is ready.
     ActorReady { instance: Instance },
     /// Its constructor failed.
@@ -326,7 +332,7 @@ pub enum FromWorker {
     /// Its executor was lost, and how.
     ActorDied { instance: Instance, error: Error },
     /// It ended in good order.
-    ActorDestroyed { instance: Instance, why: Leave },
+    ActorDestroyed { instance: Instance, exit: ActorExitReason },
     /// Its state, to start from after this life.
     Checkpoint { instance: Instance, sequence: u64, payload: Payload },
     /// Does this session live? Tell me when it ends.
@@ -337,15 +343,15 @@ pub enum FromWorker {
     /// the instance; the answer leaves when this is done. `stored` are those of its values whose data is in my
     /// store: they are objects from now on.
     Entrust {
-        call: Try,
+        call: AttemptId,
         to: Session,
-        contains: Vec<Thing>,
+        contains: Vec<Referent>,
         stored: Vec<Value>,
         instance: Instance,
-        kept: Vec<Thing>,
+        kept: Vec<Referent>,
     },
     /// An actor lets go of things it kept.
-    Dropped { instance: Instance, things: Vec<Thing> },
+    Dropped { instance: Instance, things: Vec<Referent> },
     /// Who has the data of this?
     Locate { object: ObjectId },
     /// I have a copy of it now.
@@ -357,7 +363,7 @@ pub enum FromWorker {
     /// Calls that went direct and ended.
     CallsEnded(Vec<CallReport>),
     /// User code printed something.
-    Printed { source: Source, output: Output },
+    Printed { source: OutputSource, output: PrintedLines },
     /// The worker is about to leave: no new work.
     Draining,
     /// The worker is about to leave, and has nothing more to do: when may it go?
@@ -395,7 +401,7 @@ pub enum ToHost {
         took: u32,
     },
     /// Stop this call.
-    CancelCall { call: TaskId, how: Manner },
+    CancelCall { call: TaskId, mode: CancelMode },
     /// Of the items of this, so many were taken in all.
     Took { call: TaskId, count: u32 },
 }
@@ -414,9 +420,9 @@ impl ToHost {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FromHost {
     /// The call ended, after so many items. They come through the controller, perhaps later than this.
-    CallEnded { attempt: Try, outcome: Outcome, items: u32 },
+    CallEnded { attempt: AttemptId, outcome: Outcome, items: u32 },
     /// The call never reached the actor.
-    CallRefused { attempt: Try, reason: Refusal },
+    CallRefused { attempt: AttemptId, reason: Refusal },
     /// The call is over because its actor's executor is; it may have run.
-    CallLost { attempt: Try, error: Error },
+    CallLost { attempt: AttemptId, error: Error },
 }

@@ -3,21 +3,21 @@
 //! It is told for people to see, not kept: where it cannot be passed on at once it is dropped and counted.
 //! What is kept is the worker's log of each attempt.
 
-use crate::message::{Instance, Try};
+use crate::message::{AttemptId, Instance};
 use std::sync::Arc;
 
 /// Whose output it is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Source {
+pub enum OutputSource {
     /// An attempt's.
-    Task(Try),
+    Task(AttemptId),
     /// That of a life of an actor.
     Actor(Instance),
 }
 
 /// Where it was printed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Stream {
+pub enum StdStream {
     /// Standard output.
     Out,
     /// Standard error.
@@ -26,11 +26,11 @@ pub enum Stream {
 
 /// Some lines that were printed, one after the other.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Output {
+pub struct PrintedLines {
     /// By which process, as its own machine calls it.
     pub pid: u32,
     /// Where to.
-    pub stream: Stream,
+    pub stream: StdStream,
     /// The lines, without the end of the last.
     pub text: Option<Arc<str>>,
     /// So many lines were printed before these and left out: there were too many of them.
@@ -39,7 +39,7 @@ pub struct Output {
     pub missed: u64,
 }
 
-impl Output {
+impl PrintedLines {
     /// How many lines it stands for.
     pub fn lines(&self) -> u64 {
         let here = self.text.as_ref().map_or(0, |text| text.split('\n').count() as u64);
@@ -49,15 +49,15 @@ impl Output {
 
 /// Output, and who printed it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Shown {
+pub struct AttributedOutput {
     /// Whose it is.
-    pub source: Source,
+    pub source: OutputSource,
     /// The function; the name or the class of the actor.
     pub name: Arc<str>,
     /// On which machine.
     pub hostname: Arc<str>,
     /// What was printed.
-    pub output: Output,
+    pub output: PrintedLines,
 }
 
 /// Who is shown what a client's work prints.
@@ -68,5 +68,5 @@ pub enum Audience {
     /// The client itself.
     Me,
     /// Whoever is shown what this task or actor prints: the client is a part of it.
-    OfSource(Source),
+    OfSource(OutputSource),
 }

@@ -1,7 +1,7 @@
 //! What user code hands over, as bytes that nobody but user code looks into.
 
 use crate::error::Error;
-use crate::id::{ObjectId, Thing};
+use crate::id::{ObjectId, Referent};
 use bytes::Bytes;
 
 /// How a payload's bytes are to be read.
@@ -28,12 +28,12 @@ pub struct Payload {
     /// Buffers that stand outside the data (pickle protocol 5).
     pub buffers: Vec<Bytes>,
     /// Where data and buffers are instead, if they are too large to go along.
-    pub stored: Option<Box<Stored>>,
+    pub stored: Option<Box<BlobRef>>,
 }
 
 /// Data that is in nodes' stores and is read there, by the name of the object whose value it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Stored {
+pub struct BlobRef {
     /// The object.
     pub object: ObjectId,
     /// How many bytes there are.
@@ -43,7 +43,7 @@ pub struct Stored {
 }
 
 /// Data of more bytes than this does not go along with messages: it is put into the node's store.
-pub const STORED_BYTES: usize = 100 << 10;
+pub const MAX_INLINE_BYTES: usize = 100 << 10;
 
 impl Payload {
     /// Plain MessagePack data.
@@ -58,7 +58,7 @@ impl Payload {
 
     /// Its data is in a store, under this name.
     pub fn stored_as(self, object: ObjectId) -> Payload {
-        let stored = Some(Box::new(Stored { object, bytes: self.len() as u64, durable: false }));
+        let stored = Some(Box::new(BlobRef { object, bytes: self.len() as u64, durable: false }));
         let (encoding, code_version) = (self.encoding, self.code_version);
         Payload { encoding, code_version, stored, ..Payload::default() }
     }
@@ -100,20 +100,20 @@ pub struct Value {
     /// The data.
     pub payload: Payload,
     /// What it refers to.
-    pub contains: Vec<Thing>,
+    pub referents: Vec<Referent>,
 }
 
 impl Value {
     /// Everything that must be there for it to be read: what it refers to, and its own data if that is in
     /// stores.
-    pub fn names(&self) -> impl Iterator<Item = Thing> {
-        self.contains.iter().copied().chain(self.payload.stored_object().map(Thing::Object))
+    pub fn referents_to_hold(&self) -> impl Iterator<Item = Referent> {
+        self.referents.iter().copied().chain(self.payload.stored_object().map(Referent::Object))
     }
 }
 
 impl From<Payload> for Value {
     fn from(payload: Payload) -> Value {
-        Value { payload, contains: Vec::new() }
+        Value { payload, referents: Vec::new() }
     }
 }
 

@@ -13,35 +13,35 @@
 //! tasks of a shape that runs there: when one ends, the next takes over its grant at once. When
 //! another worker has room and nothing waits, unstarted work is taken back for it.
 //!
-//! Work whose arguments are large goes to the worker that has most of them, within limits: `near.rs`.
+//! Work whose arguments are large goes to the worker that has most of them, within limits: `locality.rs`.
 //!
 //! This machine knows nothing of tasks or actors beyond [`Work`]; the controller tells it what happened
 //! and does what it says.
 
-use crate::account::{Account, Grant};
+use crate::account::{Grant, ResourceAccount};
 use crate::id::{ActorId, TaskId};
 use crate::map::{Map, Set};
 use crate::message::ShapeId;
 use crate::resources::Resources;
-use pool::{Pool, Provides};
-use shape::{Queued, Shape, ShapeKey};
+use pool::Pool;
+use shape::{Queued, Shape};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
-use waiting::{Outline, Waiting};
+use waiting_shapes::{ResourceSummary, WaitingShapes};
 
 mod check;
 mod feasible;
-mod near;
+mod locality;
 mod pool;
 mod shape;
 #[cfg(test)]
 mod tests;
-mod waiting;
+mod waiting_shapes;
 
-pub use feasible::Unknown;
-pub use pool::Provides as Provided;
-pub use shape::ShapeKey as Demand;
+pub use feasible::UnrunnableReason;
+pub use pool::WorkerCapabilities;
+pub use shape::Demand;
 
 /// Something to be placed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -54,7 +54,7 @@ pub enum Work {
 
 /// A worker's number here; used again when it has gone.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct WorkerSlot(pub u32);
+pub struct WorkerIndex(pub u32);
 
 /// A place in a queue, for leaving it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -75,9 +75,9 @@ impl Ticket {
 #[allow(missing_docs)] // Of fields only: each variant's sentence names its own.
 pub enum Step {
     /// Give this work to this worker, with a grant to start now, or without into its backlog.
-    Place { work: Work, shape: ShapeId, worker: WorkerSlot, grant: Option<Grant> },
+    Place { work: Work, shape: ShapeId, worker: WorkerIndex, grant: Option<Grant> },
     /// Ask `from` to give back the last task of this shape in its backlog; `idle` has room for it.
-    TakeBack { from: WorkerSlot, shape: ShapeId, idle: WorkerSlot },
+    TakeBack { from: WorkerIndex, shape: ShapeId, idle: WorkerIndex },
 }
 
 /// How much work a backlog holds per slot, in time: enough to cover the way to the controller and back.
@@ -88,8 +88,8 @@ const MAX_BACKLOG: u32 = 32;
 const MAX_SHAPES: usize = 4096;
 
 #[derive(Debug)]
-struct Worker {
-    account: Account,
+struct PoolMember {
+    account: ResourceAccount,
     pool: usize,
     /// Whether new work may be placed here.
     open: bool,
@@ -124,19 +124,19 @@ impl Occupancy {
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub struct Schedule {
-    workers: Vec<Option<Worker>>,
-    vacant: Vec<WorkerSlot>,
+    workers: Vec<Option<PoolMember>>,
+    vacant: Vec<WorkerIndex>,
     pools: Vec<Pool>,
     shapes: Vec<Option<Shape>>,
-    by_key: Map<ShapeKey, ShapeId>,
+    by_key: Map<Demand, ShapeId>,
     vacant_shapes: Vec<ShapeId>,
     /// Shapes with waiting work.
-    waiting: Waiting,
+    waiting: WaitingShapes,
     /// Shapes with work in some backlog.
     backlogged: BTreeSet<ShapeId>,
-    fresh: VecDeque<ShapeId>,
-    roomy: VecDeque<WorkerSlot>,
-    left: Set<Ticket>,
+    shapes_to_place: VecDeque<ShapeId>,
+    workers_to_fill: VecDeque<WorkerIndex>,
+    withdrawn: Set<Ticket>,
     next_number: i64,
     first_number: i64,
     queued: usize,
@@ -144,11 +144,15 @@ pub struct Schedule {
 
 impl Schedule {
     /// A worker joined. It gets work once it is [opened](Schedule::open).
-    pub fn add_worker(&mut self, provides: Arc<Provides>, capacity: Resources) -> WorkerSlot {
+    pub fn add_worker(
+        &mut self,
+        provides: Arc<WorkerCapabilities>,
+        capacity: Resources,
+    ) -> WorkerIndex {
         let pool = self.pool_of(provides);
         self.pools[pool].members += 1;
-        let worker = Worker {
-            account: Account::new(capacity),
+        let worker = PoolMember {
+            account: ResourceAccount::new(capacity),
             pool,
             open: false,
             load: 0,
@@ -162,13 +166,13 @@ impl Schedule {
             }
             None => {
                 self.workers.push(Some(worker));
-                WorkerSlot(self.workers.len() as u32 - 1)
+                WorkerIndex(self.workers.len() as u32 - 1)
             }
         }
     }
 
     /// A worker may get work, or may not for now.
-    pub fn open(&mut self, slot: WorkerSlot, open: bool) {
+    pub fn open(&mut self, slot: WorkerIndex, open: bool) {
         if self.worker(slot).open == open {
             return;
         }
@@ -178,15 +182,15 @@ impl Schedule {
         self.list(slot);
         self.list_backlogs(slot, true);
         if open {
-            self.witness_opened(slot);
+            self.worker_opened(slot);
             self.mark_roomy(slot);
         } else {
-            self.witness_closed(slot);
+            self.worker_closed(slot);
         }
     }
 
     /// A worker provides something else from now on. It keeps what it was granted.
-    pub fn set_provides(&mut self, slot: WorkerSlot, provides: Arc<Provides>) {
+    pub fn set_provides(&mut self, slot: WorkerIndex, provides: Arc<WorkerCapabilities>) {
         let was_open = self.worker(slot).open;
         self.open(slot, false);
         let pool = self.pool_of(provides);
@@ -197,11 +201,11 @@ impl Schedule {
     }
 
     /// A worker is gone, with all it was granted.
-    pub fn remove_worker(&mut self, slot: WorkerSlot) {
+    pub fn remove_worker(&mut self, slot: WorkerIndex) {
         self.unlist(slot);
         self.list_backlogs(slot, false);
         let worker = self.workers[slot.0 as usize].take().expect("a worker is removed once");
-        self.witness_closed(slot);
+        self.worker_closed(slot);
         self.pools[worker.pool].members -= 1;
         for (id, occupancy) in worker.shapes {
             let shape = self.shape_mut(id);
@@ -210,12 +214,12 @@ impl Schedule {
             self.note_backlog(id);
             self.retire(id);
         }
-        self.roomy.retain(|roomy| *roomy != slot);
+        self.workers_to_fill.retain(|roomy| *roomy != slot);
         self.vacant.push(slot);
     }
 
     /// A worker's account.
-    pub fn account(&self, slot: WorkerSlot) -> &Account {
+    pub fn account(&self, slot: WorkerIndex) -> &ResourceAccount {
         &self.worker(slot).account
     }
 
@@ -228,8 +232,8 @@ impl Schedule {
     pub fn enqueue(
         &mut self,
         work: Work,
-        key: ShapeKey,
-        near: Option<WorkerSlot>,
+        key: Demand,
+        near: Option<WorkerIndex>,
         again: bool,
     ) -> Ticket {
         let shape = self.shape_of(key);
@@ -237,12 +241,12 @@ impl Schedule {
         *number += if again { -1 } else { 1 };
         let ticket = Ticket { shape, number: *number };
         let was_empty = self.shape(shape).queue.is_empty();
-        let queued = Queued { number: ticket.number, work, near };
+        let queued = Queued { number: ticket.number, work, preferred_worker: near };
         self.queued += 1;
         if was_empty {
             self.shape_mut(shape).queue.push_back(queued);
             self.begin_waiting(shape);
-            self.fresh.push_back(shape);
+            self.shapes_to_place.push_back(shape);
         } else if again {
             self.unlist_waiting(shape);
             let queue = self.shape_mut(shape);
@@ -257,9 +261,9 @@ impl Schedule {
     }
 
     /// Work waits no longer.
-    pub fn leave(&mut self, ticket: Ticket) {
+    pub fn withdraw(&mut self, ticket: Ticket) {
         self.queued -= 1;
-        self.left.insert(ticket);
+        self.withdrawn.insert(ticket);
         let shape = self.shape_mut(ticket.shape);
         shape.left += 1;
         if shape.left * 2 > shape.queue.len() {
@@ -270,10 +274,10 @@ impl Schedule {
     }
 
     /// A grant comes back: what had it ended, and nothing took it over.
-    pub fn give_back(&mut self, slot: WorkerSlot, shape: ShapeId, grant: &Grant) {
+    pub fn give_back(&mut self, slot: WorkerIndex, shape: ShapeId, grant: &Grant) {
         self.unlist(slot);
         let worker = self.worker_mut(slot);
-        worker.account.give_back(grant);
+        worker.account.return_grant(grant);
         worker.load -= 1;
         self.list(slot);
         self.occupy(slot, shape, |occupancy| occupancy.slots -= 1);
@@ -283,13 +287,13 @@ impl Schedule {
     }
 
     /// The first of a backlog took over the grant of one that ended.
-    pub fn take_over(&mut self, slot: WorkerSlot, shape: ShapeId) {
+    pub fn take_over(&mut self, slot: WorkerIndex, shape: ShapeId) {
         self.leave_backlog(slot, shape);
         self.refill(shape);
     }
 
     /// One of a backlog is not there any more: it was given back, or cancelled.
-    pub fn leave_backlog(&mut self, slot: WorkerSlot, shape: ShapeId) {
+    pub fn leave_backlog(&mut self, slot: WorkerIndex, shape: ShapeId) {
         self.occupy(slot, shape, |occupancy| occupancy.backlog -= 1);
         self.shape_mut(shape).backlog -= 1;
         self.note_backlog(shape);
@@ -297,7 +301,7 @@ impl Schedule {
     }
 
     /// What was just placed is not given to its worker after all.
-    pub fn take_off(&mut self, slot: WorkerSlot, shape: ShapeId, grant: Option<&Grant>) {
+    pub fn undo_placement(&mut self, slot: WorkerIndex, shape: ShapeId, grant: Option<&Grant>) {
         match grant {
             Some(grant) => self.give_back(slot, shape, grant),
             None => self.leave_backlog(slot, shape),
@@ -307,12 +311,12 @@ impl Schedule {
     /// There may be room in a backlog of this shape.
     fn refill(&mut self, shape: ShapeId) {
         if self.shapes[shape.0 as usize].as_ref().is_some_and(|shape| !shape.queue.is_empty()) {
-            self.fresh.push_back(shape);
+            self.shapes_to_place.push_back(shape);
         }
     }
 
     /// A worker may have room that it had before: something was taken back for it.
-    pub fn look_again(&mut self, slot: WorkerSlot) {
+    pub fn recheck_worker(&mut self, slot: WorkerIndex) {
         if self.workers[slot.0 as usize].is_some() {
             self.mark_roomy(slot);
         }
@@ -325,7 +329,7 @@ impl Schedule {
     }
 
     /// The work of a grant waits for other work: its CPUs are free for now.
-    pub fn lend_cpu(&mut self, slot: WorkerSlot, shape: ShapeId, grant: &Grant) {
+    pub fn lend_cpu(&mut self, slot: WorkerIndex, shape: ShapeId, grant: &Grant) {
         self.occupy(slot, shape, |occupancy| occupancy.lent += 1);
         self.unlist(slot);
         self.worker_mut(slot).account.lend_cpu(grant);
@@ -334,7 +338,7 @@ impl Schedule {
     }
 
     /// It goes on.
-    pub fn reclaim_cpu(&mut self, slot: WorkerSlot, shape: ShapeId, grant: &Grant) {
+    pub fn reclaim_cpu(&mut self, slot: WorkerIndex, shape: ShapeId, grant: &Grant) {
         self.occupy(slot, shape, |occupancy| occupancy.lent -= 1);
         self.unlist(slot);
         self.worker_mut(slot).account.reclaim_cpu(grant);
@@ -344,19 +348,19 @@ impl Schedule {
 
     /// What to do next, until there is nothing to do.
     pub fn step(&mut self) -> Option<Step> {
-        while let Some(shape) = self.fresh.front().copied() {
+        while let Some(shape) = self.shapes_to_place.front().copied() {
             if let Some(step) = self.place_anywhere(shape) {
                 return Some(step);
             }
-            self.fresh.pop_front();
+            self.shapes_to_place.pop_front();
         }
-        while let Some(slot) = self.roomy.front().copied() {
+        while let Some(slot) = self.workers_to_fill.front().copied() {
             let step = self.fill_worker(slot);
             if matches!(step, Some(Step::Place { .. })) {
                 return step;
             }
             // One piece is taken back at a time: when it comes, there is a look again.
-            self.roomy.pop_front();
+            self.workers_to_fill.pop_front();
             self.worker_mut(slot).roomy = false;
             if step.is_some() {
                 return step;
@@ -374,13 +378,13 @@ impl Schedule {
         let pools = self.pools_of(id);
         let shape = self.shape(id);
         let found = pools.iter().filter_map(|pool| {
-            self.pools[*pool].roomiest(&shape.key.resources, |slot| {
-                self.worker(slot).account.fits(&shape.key.resources)
+            self.pools[*pool].roomiest(&shape.demand.resources, |slot| {
+                self.worker(slot).account.fits(&shape.demand.resources)
             })
         });
         if let Some((_, slot)) = found.max_by_key(|(free, _)| *free) {
-            let slot = self.nearer(id, slot);
-            return Some(self.place(id, slot, self.nearest(id, slot)));
+            let slot = self.worker_for_first(id, slot);
+            return Some(self.place(id, slot, self.index_to_run_at(id, slot)));
         }
         let depth = shape.backlog_depth(BACKLOG_TIME, MAX_BACKLOG);
         if depth == 0 || shape.slots == 0 || self.others_wait_longer(id) {
@@ -388,26 +392,26 @@ impl Schedule {
         }
         let shortest = pools.iter().filter_map(|pool| self.pools[*pool].shortest_backlog(id));
         let (_, slot) = shortest.min()?;
-        let slot = self.nearer_backlog(id, slot, depth);
+        let slot = self.backlog_for_first(id, slot, depth);
         let has_room = self.worker(slot).shapes[&id].has_room(depth);
         has_room.then(|| self.place_in_backlog(id, slot))
     }
 
     /// Places what has waited longest and fits here; else finds unstarted work elsewhere.
-    fn fill_worker(&mut self, slot: WorkerSlot) -> Option<Step> {
+    fn fill_worker(&mut self, slot: WorkerIndex) -> Option<Step> {
         let worker = self.worker(slot);
         if !worker.open {
             return None;
         }
         let fits = |id: ShapeId| {
             let shape = self.shape(id);
-            self.serves(worker.pool, shape) && worker.account.fits(&shape.key.resources)
+            self.serves(worker.pool, shape) && worker.account.fits(&shape.demand.resources)
         };
-        let room = Outline::of_room(&worker.account);
+        let room = ResourceSummary::of_room(&worker.account);
         let mut waiting = self.waiting.feasible.iter();
         let first = waiting.find(|((_, id), needs)| needs.may_fit(&room) && fits(*id));
         if let Some((_, id)) = first.map(|(at, _)| *at) {
-            let step = self.place(id, slot, self.nearest(id, slot));
+            let step = self.place(id, slot, self.index_to_run_at(id, slot));
             self.refill(id);
             return Some(step);
         }
@@ -421,10 +425,10 @@ impl Schedule {
         None
     }
 
-    fn place(&mut self, id: ShapeId, slot: WorkerSlot, index: usize) -> Step {
+    fn place(&mut self, id: ShapeId, slot: WorkerIndex, index: usize) -> Step {
         let work = self.pop(id, index);
         self.unlist(slot);
-        let key = &self.shape(id).key;
+        let key = &self.shape(id).demand;
         let takes = key.takes.as_ref().unwrap_or(&key.resources).clone();
         let worker = self.worker_mut(slot);
         let grant = worker.account.take(&takes).expect("it was looked up that it fits");
@@ -435,7 +439,7 @@ impl Schedule {
         Step::Place { work, shape: id, worker: slot, grant: Some(grant) }
     }
 
-    fn place_in_backlog(&mut self, id: ShapeId, slot: WorkerSlot) -> Step {
+    fn place_in_backlog(&mut self, id: ShapeId, slot: WorkerIndex) -> Step {
         let work = self.pop(id, 0);
         self.occupy(slot, id, |occupancy| occupancy.backlog += 1);
         self.shape_mut(id).backlog += 1;
@@ -444,7 +448,7 @@ impl Schedule {
     }
 
     /// Changes what a worker has of a shape, and where that is sorted.
-    fn occupy(&mut self, slot: WorkerSlot, id: ShapeId, change: impl FnOnce(&mut Occupancy)) {
+    fn occupy(&mut self, slot: WorkerIndex, id: ShapeId, change: impl FnOnce(&mut Occupancy)) {
         let worker = self.workers[slot.0 as usize].as_mut().expect("a slot in use has a worker");
         let before = worker.shapes.get(&id).copied();
         let mut after = before.unwrap_or_default();
@@ -461,7 +465,7 @@ impl Schedule {
         }
     }
 
-    fn list_backlogs(&mut self, slot: WorkerSlot, list: bool) {
+    fn list_backlogs(&mut self, slot: WorkerIndex, list: bool) {
         let worker =
             self.workers[slot.0 as usize].as_ref().expect("a worker that is listed exists");
         if worker.open {
@@ -488,7 +492,7 @@ impl Schedule {
     fn sweep(&mut self, id: ShapeId) {
         self.unlist_waiting(id);
         let shape = self.shapes[id.0 as usize].as_mut().expect("a shape with work exists");
-        let left = &mut self.left;
+        let left = &mut self.withdrawn;
         shape.queue.retain(|one| !left.remove(&Ticket { shape: id, number: one.number }));
         shape.left = 0;
         self.list_waiting(id);
@@ -504,7 +508,7 @@ impl Schedule {
     fn trim_front(&mut self, id: ShapeId) {
         let shape = self.shapes[id.0 as usize].as_mut().expect("a shape with work exists");
         while let Some(first) = shape.queue.front() {
-            if !self.left.remove(&Ticket { shape: id, number: first.number }) {
+            if !self.withdrawn.remove(&Ticket { shape: id, number: first.number }) {
                 break;
             }
             shape.left -= 1;
@@ -513,11 +517,11 @@ impl Schedule {
         }
     }
 
-    fn mark_roomy(&mut self, slot: WorkerSlot) {
+    fn mark_roomy(&mut self, slot: WorkerIndex) {
         let worker = self.worker_mut(slot);
         if worker.open && !worker.roomy {
             worker.roomy = true;
-            self.roomy.push_back(slot);
+            self.workers_to_fill.push_back(slot);
         }
     }
 
@@ -533,14 +537,14 @@ impl Schedule {
         if let Some(pools) = &self.shape(id).pools {
             return pools.clone();
         }
-        let key = &self.shape(id).key;
+        let key = &self.shape(id).demand;
         let serving = self.pools.iter().enumerate().filter(|(_, pool)| pool.provides.serves(key));
         let pools: Arc<[usize]> = serving.map(|(index, _)| index).collect();
         self.shape_mut(id).pools = Some(pools.clone());
         pools
     }
 
-    fn shape_of(&mut self, key: ShapeKey) -> ShapeId {
+    fn shape_of(&mut self, key: Demand) -> ShapeId {
         if let Some(id) = self.by_key.get(&key) {
             return *id;
         }
@@ -559,12 +563,12 @@ impl Schedule {
             return;
         }
         let shape = self.shapes[id.0 as usize].take().expect("it is there");
-        self.by_key.remove(&shape.key);
-        self.fresh.retain(|fresh| *fresh != id);
+        self.by_key.remove(&shape.demand);
+        self.shapes_to_place.retain(|fresh| *fresh != id);
         self.vacant_shapes.push(id);
     }
 
-    fn list(&mut self, slot: WorkerSlot) {
+    fn list(&mut self, slot: WorkerIndex) {
         let worker =
             self.workers[slot.0 as usize].as_ref().expect("a worker that is listed exists");
         if worker.open {
@@ -572,7 +576,7 @@ impl Schedule {
         }
     }
 
-    fn unlist(&mut self, slot: WorkerSlot) {
+    fn unlist(&mut self, slot: WorkerIndex) {
         let worker =
             self.workers[slot.0 as usize].as_ref().expect("a worker that is listed exists");
         if worker.open {
@@ -580,11 +584,11 @@ impl Schedule {
         }
     }
 
-    fn worker(&self, slot: WorkerSlot) -> &Worker {
+    fn worker(&self, slot: WorkerIndex) -> &PoolMember {
         self.workers[slot.0 as usize].as_ref().expect("a slot in use has a worker")
     }
 
-    fn worker_mut(&mut self, slot: WorkerSlot) -> &mut Worker {
+    fn worker_mut(&mut self, slot: WorkerIndex) -> &mut PoolMember {
         self.workers[slot.0 as usize].as_mut().expect("a slot in use has a worker")
     }
 

@@ -1,7 +1,7 @@
 //! What users ask for: tasks, calls and actors, with their options. Made once, shared, never changed.
 
 use crate::error::{Error, Failure, Ran};
-use crate::id::{ActorId, ObjectId, TaskId, Thing};
+use crate::id::{ActorId, ObjectId, Referent, TaskId};
 use crate::label::label_of;
 use crate::payload::{Outcome, Payload, Value};
 use crate::random::Random;
@@ -23,13 +23,13 @@ pub const MAX_RETURNS: u32 = 10_000;
 /// The most items that one task gives.
 pub const MAX_ITEMS: u32 = u32::MAX - 1;
 /// So many items of a stream may be there that nobody has taken, unless the task says otherwise.
-pub const UNCONSUMED: u32 = 64;
+pub const DEFAULT_MAX_UNCONSUMED: u32 = 64;
 /// The most that a task may say: each is kept for whoever is to take it.
 pub const MAX_UNCONSUMED: u32 = 1 << 16;
 
 /// Whoever takes the items of a stream says so in steps of so many: the producer has room for most of a window
 /// all the same, and is told a few times in each.
-pub fn took_step(stream: u32) -> u32 {
+pub fn consumed_report_step(stream: u32) -> u32 {
     (stream / 4).max(1)
 }
 
@@ -181,24 +181,24 @@ pub struct TaskSpec {
     /// Objects whose values go along with the arguments; the task waits for them.
     pub needs: Vec<ObjectId>,
     /// What references inside the arguments name; held as long as the task may run.
-    pub holds: Vec<Thing>,
+    pub referents: Vec<Referent>,
     /// How many results it gives.
     pub returns: u32,
     /// If it gives items while it runs: how many there may be that nobody has taken. Its one result is how many
     /// there were, as a number in MessagePack.
-    pub stream: Option<u32>,
+    pub stream_window: Option<u32>,
     /// How it runs.
     pub options: Arc<TaskOptions>,
 }
 
 impl TaskSpec {
     /// Everything the task holds while it has not ended.
-    pub fn held(&self) -> impl Iterator<Item = Thing> {
-        self.data().map(Thing::Object).chain(self.holds.iter().copied())
+    pub fn referents_to_hold(&self) -> impl Iterator<Item = Referent> {
+        self.input_objects().map(Referent::Object).chain(self.referents.iter().copied())
     }
 
     /// The objects whose values it reads.
-    pub fn data(&self) -> impl Iterator<Item = ObjectId> {
+    pub fn input_objects(&self) -> impl Iterator<Item = ObjectId> {
         self.needs.iter().copied().chain(self.args.stored_object())
     }
 
@@ -215,9 +215,9 @@ impl TaskSpec {
     }
 
     /// Its results as things that can be held; none if it asks for more than it may.
-    pub fn results_to_hold(&self) -> impl Iterator<Item = Thing> + use<> {
+    pub fn results_to_hold(&self) -> impl Iterator<Item = Referent> + use<> {
         let most = if self.returns > MAX_RETURNS { 0 } else { usize::MAX };
-        self.results().take(most).map(Thing::Object)
+        self.results().take(most).map(Referent::Object)
     }
 
     /// Its results, if they are as many as were asked for.
@@ -244,7 +244,7 @@ impl TaskSpec {
     }
 
     fn validate_stream(&self) -> Result<(), Error> {
-        match self.stream {
+        match self.stream_window {
             None => Ok(()),
             Some(0) => Err(Error::invalid(
                 "max_unconsumed is 0: at least one item must be able to wait for whoever takes it",
@@ -295,12 +295,12 @@ pub struct ActorOptions {
     /// Without a call for this long it ends.
     pub idle_ttl: Option<Duration>,
     /// When its state is saved, if it can be: then a restart begins with what was saved last.
-    pub checkpoints: Option<Checkpoints>,
+    pub checkpoints: Option<CheckpointPolicy>,
 }
 
 /// When an actor's state is saved, besides when its worker drains and when somebody calls [`SAVE_METHOD`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Checkpoints {
+pub struct CheckpointPolicy {
     /// After so many calls.
     pub every_calls: Option<u32>,
     /// After so long, if there were calls.
@@ -343,7 +343,7 @@ pub struct ActorSpec {
     /// Objects whose values go along with the arguments.
     pub needs: Vec<ObjectId>,
     /// What references inside the arguments name; held as long as the actor may be instantiated.
-    pub holds: Vec<Thing>,
+    pub holds: Vec<Referent>,
     /// The name it is found by.
     pub name: Option<Arc<str>>,
     /// Where its name counts.
@@ -359,8 +359,8 @@ pub const MAX_INTERFACE_BYTES: usize = 64 << 10;
 
 impl ActorSpec {
     /// Everything the actor holds while it may be instantiated.
-    pub fn held(&self) -> impl Iterator<Item = Thing> {
-        self.data().map(Thing::Object).chain(self.holds.iter().copied())
+    pub fn held(&self) -> impl Iterator<Item = Referent> {
+        self.data().map(Referent::Object).chain(self.holds.iter().copied())
     }
 
     /// The objects whose values it reads.
@@ -388,7 +388,7 @@ impl ActorSpec {
                 "max_concurrency is 0: at least one call must be able to run",
             ));
         }
-        if let Some(Checkpoints { every_calls, interval }) = self.options.checkpoints
+        if let Some(CheckpointPolicy { every_calls, interval }) = self.options.checkpoints
             && (every_calls == Some(0) || interval == Some(Duration::ZERO))
         {
             return Err(Error::invalid(

@@ -8,45 +8,45 @@
 //! is asked whether that session lives; when it ends, all that it had here goes in one step.
 //!
 //! Where things are decided: membership and time in `session.rs`, tasks in `task.rs`, actors and calls
-//! in `actor.rs` and `call.rs`, when their state is saved in `checkpoint.rs`, callers in `host.rs`, executors
-//! in `executor.rs`, those that do not start in `start.rs`, what its store keeps in `stored.rs`, what user code gives while it runs in `stream.rs`, who goes when memory runs short in `memory.rs`. `query.rs` only reads.
+//! in `actor.rs` and `call.rs`, when their state is saved in `checkpoint.rs`, callers in `caller.rs`, executors
+//! in `executor.rs`, those that do not start in `failed_start.rs`, what its store keeps in `stored.rs`, what user code gives while it runs in `stream.rs`, who goes when memory runs short in `memory.rs`. `query.rs` only reads.
 
 mod actor;
+mod blob;
 mod call;
+mod caller;
 mod check;
 mod checkpoint;
 mod effect;
 mod event;
 mod executor;
-mod host;
+mod failed_start;
 mod memory;
 mod query;
 mod session;
-mod start;
-mod stored;
 mod stream;
 mod task;
 #[cfg(test)]
 mod tests;
 
 pub use effect::Effect;
-pub use event::{CallEnd, Event};
+pub use event::{Event, UserCodeResult};
 pub use executor::ExecutorId;
-pub use query::{ActorHere, TaskHere};
+pub use query::{WorkerActorStatus, WorkerTaskStatus};
 
 use crate::id::{ActorId, Session, TaskId};
-use crate::lease::Held;
+use crate::lease::HeldLease;
 use crate::map::Map;
-use crate::message::{CallReport, FromWorker, ShapeId, Try};
+use crate::message::{AttemptId, CallReport, FromWorker, ShapeId};
 use crate::time::Time;
-use actor::Hosted;
+use actor::HostedActor;
+use caller::Caller;
 use executor::Executor;
-use host::Caller;
-use start::Failing;
+use failed_start::FailingRuntime;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
-use task::{Local, Slots};
+use task::{LocalTask, Slots};
 
 /// How a worker behaves.
 #[derive(Clone, Debug)]
@@ -98,9 +98,9 @@ enum Timer {
     /// The lease is over.
     Lease,
     /// An attempt takes too long.
-    Timeout(Try),
+    Timeout(AttemptId),
     /// An attempt did not stop by itself.
-    Grace(Try),
+    Grace(AttemptId),
     /// A call takes too long.
     Call(ActorId, TaskId),
     /// A call did not stop by itself.
@@ -112,7 +112,7 @@ enum Timer {
     /// Report calls.
     Report,
     /// Give up what still runs.
-    Drained,
+    DrainGrace,
     /// Data that only this worker has took too long to be brought elsewhere.
     Moved,
     /// Start an executor of a runtime that did not start.
@@ -124,28 +124,28 @@ enum Timer {
 pub struct Worker {
     config: Config,
     session: Option<Session>,
-    lease: Option<Held>,
+    lease: Option<HeldLease>,
     draining: bool,
     /// It drains because its controller is about to end: it joins the next one.
-    returns: bool,
+    rejoins_after_drain: bool,
     /// It has nothing more to do, and said so.
     emptied: bool,
     /// It goes, and said so.
     left: bool,
-    attempts: Map<TaskId, Local>,
+    attempts: Map<TaskId, LocalTask>,
     slots: Map<ShapeId, Slots>,
     executors: Map<ExecutorId, Executor>,
     idle: Vec<ExecutorId>,
     /// Those that start ahead of what they will be for.
     spares: Vec<ExecutorId>,
     /// Runtimes whose last executor did not start.
-    failing: Vec<Failing>,
+    failing: Vec<FailingRuntime>,
     next_executor: u64,
     blocked: usize,
-    actors: Map<ActorId, Hosted>,
+    actors: Map<ActorId, HostedActor>,
     callers: Map<Session, Caller>,
     /// Answers that leave when the controller has what they name: whose, and what.
-    entrusting: BTreeMap<Try, (Session, crate::message::FromHost)>,
+    answers_awaiting_holds: BTreeMap<AttemptId, (Session, crate::message::FromHost)>,
     reports: Vec<CallReport>,
     timers: BTreeSet<(Time, Timer)>,
     counters: Counters,
@@ -160,7 +160,7 @@ impl Worker {
             lease: None,
             draining: false,
             emptied: false,
-            returns: false,
+            rejoins_after_drain: false,
             left: false,
             attempts: Map::default(),
             slots: Map::default(),
@@ -172,7 +172,7 @@ impl Worker {
             blocked: 0,
             actors: Map::default(),
             callers: Map::default(),
-            entrusting: BTreeMap::new(),
+            answers_awaiting_holds: BTreeMap::new(),
             reports: Vec::new(),
             timers: BTreeSet::new(),
             counters: Counters::default(),
@@ -194,12 +194,12 @@ impl Worker {
                     self.stop(effects);
                 }
             }
-            Event::ControllerSaid { session, message } => {
+            Event::ControllerMessageReceived { session, message } => {
                 if self.session == Some(session) {
                     self.controller_said(now, message, effects);
                 }
             }
-            Event::CallerSaid { session, message } => {
+            Event::CallerMessageReceived { session, message } => {
                 if self.session.is_some() {
                     self.caller_said(now, session, message, effects);
                 }
@@ -211,10 +211,10 @@ impl Worker {
             Event::ExecutorDied { executor, error } => {
                 self.executor_died(now, executor, error, effects)
             }
-            Event::RunEnded { executor, task, end } => {
+            Event::TaskEnded { executor, task, end } => {
                 self.run_ended(now, executor, task, end, effects)
             }
-            Event::NotBegun { executor, task, error } => {
+            Event::InputsUnavailable { executor, task, error } => {
                 self.not_begun(now, executor, task, error, effects)
             }
             Event::Yielded { executor, task, index, value } => {
@@ -223,12 +223,14 @@ impl Worker {
             Event::Constructed { executor, result } => {
                 self.constructed(now, executor, result, effects)
             }
-            Event::CallFinished { executor, call, end } => {
+            Event::CallEnded { executor, call, end } => {
                 self.call_finished(now, executor, call, end, effects);
             }
             Event::Blocked { executor } => self.run_blocked(executor, true, effects),
             Event::Resumed { executor } => self.run_blocked(executor, false, effects),
-            Event::Dropped { executor, things } => self.dropped(executor, things, effects),
+            Event::ReferencesReleased { executor, things } => {
+                self.dropped(executor, things, effects)
+            }
             Event::ActorExited { executor } => self.actor_exited(executor, effects),
             Event::MemoryShort { used, limit, taken } => {
                 self.memory_short(used, limit, &taken, effects);
@@ -243,13 +245,13 @@ impl Worker {
             Event::DataCopied { object } => {
                 self.tell_controller(FromWorker::Copied { object }, effects);
             }
-            Event::DataNotBrought { object, error } => {
+            Event::DataPullFailed { object, error } => {
                 self.tell_controller(FromWorker::NotBrought { object, error }, effects);
             }
             Event::DataLost { object, error } => {
                 self.tell_controller(FromWorker::CopyLost { object, error }, effects);
             }
-            Event::DrainAsked { grace } => self.drain(now, grace, false, effects),
+            Event::DrainRequested { grace } => self.drain(now, grace, false, effects),
             Event::TimePassed => self.time_passed(now, effects),
         }
         self.ask_to_leave(now, effects);
@@ -267,7 +269,7 @@ impl Worker {
 
     /// When its executors must have stopped, whatever becomes of this process.
     pub fn lease_ends_at(&self) -> Option<Time> {
-        self.lease.as_ref().map(Held::ends_at)
+        self.lease.as_ref().map(HeldLease::ends_at)
     }
 
     /// What was refused.

@@ -5,7 +5,7 @@ use crate::client::Client;
 use crate::codec::{Arguments, Encoded};
 use crate::handle::TaskHandle;
 use marline_runtime::core::error::Error;
-use marline_runtime::core::id::{ActorId, Thing};
+use marline_runtime::core::id::{ActorId, Referent};
 use marline_runtime::core::resources::Resources;
 use marline_runtime::core::spec::{
     ActorOptions, ActorSpec, Budget, Lifetime, Target, TaskOptions, TaskSpec,
@@ -157,14 +157,14 @@ impl ActorHandle {
             target: Target::Method { actor: self.id, method: method.into() },
             args: payload,
             needs,
-            holds: Vec::new(),
+            referents: Vec::new(),
             returns: 1,
-            stream: None,
+            stream_window: None,
             options: self.options.clone(),
         });
-        let (tell, pending) = Pending::told();
+        let (tell, pending) = Pending::with_callback();
         let (answer, tell) = Answer::of_call(client, spec.id, tell);
-        client.inner.call_needing(spec.clone(), tell)?;
+        client.inner.call_when_resolved(spec.clone(), tell)?;
         Ok(TaskHandle::of_call(client.clone(), spec.id, pending, answer))
     }
 
@@ -182,13 +182,13 @@ impl fmt::Debug for ActorHandle {
 
 impl Clone for ActorHandle {
     fn clone(&self) -> Self {
-        self.client.inner.retain(Thing::Actor(self.id));
+        self.client.inner.hold(Referent::Actor(self.id));
         ActorHandle { client: self.client.clone(), id: self.id, options: self.options.clone() }
     }
 }
 
 impl Drop for ActorHandle {
     fn drop(&mut self) {
-        self.client.inner.release(Thing::Actor(self.id));
+        self.client.inner.release(Referent::Actor(self.id));
     }
 }

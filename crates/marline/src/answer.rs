@@ -5,9 +5,9 @@ use crate::client::Client;
 use crate::handle::without_value;
 use crate::reference::ObjectRef;
 use marline_runtime::core::error::Error;
-use marline_runtime::core::id::{ObjectId, TaskId, Thing};
+use marline_runtime::core::id::{ObjectId, Referent, TaskId};
 use marline_runtime::core::payload::{Outcome, Value};
-use marline_runtime::{Tell, WeakClient, new_object_id};
+use marline_runtime::{Callback, WeakClient, new_object_id};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// See the [module](self). What it names, and what others know it by, is held until it goes.
@@ -23,7 +23,7 @@ enum State {
     Awaited {
         announced: bool,
     },
-    Came {
+    Arrived {
         value: Result<Value, Error>,
         _names: Vec<Hold>,
     },
@@ -32,13 +32,13 @@ enum State {
 /// A handle to a thing, for as long as there is the client: its session does not wait for this.
 struct Hold {
     client: WeakClient,
-    thing: Thing,
+    referent: Referent,
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
         if let Some(client) = self.client.upgrade() {
-            client.release(self.thing);
+            client.release(self.referent);
         }
     }
 }
@@ -49,14 +49,14 @@ impl Answer {
     pub fn of_call(
         client: &Client,
         call: TaskId,
-        tell: Tell<Outcome>,
-    ) -> (Arc<Answer>, Tell<Outcome>) {
+        tell: Callback<Outcome>,
+    ) -> (Arc<Answer>, Callback<Outcome>) {
         let id = ObjectId::of(call, 0);
         let state = Mutex::new(State::Awaited { announced: false });
         let answer = Arc::new(Answer { id, state, public: Mutex::default() });
         let (came, client) = (answer.clone(), client.inner.downgrade());
         let tell = move |outcome: Outcome| {
-            came.came(&client, &outcome);
+            came.set_outcome(&client, &outcome);
             tell(outcome);
         };
         (answer, Box::new(tell))
@@ -66,12 +66,12 @@ impl Answer {
         self.state.lock().expect("nothing panics under it")
     }
 
-    fn came(&self, client: &WeakClient, outcome: &Outcome) {
-        let named = outcome.iter().flatten().flat_map(Value::names);
-        let names = named.map(|thing| Hold { client: client.clone(), thing }).collect();
+    fn set_outcome(&self, client: &WeakClient, outcome: &Outcome) {
+        let named = outcome.iter().flatten().flat_map(Value::referents_to_hold);
+        let names = named.map(|thing| Hold { client: client.clone(), referent: thing }).collect();
         let value =
             outcome.clone().and_then(|values| values.into_iter().next().ok_or_else(without_value));
-        let state = State::Came { value: value.clone(), _names: names };
+        let state = State::Arrived { value: value.clone(), _names: names };
         let before = std::mem::replace(&mut *self.state(), state);
         if let State::Awaited { announced: true } = before
             && let Some(client) = client.upgrade()
@@ -87,11 +87,11 @@ impl Answer {
             Some(hold) => hold,
             None => {
                 let object = self.make_public(&client.inner).unwrap_or(self.id);
-                Hold { client: client.inner.downgrade(), thing: Thing::Object(object) }
+                Hold { client: client.inner.downgrade(), referent: Referent::Object(object) }
             }
         };
-        let Thing::Object(object) = hold.thing else { panic!("an answer is no actor") };
-        client.inner.retain(hold.thing);
+        let Referent::Object(object) = hold.referent else { panic!("an answer is no actor") };
+        client.inner.hold(hold.referent);
         *public = Some(hold);
         ObjectRef::new(client.clone(), object)
     }
@@ -99,14 +99,14 @@ impl Answer {
     /// Has others know its value, or that it comes; it is held.
     fn make_public(&self, client: &marline_runtime::Client) -> Result<ObjectId, Error> {
         let came = match &*self.state() {
-            State::Came { value: Ok(value), .. } => Some(value.clone()),
-            State::Came { value: Err(_), .. } | State::Awaited { .. } => None,
+            State::Arrived { value: Ok(value), .. } => Some(value.clone()),
+            State::Arrived { value: Err(_), .. } | State::Awaited { .. } => None,
         };
         match came {
             Some(value) => match value.payload.stored_object() {
                 // It is an object already.
                 Some(object) => {
-                    client.retain(Thing::Object(object));
+                    client.hold(Referent::Object(object));
                     Ok(object)
                 }
                 None => {
@@ -122,7 +122,7 @@ impl Answer {
                         *announced = true;
                         None
                     }
-                    State::Came { value, .. } => Some(value.clone()),
+                    State::Arrived { value, .. } => Some(value.clone()),
                 };
                 if let Some(value) = came {
                     client.resolve(self.id, value);

@@ -242,9 +242,9 @@ impl TaskBuilder<'_> {
             target: Target::Function(self.name),
             args,
             needs,
-            holds: Vec::new(),
+            referents: Vec::new(),
             returns: 1,
-            stream: None,
+            stream_window: None,
             options: Arc::new(self.options),
         })
     }

@@ -5,7 +5,7 @@ use crate::program::Program;
 use marline_runtime::core::Error;
 use marline_runtime::core::controller::{Counters, WorkerStatus};
 use marline_runtime::core::resources::Resources;
-use marline_runtime::{Said, StoreOptions};
+use marline_runtime::{Setting, StoreOptions};
 use std::sync::Arc;
 use std::thread::available_parallelism;
 
@@ -83,7 +83,7 @@ impl ClusterBuilder {
     pub fn start(self, program: Program) -> Result<Cluster, Error> {
         self.resources.validate()?;
         let limit = self.object_store_memory;
-        let limit = limit.map(|value| Said { name: "object_store_memory", value });
+        let limit = limit.map(|value| Setting { name: "object_store_memory", value });
         let store = StoreOptions::new(limit, None, None)?.of_one_process();
         let ClusterBuilder { workers, resources, .. } = self;
         let program = Arc::new(program);

@@ -79,7 +79,7 @@ pub(crate) fn decode<T: DeserializeOwned + 'static>(
     client: &Client,
     payload: &Payload,
 ) -> Result<T, Error> {
-    let opened = client.inner.open(payload);
+    let opened = client.inner.load(payload);
     let value = opened.and_then(|payload| read(&payload, || "the value".into()));
     value.map_err(|error| error.ran(Ran::Maybe))
 }
@@ -95,11 +95,11 @@ fn read<T: DeserializeOwned + 'static>(
             if is_bytes::<T>()
                 && let Some(bytes) = take_bytes(&payload.inline, &mut rest)
             {
-                return Ok(given::<T>(bytes));
+                return Ok(cast_bytes::<T>(bytes));
             }
             rmp_serde::from_slice(&payload.inline).map_err(|error| misread::<T>(&what(), &error))
         }
-        Encoding::Raw if is_bytes::<T>() => Ok(given::<T>(payload.inline.clone())),
+        Encoding::Raw if is_bytes::<T>() => Ok(cast_bytes::<T>(payload.inline.clone())),
         Encoding::Raw => {
             let bytes = BytesDeserializer::<serde::de::value::Error>::new(&payload.inline);
             T::deserialize(bytes).map_err(|error| unlike::<T>(&what(), &error))
@@ -114,7 +114,7 @@ fn is_bytes<T: 'static>() -> bool {
 }
 
 /// Bytes as what they are.
-fn given<T: 'static>(bytes: Bytes) -> T {
+fn cast_bytes<T: 'static>(bytes: Bytes) -> T {
     let mut bytes = Some(bytes);
     let same = (&mut bytes as &mut dyn Any).downcast_mut::<Option<T>>();
     same.and_then(Option::take).expect("its type was looked at")
@@ -226,7 +226,7 @@ impl<'a> Decoder<'a> {
         if is_bytes::<T>()
             && let Some(bytes) = take_bytes(self.all, &mut self.rest)
         {
-            return Ok(given::<T>(bytes));
+            return Ok(cast_bytes::<T>(bytes));
         }
         T::deserialize(&mut rmp_serde::Deserializer::new(&mut self.rest))
             .map_err(|error| misread::<T>(&what(), &error))
@@ -313,7 +313,7 @@ impl Encoded {
         let mut encoder = Encoder::default();
         args.encode(&mut encoder)?;
         let (payload, needs) = encoder.finish();
-        let (payload, stored) = client.inner.keep_arguments(payload)?;
+        let (payload, stored) = client.inner.store_arguments(payload)?;
         let _stored = stored.map(|object| ObjectRef::new(client.clone(), object));
         Ok(Encoded { payload, needs, _stored })
     }

@@ -45,7 +45,7 @@ pub fn executor_main(program: Program) {
 }
 
 /// Whether executors of a worker that this thread joins run nothing but what leads to it.
-pub(crate) fn check_beginning() -> Result<(), Error> {
+pub(crate) fn check_executor_entry() -> Result<(), Error> {
     if marline_runtime::is_main_thread() || DECLARED.load(Ordering::Relaxed) {
         return Ok(());
     }

@@ -8,7 +8,7 @@ use marline_runtime::Pending;
 use marline_runtime::control::TaskStatus;
 use marline_runtime::core::error::{Error, Ran};
 use marline_runtime::core::id::{ObjectId, TaskId};
-use marline_runtime::core::message::Manner;
+use marline_runtime::core::message::CancelMode;
 use marline_runtime::core::payload::Outcome;
 use serde::de::DeserializeOwned;
 use std::fmt;
@@ -23,11 +23,11 @@ pub struct TaskHandle<T> {
     client: Client,
     id: TaskId,
     pub(crate) pending: Pending<Outcome>,
-    result: Held<T>,
+    result: ResultSource<T>,
 }
 
 /// What a handle keeps of a result until it goes.
-enum Held<T> {
+enum ResultSource<T> {
     /// The controller has it.
     Task(ObjectRef<T>),
     /// It comes to this process alone.
@@ -37,7 +37,7 @@ enum Held<T> {
 impl<T: DeserializeOwned + 'static> TaskHandle<T> {
     /// A task whose result is held for this handle.
     pub(crate) fn of_task(client: Client, id: TaskId, pending: Pending<Outcome>) -> TaskHandle<T> {
-        let result = Held::Task(ObjectRef::new(client.clone(), ObjectId::of(id, 0)));
+        let result = ResultSource::Task(ObjectRef::new(client.clone(), ObjectId::of(id, 0)));
         TaskHandle { client, id, pending, result }
     }
 
@@ -48,7 +48,7 @@ impl<T: DeserializeOwned + 'static> TaskHandle<T> {
         pending: Pending<Outcome>,
         answer: Arc<Answer>,
     ) -> TaskHandle<T> {
-        TaskHandle { client, id, pending, result: Held::Call(answer) }
+        TaskHandle { client, id, pending, result: ResultSource::Call(answer) }
     }
 
     /// The task's id.
@@ -106,14 +106,14 @@ impl<T: DeserializeOwned + 'static> TaskHandle<T> {
     ///   `cancel_grace` nobody waits for it any more, but it goes on taking its place at the actor until it
     ///   returns.
     pub fn cancel(&self) {
-        self.client.inner.cancel(self.id, Manner::Ask);
+        self.client.inner.cancel(self.id, CancelMode::Graceful);
     }
 
     /// Its result as an argument for other tasks, which then wait for it.
     pub fn result(&self) -> ObjectRef<T> {
         match &self.result {
-            Held::Task(object) => object.clone(),
-            Held::Call(answer) => answer.publish(&self.client),
+            ResultSource::Task(object) => object.clone(),
+            ResultSource::Call(answer) => answer.publish(&self.client),
         }
     }
 }

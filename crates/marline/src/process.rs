@@ -12,13 +12,15 @@
 //! ```
 
 use crate::client::Client;
-use crate::executor::check_beginning;
+use crate::executor::check_executor_entry;
 use crate::program::Program;
 use marline_runtime::core::controller::{Config, Counters, WorkerStatus};
 use marline_runtime::core::error::Error;
-use marline_runtime::core::lease::Terms;
+use marline_runtime::core::lease::LeaseTerms;
 use marline_runtime::core::resources::Resources;
-use marline_runtime::{ExecutorOptions, Load, PassOn, Said, StoreOptions, WorkerOptions};
+use marline_runtime::{
+    ExecutorOptions, Load, Setting, StderrForwarding, StoreOptions, WorkerOptions,
+};
 use std::sync::Arc;
 use std::thread::available_parallelism;
 use std::time::Duration;
@@ -81,7 +83,7 @@ impl ControllerBuilder {
     /// A process that is silent for this long is lost (30 s by default). A silence of at most four fifths of it is
     /// survived.
     pub fn lease(mut self, lease: Duration) -> Self {
-        self.config.terms = Terms::of(lease);
+        self.config.terms = LeaseTerms::of(lease);
         self
     }
 
@@ -124,9 +126,9 @@ pub struct Worker {
 pub struct WorkerBuilder {
     options: WorkerOptions,
     grace: Duration,
-    store_limit: Option<Said<u64>>,
-    spill_folder: Option<Said<String>>,
-    durable_folder: Option<Said<String>>,
+    store_limit: Option<Setting<u64>>,
+    spill_folder: Option<Setting<String>>,
+    durable_folder: Option<Setting<String>>,
 }
 
 /// How long a worker that was asked to leave lets its work run on, unless said otherwise.
@@ -148,7 +150,7 @@ impl Worker {
                 executors: ExecutorOptions::Processes {
                     commands: false,
                     memory: None,
-                    pass_on: PassOn::All,
+                    pass_on: StderrForwarding::All,
                     forks: None,
                     arguments: None,
                 },
@@ -240,21 +242,21 @@ impl WorkerBuilder {
     /// The most memory that large values may take here, in bytes: 30 % of what there is, unless this or
     /// `MARLINE_STORE_MEMORY` says otherwise.
     pub fn object_store_memory(mut self, bytes: u64) -> Self {
-        self.store_limit = Some(Said { name: "object_store_memory", value: bytes });
+        self.store_limit = Some(Setting { name: "object_store_memory", value: bytes });
         self
     }
 
     /// The folder for large values that have no room there, which must be there; empty: nothing goes to the disk. It
     /// is the usual one for temporary files, unless this or `MARLINE_SPILL_DIR` says otherwise.
     pub fn spill_folder(mut self, folder: &str) -> Self {
-        self.spill_folder = Some(Said { name: "spill_folder", value: folder.into() });
+        self.spill_folder = Some(Setting { name: "spill_folder", value: folder.into() });
         self
     }
 
     /// The folder for values that are to outlive their node, on a disk that all nodes see: the same for all. Without
     /// this, and `MARLINE_DURABLE_DIR`, nothing can be durable.
     pub fn durable_folder(mut self, folder: &str) -> Self {
-        self.durable_folder = Some(Said { name: "durable_folder", value: folder.into() });
+        self.durable_folder = Some(Setting { name: "durable_folder", value: folder.into() });
         self
     }
 
@@ -269,7 +271,7 @@ impl WorkerBuilder {
     /// What user code prints goes to its log only, not to this process's standard error.
     pub fn quiet(mut self) -> Self {
         if let ExecutorOptions::Processes { pass_on, .. } = &mut self.options.executors {
-            *pass_on = PassOn::Nothing;
+            *pass_on = StderrForwarding::Nothing;
         }
         self
     }
@@ -305,7 +307,7 @@ impl WorkerBuilder {
         if let ExecutorOptions::Processes { arguments, .. } = &self.options.executors {
             marline_runtime::serve_if_executor(&self.options.program);
             if arguments.is_none() {
-                check_beginning()?;
+                check_executor_entry()?;
             }
         }
         self.options.resources.validate()?;

@@ -10,13 +10,13 @@ use std::fmt::Display;
 use std::sync::{Arc, Mutex, PoisonError};
 
 type Code = Box<dyn Fn(&Invocation) -> Result<Payload, Error> + Send + Sync>;
-type Make = Box<dyn Fn(&Invocation) -> Result<Arc<dyn Instance>, Error> + Send + Sync>;
+type ConstructorFn = Box<dyn Fn(&Invocation) -> Result<Arc<dyn Instance>, Error> + Send + Sync>;
 
 /// Functions and actors by name. See the [crate](crate) for an example.
 #[derive(Default)]
 pub struct Program {
     tasks: BTreeMap<String, Code>,
-    actors: BTreeMap<String, Make>,
+    actors: BTreeMap<String, ConstructorFn>,
 }
 
 impl Program {
@@ -25,7 +25,7 @@ impl Program {
         Program::default()
     }
 
-    /// Provides a function under a name. Panics if the name is taken: whoever uses one twice would lose
+    /// WorkerCapabilities a function under a name. Panics if the name is taken: whoever uses one twice would lose
     /// what was there, and find out late.
     ///
     /// ```should_panic
@@ -43,7 +43,7 @@ impl Program {
         self
     }
 
-    /// Provides a function that may fail: its error's words and type reach whoever waits.
+    /// WorkerCapabilities a function that may fail: its error's words and type reach whoever waits.
     ///
     /// ```
     /// use marline::{Cluster, ErrorKind, Program};
@@ -65,7 +65,7 @@ impl Program {
         self
     }
 
-    /// Provides an actor under a name: how it is made, and its methods. Panics if the name is taken.
+    /// WorkerCapabilities an actor under a name: how it is made, and its methods. Panics if the name is taken.
     pub fn actor<T, Args, C>(
         mut self,
         name: &str,
@@ -82,7 +82,7 @@ impl Program {
         self
     }
 
-    /// Provides an actor whose constructor may fail. It is run once; its error reaches whoever calls the
+    /// WorkerCapabilities an actor whose constructor may fail. It is run once; its error reaches whoever calls the
     /// actor, and its name is free again.
     pub fn try_actor<T, E, Args, C>(
         mut self,
@@ -113,7 +113,7 @@ fn add<V>(to: &mut BTreeMap<String, V>, what: &str, name: &str, value: V) {
 /// How an actor with these methods becomes an instance.
 fn made_by<T: Send + 'static>(class: Class<T>) -> impl Fn(T) -> Arc<dyn Instance> {
     let class = Arc::new(class);
-    move |actor| Arc::new(Made { actor: Mutex::new(actor), class: class.clone() })
+    move |actor| Arc::new(RegisteredActor { actor: Mutex::new(actor), class: class.clone() })
 }
 
 type Call<T> = Box<dyn Fn(&mut T, &Invocation) -> Result<Payload, Error> + Send + Sync>;
@@ -124,7 +124,7 @@ pub struct Class<T> {
 }
 
 impl<T: 'static> Class<T> {
-    /// Provides a method under a name. Panics if the name is taken.
+    /// WorkerCapabilities a method under a name. Panics if the name is taken.
     pub fn method<Args, M>(mut self, name: &str, method: M) -> Class<T>
     where
         M: Method<T, Args>,
@@ -137,7 +137,7 @@ impl<T: 'static> Class<T> {
         self
     }
 
-    /// Provides a method that may fail.
+    /// WorkerCapabilities a method that may fail.
     pub fn try_method<Args, M, R, E>(mut self, name: &str, method: M) -> Class<T>
     where
         M: Method<T, Args, Output = Result<R, E>>,
@@ -152,12 +152,12 @@ impl<T: 'static> Class<T> {
     }
 }
 
-struct Made<T> {
+struct RegisteredActor<T> {
     actor: Mutex<T>,
     class: Arc<Class<T>>,
 }
 
-impl<T: Send + 'static> Instance for Made<T> {
+impl<T: Send + 'static> Instance for RegisteredActor<T> {
     fn call(&self, invocation: &Invocation) -> Result<Reply, Error> {
         let method = self.class.methods.get(&*invocation.name).ok_or_else(|| {
             let known: Vec<&str> = self.class.methods.keys().map(String::as_str).collect();

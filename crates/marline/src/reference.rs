@@ -1,7 +1,7 @@
 //! References to values: of results, and of what was put.
 
 use crate::client::Client;
-use marline_runtime::core::id::{ObjectId, Thing};
+use marline_runtime::core::id::{ObjectId, Referent};
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -33,13 +33,13 @@ impl<T> fmt::Debug for ObjectRef<T> {
 
 impl<T> Clone for ObjectRef<T> {
     fn clone(&self) -> Self {
-        self.client.inner.retain(Thing::Object(self.id));
+        self.client.inner.hold(Referent::Object(self.id));
         ObjectRef::new(self.client.clone(), self.id)
     }
 }
 
 impl<T> Drop for ObjectRef<T> {
     fn drop(&mut self) {
-        self.client.inner.release(Thing::Object(self.id));
+        self.client.inner.release(Referent::Object(self.id));
     }
 }

@@ -7,8 +7,8 @@
 //! with those, more would be taken than there may be.
 
 use crate::segment::{Access, Mapping, Segment};
-use crate::space::{Block, Space, rounded};
-use crate::view::{Kept, LetGo, Writable};
+use crate::space::{Block, FreeSpace, rounded};
+use crate::view::{OnRelease, SealedBlock, Writable};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -34,36 +34,36 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    space: Space,
+    space: FreeSpace,
     /// By their numbers, which are never used again.
-    segments: BTreeMap<u32, Own>,
+    segments: BTreeMap<u32, OwnedSegment>,
     next_segment: u32,
     /// At most so much of what is free is warm.
     warm: u64,
     /// Segments that were let go of, and nobody was told.
-    gone: Vec<Gone>,
+    gone: Vec<RemovedSegment>,
 }
 
 /// A segment of which nothing will be given out any more. Whoever has it mapped may let go of it; its memory is to be
 /// [given back](Gone::give_back), which takes its time.
 #[derive(Debug)]
-pub struct Gone {
+pub struct RemovedSegment {
     /// Which one.
     pub number: u32,
-    own: Own,
+    own: OwnedSegment,
 }
 
-impl Gone {
+impl RemovedSegment {
     /// Its memory is the system's again, whoever has it mapped.
     pub fn give_back(self) -> io::Result<()> {
         let (segment, len) = (self.number, self.own.segment.bytes());
-        self.own.segment.forget(Block { segment, offset: 0, len })
+        self.own.segment.return_memory(Block { segment, offset: 0, len })
     }
 }
 
 /// A segment, and where this process sees it.
 #[derive(Clone, Debug)]
-struct Own {
+struct OwnedSegment {
     segment: Arc<Segment>,
     mapping: Arc<Mapping>,
 }
@@ -107,14 +107,14 @@ impl Arena {
             }
         };
         state.give_back(self.0.most, block.len)?;
-        let Own { segment, mapping } = &state.segments[&block.segment];
+        let OwnedSegment { segment, mapping } = &state.segments[&block.segment];
         let (mapping, trims) = (mapping.clone(), segment.trims());
         drop(state);
-        Ok(Writable::new(mapping, block, len, trims, LetGo::Free(self.clone())))
+        Ok(Writable::new(mapping, block, len, trims, OnRelease::Free(self.clone())))
     }
 
     /// Nobody has it any more, and nobody reads it.
-    pub fn free(&self, kept: Kept) {
+    pub fn free(&self, kept: SealedBlock) {
         self.free_block(kept.block());
     }
 
@@ -128,7 +128,7 @@ impl Arena {
     }
 
     /// Segments that were let go of since this was last asked.
-    pub fn gone(&self) -> Vec<Gone> {
+    pub fn gone(&self) -> Vec<RemovedSegment> {
         std::mem::take(&mut self.state().gone)
     }
 
@@ -144,7 +144,7 @@ impl Arena {
         for piece in free.into_iter().flat_map(pieces) {
             let state = self.state(); // Nothing of it is given out meanwhile.
             for block in state.space.free_of(piece) {
-                state.segments[&block.segment].segment.forget(block)?;
+                state.segments[&block.segment].segment.return_memory(block)?;
             }
         }
         let mut state = self.state();
@@ -153,7 +153,7 @@ impl Arena {
     }
 
     /// How many bytes of memory the segments take.
-    pub fn taken(&self) -> io::Result<u64> {
+    pub fn resident_bytes(&self) -> io::Result<u64> {
         self.state().taken()
     }
 
@@ -167,7 +167,7 @@ impl State {
     fn add(&mut self, len: u64) -> io::Result<()> {
         let segment = Arc::new(Segment::new(len)?);
         let mapping = Arc::new(Mapping::new(segment.descriptor(Access::Write), Access::Write)?);
-        self.segments.insert(self.next_segment, Own { segment, mapping });
+        self.segments.insert(self.next_segment, OwnedSegment { segment, mapping });
         self.space.add(self.next_segment, len);
         self.next_segment += 1;
         Ok(())
@@ -181,7 +181,7 @@ impl State {
             if self.segments[&number].segment.bytes() > usual {
                 self.space.remove(number);
                 let own = self.segments.remove(&number).expect("it is there");
-                self.gone.push(Gone { number, own });
+                self.gone.push(RemovedSegment { number, own });
             }
         }
     }
@@ -210,7 +210,7 @@ impl State {
         for piece in gaps.into_iter().flat_map(pieces) {
             let segment = &self.segments[&piece.segment].segment;
             let before = segment.taken()?;
-            segment.forget(piece)?;
+            segment.return_memory(piece)?;
             let given_back = before.saturating_sub(segment.taken()?);
             self.warm = self.warm.saturating_sub(given_back);
             excess = excess.saturating_sub(given_back);
@@ -234,7 +234,7 @@ fn pieces(Block { segment, offset, len }: Block) -> impl Iterator<Item = Block> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::space::GRAIN;
+    use crate::space::PAGE_BYTES;
     use crate::view::View;
     use marline_core::random::Random;
     use std::thread;
@@ -247,7 +247,7 @@ mod tests {
 
     #[test]
     fn a_block_is_free_again_when_the_last_view_of_it_is_gone() {
-        let arena = Arena::new(64 * GRAIN);
+        let arena = Arena::new(64 * PAGE_BYTES);
         let view = filled(&arena, 10_000, 7);
         let (part, bytes) = (view.slice(5_000..6_000), view.clone().into_bytes());
         let place = view.place().0;
@@ -255,7 +255,7 @@ mod tests {
         assert_eq!((&part[..], &bytes[..]), (&[7; 1_000][..], &[7; 10_000][..]));
         assert_eq!(part.slice(10..20).place(), (place, 5_010..5_020));
         drop(part);
-        assert_eq!(arena.used(), 3 * GRAIN);
+        assert_eq!(arena.used(), 3 * PAGE_BYTES);
         drop(bytes);
         assert_eq!(arena.used(), 0);
         assert_eq!(arena.allocate(1).unwrap().block().offset, place.offset);
@@ -263,28 +263,40 @@ mod tests {
 
     #[test]
     fn gaps_give_their_memory_back_before_there_is_more_than_there_may_be() {
-        let arena = Arena::with(1024 * GRAIN, 100 * GRAIN);
-        let pages = |count: u64| (count * GRAIN) as usize;
+        let arena = Arena::with(1024 * PAGE_BYTES, 100 * PAGE_BYTES);
+        let pages = |count: u64| (count * PAGE_BYTES) as usize;
         // Every other one of many small ones goes: nothing larger fits between those that stay.
         let mut small: Vec<View> = (0..100).map(|byte| filled(&arena, pages(1), byte)).collect();
-        assert_eq!(arena.taken().unwrap(), 100 * GRAIN);
+        assert_eq!(arena.resident_bytes().unwrap(), 100 * PAGE_BYTES);
         let mut byte = 0;
         small.retain(|_| {
             byte += 1;
             byte % 2 == 0
         });
-        assert_eq!((arena.used(), arena.taken().unwrap()), (50 * GRAIN, 100 * GRAIN), "it is warm");
+        assert_eq!(
+            (arena.used(), arena.resident_bytes().unwrap()),
+            (50 * PAGE_BYTES, 100 * PAGE_BYTES),
+            "it is warm"
+        );
         let large: Vec<View> = (0..25).map(|byte| filled(&arena, pages(2), byte)).collect();
-        assert_eq!(arena.used(), 100 * GRAIN);
-        assert!(arena.taken().unwrap() <= 100 * GRAIN, "{}", arena.taken().unwrap());
+        assert_eq!(arena.used(), 100 * PAGE_BYTES);
+        assert!(
+            arena.resident_bytes().unwrap() <= 100 * PAGE_BYTES,
+            "{}",
+            arena.resident_bytes().unwrap()
+        );
         for (view, byte) in small.iter().zip((1..100).step_by(2)) {
             assert!(view.iter().all(|it| *it == byte), "what is in use stays as it is");
         }
         drop((small, large));
-        assert_eq!((arena.used(), arena.taken().unwrap()), (0, 100 * GRAIN), "what is warm stays");
+        assert_eq!(
+            (arena.used(), arena.resident_bytes().unwrap()),
+            (0, 100 * PAGE_BYTES),
+            "what is warm stays"
+        );
         let before = arena.allocate(1).unwrap().trims();
         arena.trim().unwrap();
-        assert_eq!(arena.taken().unwrap(), 0);
+        assert_eq!(arena.resident_bytes().unwrap(), 0);
         assert!(arena.allocate(1).unwrap().trims() > before, "who is given it knows of that");
         arena.check_invariants();
     }
@@ -297,41 +309,45 @@ mod tests {
         gap.prepare().unwrap();
         stays.prepare().unwrap();
         drop(gap);
-        assert_eq!(arena.taken().unwrap(), 4 * TRIM_BYTES, "it is warm");
+        assert_eq!(arena.resident_bytes().unwrap(), 4 * TRIM_BYTES, "it is warm");
         // It does not fit into the gap, and could take a little more than a piece too much.
         let larger = arena.allocate(3 * TRIM_BYTES as usize + 1).unwrap();
-        assert_eq!(arena.taken().unwrap(), 2 * TRIM_BYTES, "one that stays, one that is warm");
+        assert_eq!(
+            arena.resident_bytes().unwrap(),
+            2 * TRIM_BYTES,
+            "one that stays, one that is warm"
+        );
         drop((stays, larger));
         arena.check_invariants();
     }
 
     #[test]
     fn what_is_not_sealed_is_free_again_when_it_is_dropped() {
-        let arena = Arena::new(GRAIN);
+        let arena = Arena::new(PAGE_BYTES);
         drop(arena.allocate(100).unwrap());
         assert_eq!(arena.used(), 0);
     }
 
     #[test]
     fn what_is_kept_is_in_use_until_it_is_freed() {
-        assert_eq!(size_of::<Option<Kept>>(), 12);
-        let arena = Arena::new(10 * GRAIN);
+        assert_eq!(size_of::<Option<SealedBlock>>(), 12);
+        let arena = Arena::new(10 * PAGE_BYTES);
         let first = arena.allocate(1).unwrap();
-        let room = arena.allocate(2 * GRAIN as usize + 1).unwrap();
+        let room = arena.allocate(2 * PAGE_BYTES as usize + 1).unwrap();
         let block = room.block();
         let kept = room.keep();
-        assert_eq!((kept.block(), arena.used()), (block, 4 * GRAIN));
+        assert_eq!((kept.block(), arena.used()), (block, 4 * PAGE_BYTES));
         arena.free(kept);
-        assert_eq!(arena.used(), GRAIN);
+        assert_eq!(arena.used(), PAGE_BYTES);
         drop(first);
         arena.check_invariants();
     }
 
     #[test]
     fn what_is_larger_than_a_segment_has_one_of_its_own() {
-        let arena = Arena::new(GRAIN);
-        let large = filled(&arena, 10 * GRAIN as usize + 1, 1);
-        assert_eq!(arena.segment(large.place().0.segment).unwrap().bytes(), 11 * GRAIN);
+        let arena = Arena::new(PAGE_BYTES);
+        let large = filled(&arena, 10 * PAGE_BYTES as usize + 1, 1);
+        assert_eq!(arena.segment(large.place().0.segment).unwrap().bytes(), 11 * PAGE_BYTES);
         let empty = filled(&arena, 0, 1);
         assert!(empty.is_empty());
         arena.check_invariants();
@@ -339,16 +355,16 @@ mod tests {
 
     #[test]
     fn values_that_grow_do_not_have_a_segment_each() {
-        let arena = Arena::new(GRAIN);
+        let arena = Arena::new(PAGE_BYTES);
         let small = filled(&arena, 100, 1);
-        let first = filled(&arena, 2 * GRAIN as usize, 2);
+        let first = filled(&arena, 2 * PAGE_BYTES as usize, 2);
         let numbers: Vec<u32> = (3..50)
-            .map(|pages| filled(&arena, pages * GRAIN as usize, 3).place().0.segment)
+            .map(|pages| filled(&arena, pages * PAGE_BYTES as usize, 3).place().0.segment)
             .collect();
         assert!(numbers.is_sorted_by(|one, next| one < next), "no number is used again");
         let there = (0..100).filter(|number| arena.segment(*number).is_some()).count();
         assert_eq!(there, 3, "what is in use, and the last one");
-        assert_eq!(arena.taken().unwrap(), 52 * GRAIN);
+        assert_eq!(arena.resident_bytes().unwrap(), 52 * PAGE_BYTES);
         let gone = arena.gone();
         let gone_numbers: Vec<u32> = gone.iter().map(|gone| gone.number).collect();
         assert_eq!(gone_numbers, numbers[..numbers.len() - 1], "each is said to be gone, once");
@@ -365,7 +381,7 @@ mod tests {
 
     #[test]
     fn views_outlive_the_arena() {
-        let arena = Arena::new(GRAIN);
+        let arena = Arena::new(PAGE_BYTES);
         let view = filled(&arena, 100, 9);
         drop(arena);
         assert_eq!(&view[..], &[9; 100]);
@@ -375,21 +391,21 @@ mod tests {
     fn what_is_given_back_to_the_system_is_nobodys() {
         let arena = Arena::new(1 << 20);
         let (kept, gone) = (filled(&arena, 100_000, 1), filled(&arena, 100_000, 2));
-        let before = arena.taken().unwrap();
+        let before = arena.resident_bytes().unwrap();
         drop(gone);
-        assert_eq!(arena.taken().unwrap(), before, "it stays warm");
+        assert_eq!(arena.resident_bytes().unwrap(), before, "it stays warm");
         arena.trim().unwrap();
-        assert!(arena.taken().unwrap() < before);
+        assert!(arena.resident_bytes().unwrap() < before);
         assert_eq!(&kept[..], &[1; 100_000][..]);
         drop(kept);
         arena.trim().unwrap();
-        assert_eq!(arena.taken().unwrap(), 0);
+        assert_eq!(arena.resident_bytes().unwrap(), 0);
         assert_eq!(&filled(&arena, 100_000, 3)[..], &[3; 100_000][..]);
     }
 
     #[test]
     fn nobody_sees_what_others_write() {
-        let arena = Arena::new(256 * GRAIN);
+        let arena = Arena::new(256 * PAGE_BYTES);
         thread::scope(|threads| {
             for thread in 0..4_u8 {
                 let arena = arena.clone();

@@ -2,7 +2,7 @@
 //!
 //! A node's memory is an [`Arena`], owned by one process: segments without names, of which blocks are given
 //! out. Whoever makes a value fills a block ([`Writable`]) and seals it; from then on it is read in place
-//! ([`View`]), here or, where the segment was passed on, in other processes ([`Windows`]). A block is free
+//! ([`View`]), here or, where the segment was passed on, in other processes ([`MappedSegments`]). A block is free
 //! again when no view of it is left: the owner's process keeps one for each other process that reads it (a
 //! pin) until that returns it, or is dead. Where memory is short, blocks go to files ([`Spill`]);
 //! what is to outlive the node is saved in others ([`Saved`]).
@@ -15,24 +15,24 @@
 
 pub mod arena;
 mod copy;
+pub mod descriptor_passing;
+pub mod durable_files;
+pub mod mapped_segments;
 pub mod parts;
-pub mod pass;
-pub mod saved;
 pub mod segment;
 pub mod space;
 pub mod spill;
 pub mod view;
-pub mod window;
 
 /// What tells bytes from what a disk or a network made of them.
 pub fn checksum(bytes: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64(bytes)
 }
 
-pub use arena::{Arena, Gone};
-pub use saved::{FileId, Saved};
+pub use arena::{Arena, RemovedSegment};
+pub use durable_files::{DurableFiles, FileId};
+pub use mapped_segments::MappedSegments;
 pub use segment::Access;
 pub use space::Block;
-pub use spill::{Spill, SpillError, Spilled, lacks_memory};
-pub use view::{Kept, View, Writable};
-pub use window::Windows;
+pub use spill::{SpillError, SpillFiles, SpilledBlock, lacks_memory};
+pub use view::{SealedBlock, View, Writable};

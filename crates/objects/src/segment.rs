@@ -9,7 +9,7 @@
 //! hands out [blocks](crate::space::Block): a block has one writer, and readers only after that.
 
 use crate::copy;
-use crate::space::{Block, GRAIN};
+use crate::space::{Block, PAGE_BYTES};
 use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
@@ -86,7 +86,7 @@ impl Segment {
     }
 
     /// Gives the memory of a part of it back to the system. What was there reads as zeros.
-    pub fn forget(&self, block: Block) -> io::Result<()> {
+    pub fn return_memory(&self, block: Block) -> io::Result<()> {
         // Relaxed: whoever gives out blocks of it has the same lock for that and for this.
         self.trims.fetch_add(1, Ordering::Relaxed);
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -110,19 +110,19 @@ pub struct Mapping {
     file: Option<File>,
     /// To which [`STRETCH`] this process has copied something.
     seen: Box<[AtomicBool]>,
-    shown: Mutex<Shown>,
+    shown: Mutex<PopulatedPages>,
 }
 
 /// Which pages of a mapping have memory for certain, and this process sees it.
 #[derive(Default)]
-struct Shown {
+struct PopulatedPages {
     /// Since so often memory of the segment was given back.
     trims: u64,
     /// A bit for each.
     pages: Box<[u64]>,
 }
 
-impl Shown {
+impl PopulatedPages {
     /// The words that these pages are in, and which bits of each they are.
     fn words(pages: Range<usize>) -> impl Iterator<Item = (usize, u64)> {
         (pages.start / 64..pages.end.div_ceil(64)).map(move |word| {
@@ -133,11 +133,11 @@ impl Shown {
     }
 
     fn has(&self, pages: Range<usize>) -> bool {
-        Shown::words(pages).all(|(word, bits)| self.pages[word] & bits == bits)
+        PopulatedPages::words(pages).all(|(word, bits)| self.pages[word] & bits == bits)
     }
 
     fn add(&mut self, pages: Range<usize>) {
-        for (word, bits) in Shown::words(pages) {
+        for (word, bits) in PopulatedPages::words(pages) {
             self.pages[word] |= bits;
         }
     }
@@ -181,8 +181,8 @@ impl Mapping {
         let (seen, shown) = (Box::default(), Mutex::default());
         let mut mapping = Mapping { start, len, access, file: None, seen, shown };
         if access == Access::Write {
-            let words = len.div_ceil(GRAIN as usize).div_ceil(64);
-            mapping.shown = Mutex::new(Shown { trims: 0, pages: vec![0; words].into() });
+            let words = len.div_ceil(PAGE_BYTES as usize).div_ceil(64);
+            mapping.shown = Mutex::new(PopulatedPages { trims: 0, pages: vec![0; words].into() });
             mapping.file = Some(descriptor.try_clone_to_owned()?.into());
             mapping.seen = (0..len.div_ceil(STRETCH)).map(|_| AtomicBool::default()).collect();
         }
@@ -249,7 +249,7 @@ impl Mapping {
         while done < bytes.len() {
             let left = bytes.len() - done;
             // What is short takes as long to be shown as to be written.
-            let (seen, len) = match left < GRAIN as usize {
+            let (seen, len) = match left < PAGE_BYTES as usize {
                 true => (false, left),
                 false => self.alike(at + done, left),
             };
@@ -267,7 +267,7 @@ impl Mapping {
     ///
     /// Blocks whose memory is given back are free, and who is given one of them later knows of that: then all is
     /// forgotten. What another thread adds, which was given its block before, is of that block, which is not free.
-    fn shown(&self, trims: u64) -> MutexGuard<'_, Shown> {
+    fn shown(&self, trims: u64) -> MutexGuard<'_, PopulatedPages> {
         let mut shown = self.shown.lock().expect("nothing panics under it");
         if shown.trims < trims {
             shown.trims = trims;
@@ -306,7 +306,7 @@ impl Mapping {
             return Ok(());
         }
         let (start, end) =
-            (pages.start * GRAIN as usize, (pages.end * GRAIN as usize).min(self.len));
+            (pages.start * PAGE_BYTES as usize, (pages.end * PAGE_BYTES as usize).min(self.len));
         // SAFETY: it is inside of the mapping. What is there stays as it is.
         let shown = rustix::io::retry_on_intr(|| unsafe {
             let address = self.start.as_ptr().add(start).cast();
@@ -328,7 +328,7 @@ impl Mapping {
 
 /// The pages that bytes from there on are in.
 fn pages(at: usize, len: usize) -> Range<usize> {
-    at / GRAIN as usize..(at + len).div_ceil(GRAIN as usize)
+    at / PAGE_BYTES as usize..(at + len).div_ceil(PAGE_BYTES as usize)
 }
 
 fn no_memory() -> io::Error {
@@ -347,8 +347,8 @@ impl Drop for Mapping {
 /// has none left, to whoever touches the others, or writes to where they are.
 #[cfg(test)]
 pub(crate) fn without_memory(pages: u64) -> Mapping {
-    let segment = Segment::new(GRAIN).unwrap();
-    let len = (pages * GRAIN) as usize;
+    let segment = Segment::new(PAGE_BYTES).unwrap();
+    let len = (pages * PAGE_BYTES) as usize;
     Mapping::of(segment.descriptor(Access::Write), len, Access::Write).unwrap()
 }
 
@@ -357,25 +357,25 @@ mod tests {
     use super::*;
     use marline_core::random::Random;
 
-    const PAGE: Block = Block { segment: 0, offset: GRAIN, len: GRAIN };
+    const PAGE: Block = Block { segment: 0, offset: PAGE_BYTES, len: PAGE_BYTES };
 
     #[test]
     fn what_one_mapping_writes_another_reads() {
-        let segment = Segment::new(4 * GRAIN).unwrap();
+        let segment = Segment::new(4 * PAGE_BYTES).unwrap();
         let writes = Mapping::new(segment.descriptor(Access::Write), Access::Write).unwrap();
         let reads = Mapping::new(segment.descriptor(Access::Read), Access::Read).unwrap();
         // SAFETY: nobody else has the segment.
         unsafe { writes.bytes_mut(PAGE, 5) }.copy_from_slice(b"hello");
         // SAFETY: the borrow above is over.
         assert_eq!(unsafe { reads.bytes(PAGE, 5) }, b"hello");
-        segment.forget(PAGE).unwrap();
+        segment.return_memory(PAGE).unwrap();
         // SAFETY: nobody writes.
         assert_eq!(unsafe { reads.bytes(PAGE, 5) }, [0; 5]);
     }
 
     #[test]
     fn whoever_is_to_read_cannot_write() {
-        let segment = Segment::new(GRAIN).unwrap();
+        let segment = Segment::new(PAGE_BYTES).unwrap();
         let error = Mapping::new(segment.descriptor(Access::Read), Access::Write).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
         assert!(rustix::io::write(segment.descriptor(Access::Read), b"x").is_err());
@@ -393,18 +393,18 @@ mod tests {
     #[test]
     fn what_is_copied_arrives_however_often_and_wherever() {
         let pages = 200;
-        let segment = Segment::new(pages * GRAIN).unwrap();
+        let segment = Segment::new(pages * PAGE_BYTES).unwrap();
         let first = Mapping::new(segment.descriptor(Access::Write), Access::Write).unwrap();
         let second = Mapping::new(segment.descriptor(Access::Write), Access::Write).unwrap();
         let reads = Mapping::new(segment.descriptor(Access::Read), Access::Read).unwrap();
-        let all = Block { segment: 0, offset: 0, len: pages * GRAIN };
+        let all = Block { segment: 0, offset: 0, len: pages * PAGE_BYTES };
         let mut expected = vec![0; all.len as usize];
         let mut random = Random::new(5);
         let source: Vec<u8> = (0..all.len).map(|_| random.below(256) as u8).collect();
         for round in 0..400 {
             let offset = random.below(all.len) as usize;
             let len = random.below(all.len - offset as u64) as usize;
-            let block = Block { offset: offset as u64 / GRAIN * GRAIN, ..all };
+            let block = Block { offset: offset as u64 / PAGE_BYTES * PAGE_BYTES, ..all };
             let block = Block { len: all.len - block.offset, ..block };
             let at = offset - block.offset as usize;
             let by = if random.below(2) == 0 { &first } else { &second };
@@ -420,26 +420,34 @@ mod tests {
     #[test]
     fn where_there_is_no_memory_left_a_copy_fails_and_the_process_goes_on() {
         let mapping = without_memory(100);
-        let all = Block { segment: 0, offset: 0, len: 100 * GRAIN };
+        let all = Block { segment: 0, offset: 0, len: 100 * PAGE_BYTES };
         let source = vec![7; all.len as usize];
         // What is short or long, where it has been before or not.
-        for (offset, len) in [(GRAIN, 10), (GRAIN, 50 * GRAIN), (GRAIN, 50 * GRAIN), (0, all.len)] {
+        for (offset, len) in [
+            (PAGE_BYTES, 10),
+            (PAGE_BYTES, 50 * PAGE_BYTES),
+            (PAGE_BYTES, 50 * PAGE_BYTES),
+            (0, all.len),
+        ] {
             let source = &source[..len as usize];
             // SAFETY: nobody else has the segment.
             let copied = unsafe { mapping.copy(all, offset as usize, source, 0) };
             assert_eq!(copied.unwrap_err().kind(), io::ErrorKind::OutOfMemory, "{offset}, {len}");
         }
         assert!(mapping.prepare(all, all.len as usize, 0).is_err());
-        mapping.prepare(all, GRAIN as usize, 0).unwrap();
+        mapping.prepare(all, PAGE_BYTES as usize, 0).unwrap();
         // SAFETY: as above.
-        unsafe { mapping.copy(all, 0, &source[..GRAIN as usize], 0) }.unwrap();
+        unsafe { mapping.copy(all, 0, &source[..PAGE_BYTES as usize], 0) }.unwrap();
         // SAFETY: nobody writes.
-        assert_eq!(unsafe { mapping.bytes(all, GRAIN as usize) }, &source[..GRAIN as usize]);
+        assert_eq!(
+            unsafe { mapping.bytes(all, PAGE_BYTES as usize) },
+            &source[..PAGE_BYTES as usize]
+        );
     }
 
     #[test]
     fn pages_are_known_one_by_one() {
-        let mut shown = Shown { trims: 0, pages: vec![0; 5].into() };
+        let mut shown = PopulatedPages { trims: 0, pages: vec![0; 5].into() };
         let mut expected = [false; 320];
         let mut random = Random::new(9);
         for _ in 0..200 {
@@ -461,9 +469,9 @@ mod tests {
     #[test]
     fn what_was_shown_is_asked_for_again_when_memory_was_given_back_and_only_then() {
         let file = rustix::fs::memfd_create("shrinks", MemfdFlags::CLOEXEC).unwrap();
-        rustix::fs::ftruncate(&file, 20 * GRAIN).unwrap();
-        let mapping = Mapping::of(file.as_fd(), 20 * GRAIN as usize, Access::Write).unwrap();
-        let all = Block { segment: 0, offset: 0, len: 20 * GRAIN };
+        rustix::fs::ftruncate(&file, 20 * PAGE_BYTES).unwrap();
+        let mapping = Mapping::of(file.as_fd(), 20 * PAGE_BYTES as usize, Access::Write).unwrap();
+        let all = Block { segment: 0, offset: 0, len: 20 * PAGE_BYTES };
         let source = vec![7; all.len as usize];
         for shown in [false, true] {
             // SAFETY: nobody else has the segment.
@@ -471,28 +479,28 @@ mod tests {
             assert_eq!(mapping.shown(3).has(pages(0, source.len())), shown);
         }
         // It has no memory any more, and there is none. To touch it would end the process.
-        rustix::fs::ftruncate(&file, GRAIN).unwrap();
+        rustix::fs::ftruncate(&file, PAGE_BYTES).unwrap();
         mapping.prepare(all, source.len(), 3).unwrap();
-        for offset in [GRAIN as usize, 0] {
+        for offset in [PAGE_BYTES as usize, 0] {
             // SAFETY: as above.
             let copied = unsafe { mapping.copy(all, offset, &source[offset..], 4) };
             assert_eq!(copied.unwrap_err().kind(), io::ErrorKind::OutOfMemory);
         }
         assert!(mapping.prepare(all, source.len(), 4).is_err());
-        mapping.prepare(all, GRAIN as usize, 4).unwrap();
+        mapping.prepare(all, PAGE_BYTES as usize, 4).unwrap();
     }
 
     #[test]
     fn its_size_stays() {
-        let segment = Segment::new(2 * GRAIN).unwrap();
-        assert!(rustix::fs::ftruncate(segment.descriptor(Access::Write), GRAIN).is_err());
-        assert_eq!(segment.bytes(), 2 * GRAIN);
+        let segment = Segment::new(2 * PAGE_BYTES).unwrap();
+        assert!(rustix::fs::ftruncate(segment.descriptor(Access::Write), PAGE_BYTES).is_err());
+        assert_eq!(segment.bytes(), 2 * PAGE_BYTES);
     }
 
     #[test]
     #[should_panic(expected = "is not in")]
     fn what_is_outside_of_it_is_not_touched() {
-        let segment = Segment::new(GRAIN).unwrap();
+        let segment = Segment::new(PAGE_BYTES).unwrap();
         let reads = Mapping::new(segment.descriptor(Access::Read), Access::Read).unwrap();
         // SAFETY: nobody writes.
         let _ = unsafe { reads.bytes(PAGE, 1) };

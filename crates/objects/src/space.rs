@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// What is given out is a multiple of this: blocks do not share pages, so that the memory of one can be given
 /// back to the system alone.
-pub const GRAIN: u64 = 4096;
+pub const PAGE_BYTES: u64 = 4096;
 
 /// A part of a segment. No two that are in use overlap.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -17,13 +17,13 @@ pub struct Block {
     pub segment: u32,
     /// Where it begins there.
     pub offset: u64,
-    /// How long it is: what was asked for, rounded up to [`GRAIN`].
+    /// How long it is: what was asked for, rounded up to [`PAGE_BYTES`].
     pub len: u64,
 }
 
 /// See the [module](self).
 #[derive(Debug, Default)]
-pub struct Space {
+pub struct FreeSpace {
     segments: BTreeMap<u32, Tract>,
     /// Every free range, by its length.
     by_len: BTreeSet<(u64, u32, u64)>,
@@ -41,13 +41,13 @@ struct Tract {
 
 /// How much memory that many bytes take.
 pub fn rounded(len: u64) -> u64 {
-    len.max(1).next_multiple_of(GRAIN)
+    len.max(1).next_multiple_of(PAGE_BYTES)
 }
 
-impl Space {
+impl FreeSpace {
     /// Adds a segment, all of which is free.
     pub fn add(&mut self, segment: u32, len: u64) {
-        assert!(len > 0 && len.is_multiple_of(GRAIN), "a segment of {len} bytes");
+        assert!(len > 0 && len.is_multiple_of(PAGE_BYTES), "a segment of {len} bytes");
         let tract = Tract { len, used: 0, free: BTreeMap::from([(0, len)]) };
         assert!(self.segments.insert(segment, tract).is_none(), "segment {segment} is there");
         self.by_len.insert((len, segment, 0));
@@ -148,7 +148,9 @@ impl Space {
         for (segment, tract) in &self.segments {
             let mut end = None;
             for (&offset, &len) in &tract.free {
-                assert!(len > 0 && len.is_multiple_of(GRAIN) && offset.is_multiple_of(GRAIN));
+                assert!(
+                    len > 0 && len.is_multiple_of(PAGE_BYTES) && offset.is_multiple_of(PAGE_BYTES)
+                );
                 assert!(end.is_none_or(|end| end < offset), "free ranges touch in {segment}");
                 assert!(self.by_len.contains(&(len, *segment, offset)));
                 end = Some(offset + len);
@@ -164,10 +166,10 @@ mod tests {
     use super::*;
     use marline_core::random::Random;
 
-    fn space(segments: &[u64]) -> Space {
-        let mut space = Space::default();
+    fn space(segments: &[u64]) -> FreeSpace {
+        let mut space = FreeSpace::default();
         for (number, pages) in segments.iter().enumerate() {
-            space.add(number as u32, pages * GRAIN);
+            space.add(number as u32, pages * PAGE_BYTES);
         }
         space.check_invariants();
         space
@@ -176,26 +178,26 @@ mod tests {
     #[test]
     fn what_is_given_back_is_given_out_again_before_what_nobody_has_touched() {
         let mut space = space(&[100]);
-        let (first, second) = (space.allocate(5 * GRAIN).unwrap(), space.allocate(1).unwrap());
-        assert_eq!((first.offset, second.offset, second.len), (0, 5 * GRAIN, GRAIN));
+        let (first, second) = (space.allocate(5 * PAGE_BYTES).unwrap(), space.allocate(1).unwrap());
+        assert_eq!((first.offset, second.offset, second.len), (0, 5 * PAGE_BYTES, PAGE_BYTES));
         space.free(first);
-        assert_eq!(space.allocate(3 * GRAIN + 1).unwrap().offset, 0);
-        assert_eq!(space.allocate(GRAIN).unwrap().offset, 4 * GRAIN);
-        assert_eq!(space.allocate(GRAIN).unwrap().offset, 6 * GRAIN);
+        assert_eq!(space.allocate(3 * PAGE_BYTES + 1).unwrap().offset, 0);
+        assert_eq!(space.allocate(PAGE_BYTES).unwrap().offset, 4 * PAGE_BYTES);
+        assert_eq!(space.allocate(PAGE_BYTES).unwrap().offset, 6 * PAGE_BYTES);
         space.check_invariants();
     }
 
     #[test]
     fn what_does_not_fit_anywhere_is_not_given() {
         let mut space = space(&[4, 8]);
-        assert_eq!(space.allocate(8 * GRAIN + 1), None);
-        let all = space.allocate(8 * GRAIN).unwrap();
-        assert_eq!((all.segment, space.allocate(5 * GRAIN)), (1, None));
+        assert_eq!(space.allocate(8 * PAGE_BYTES + 1), None);
+        let all = space.allocate(8 * PAGE_BYTES).unwrap();
+        assert_eq!((all.segment, space.allocate(5 * PAGE_BYTES)), (1, None));
         assert_eq!(space.unused().collect::<Vec<_>>(), [0]);
         space.remove(0);
         assert_eq!(space.allocate(1), None);
         space.free(all);
-        assert_eq!((space.used(), space.total()), (0, 8 * GRAIN));
+        assert_eq!((space.used(), space.total()), (0, 8 * PAGE_BYTES));
         space.check_invariants();
     }
 
@@ -223,9 +225,9 @@ mod tests {
             let mut taken: Vec<Block> = Vec::new();
             for _ in 0..400 {
                 if random.below(5) < 3 {
-                    let len = 1 + random.below(40 * GRAIN);
+                    let len = 1 + random.below(40 * PAGE_BYTES);
                     if let Some(block) = space.allocate(len) {
-                        assert!(block.len >= len && block.len < len + GRAIN);
+                        assert!(block.len >= len && block.len < len + PAGE_BYTES);
                         let overlaps = |other: &Block| {
                             other.segment == block.segment
                                 && other.offset < block.offset + block.len

@@ -5,7 +5,7 @@
 //! it is noticed, not handed out.
 
 use crate::checksum;
-use crate::space::{Block, Space, rounded};
+use crate::space::{Block, FreeSpace, rounded};
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,7 +20,7 @@ const FILE_BYTES: u64 = 4 << 30;
 
 /// See the [module](self). A clone is the same one.
 #[derive(Clone, Debug)]
-pub struct Spill(Arc<Shared>);
+pub struct SpillFiles(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
@@ -32,7 +32,7 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    space: Space,
+    space: FreeSpace,
     files: BTreeMap<u32, Arc<File>>,
 }
 
@@ -78,25 +78,25 @@ impl From<io::Error> for SpillError {
 }
 
 /// Something on the disk. Dropped, its room is given back.
-pub struct Spilled {
-    spill: Spill,
+pub struct SpilledBlock {
+    spill: SpillFiles,
     file: Arc<File>,
     block: Block,
     len: usize,
     checksum: u64,
 }
 
-impl fmt::Debug for Spilled {
+impl fmt::Debug for SpilledBlock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Spilled").field("block", &self.block).field("len", &self.len).finish()
     }
 }
 
-impl Spill {
+impl SpillFiles {
     /// Spills to files in this folder, up to so many bytes.
-    pub fn new(folder: impl AsRef<Path>, limit: u64) -> Spill {
+    pub fn new(folder: impl AsRef<Path>, limit: u64) -> SpillFiles {
         let folder = folder.as_ref().to_path_buf();
-        Spill(Arc::new(Shared { folder, limit, state: Mutex::default() }))
+        SpillFiles(Arc::new(Shared { folder, limit, state: Mutex::default() }))
     }
 
     /// Whether files can be made there.
@@ -114,11 +114,11 @@ impl Spill {
     }
 
     /// Writes these bytes.
-    pub fn write(&self, bytes: &[u8]) -> Result<Spilled, SpillError> {
+    pub fn write(&self, bytes: &[u8]) -> Result<SpilledBlock, SpillError> {
         let (block, file) = self.allocate(bytes.len() as u64)?;
         // Gives its room back if it cannot be written.
         let mut spilled =
-            Spilled { spill: self.clone(), file, block, len: bytes.len(), checksum: 0 };
+            SpilledBlock { spill: self.clone(), file, block, len: bytes.len(), checksum: 0 };
         spilled.file.write_all_at(bytes, block.offset)?;
         spilled.checksum = checksum(bytes);
         Ok(spilled)
@@ -157,7 +157,7 @@ fn nameless(folder: &Path) -> io::Result<File> {
     Ok(File::from(rustix::fs::open(folder, flags, Mode::RUSR | Mode::WUSR)?))
 }
 
-impl Spilled {
+impl SpilledBlock {
     /// How many bytes it has.
     pub fn len(&self) -> usize {
         self.len
@@ -190,7 +190,7 @@ pub fn lacks_memory(error: &io::Error) -> bool {
         || matches!(errno, Some(rustix::io::Errno::FAULT | rustix::io::Errno::NOMEM))
 }
 
-impl Drop for Spilled {
+impl Drop for SpilledBlock {
     fn drop(&mut self) {
         let Block { offset, len, .. } = self.block;
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -204,14 +204,14 @@ impl Drop for Spilled {
 mod tests {
     use super::*;
     use crate::segment::without_memory;
-    use crate::space::GRAIN;
-    use crate::view::{LetGo, Writable};
+    use crate::space::PAGE_BYTES;
+    use crate::view::{OnRelease, Writable};
 
     fn bytes(seed: u8, len: usize) -> Vec<u8> {
         (0..len).map(|index| seed.wrapping_add((index % 251) as u8)).collect()
     }
 
-    fn read(spilled: &Spilled) -> Result<Vec<u8>, SpillError> {
+    fn read(spilled: &SpilledBlock) -> Result<Vec<u8>, SpillError> {
         let mut room = vec![0; spilled.len()];
         spilled.read(&mut room).map(|()| room)
     }
@@ -219,11 +219,11 @@ mod tests {
     #[test]
     fn what_is_written_is_read_back_and_its_room_is_used_again() {
         let folder = tempfile::tempdir().unwrap();
-        let spill = Spill::new(folder.path(), 1 << 30);
+        let spill = SpillFiles::new(folder.path(), 1 << 30);
         let (one, two) = (bytes(1, 100_000), bytes(2, 1));
         let (first, second) = (spill.write(&one).unwrap(), spill.write(&two).unwrap());
         assert_eq!((read(&first).unwrap(), read(&second).unwrap()), (one, two));
-        assert_eq!(spill.used(), rounded(100_000) + GRAIN);
+        assert_eq!(spill.used(), rounded(100_000) + PAGE_BYTES);
         let place = first.block;
         drop(first);
         assert_eq!(spill.write(&bytes(3, 90_000)).unwrap().block.offset, place.offset);
@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn what_the_disk_changed_is_noticed() {
         let folder = tempfile::tempdir().unwrap();
-        let spill = Spill::new(folder.path(), 1 << 30);
+        let spill = SpillFiles::new(folder.path(), 1 << 30);
         let spilled = spill.write(&bytes(7, 200_000)).unwrap();
         spilled.file.write_all_at(b"x", spilled.block.offset + 150_000).unwrap();
         assert!(matches!(read(&spilled), Err(SpillError::Corrupt)));
@@ -247,30 +247,37 @@ mod tests {
     #[test]
     fn what_there_is_no_memory_to_read_into_is_not_taken_for_damaged() {
         let folder = tempfile::tempdir().unwrap();
-        let spill = Spill::new(folder.path(), 1 << 30);
-        let spilled = spill.write(&bytes(7, 10 * GRAIN as usize)).unwrap();
-        let block = Block { segment: 0, offset: 0, len: 10 * GRAIN };
+        let spill = SpillFiles::new(folder.path(), 1 << 30);
+        let spilled = spill.write(&bytes(7, 10 * PAGE_BYTES as usize)).unwrap();
+        let block = Block { segment: 0, offset: 0, len: 10 * PAGE_BYTES };
         let nowhere = Arc::new(without_memory(10));
-        let let_go = LetGo::Tell(Box::new(|_| ()));
+        let let_go = OnRelease::Tell(Box::new(|_| ()));
         let mut room = Writable::new(nowhere, block, spilled.len(), 0, let_go);
         assert!(matches!(spilled.read(&mut room), Err(SpillError::NoMemory(_))));
-        assert_eq!(read(&spilled).unwrap(), bytes(7, 10 * GRAIN as usize), "it is still there");
+        assert_eq!(
+            read(&spilled).unwrap(),
+            bytes(7, 10 * PAGE_BYTES as usize),
+            "it is still there"
+        );
     }
 
     #[test]
     fn more_than_there_may_be_is_refused_with_the_figures() {
         let folder = tempfile::tempdir().unwrap();
-        let spill = Spill::new(folder.path(), 10 * GRAIN);
-        let kept = spill.write(&bytes(1, 6 * GRAIN as usize)).unwrap();
-        let error = spill.write(&bytes(2, 5 * GRAIN as usize)).unwrap_err();
-        assert_eq!(error.to_string(), format!("{} of {} bytes are spilled", 6 * GRAIN, 10 * GRAIN));
+        let spill = SpillFiles::new(folder.path(), 10 * PAGE_BYTES);
+        let kept = spill.write(&bytes(1, 6 * PAGE_BYTES as usize)).unwrap();
+        let error = spill.write(&bytes(2, 5 * PAGE_BYTES as usize)).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!("{} of {} bytes are spilled", 6 * PAGE_BYTES, 10 * PAGE_BYTES)
+        );
         drop(kept);
-        spill.write(&bytes(2, 10 * GRAIN as usize)).unwrap();
+        spill.write(&bytes(2, 10 * PAGE_BYTES as usize)).unwrap();
     }
 
     #[test]
     fn a_folder_that_is_not_there_is_an_error_and_takes_no_room() {
-        let spill = Spill::new("/nowhere/at/all", 1 << 30);
+        let spill = SpillFiles::new("/nowhere/at/all", 1 << 30);
         assert!(matches!(spill.write(b"text"), Err(SpillError::Disk(_))));
         assert_eq!(spill.used(), 0);
     }

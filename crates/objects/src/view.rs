@@ -13,7 +13,7 @@
 
 use crate::arena::Arena;
 use crate::segment::Mapping;
-use crate::space::{Block, GRAIN};
+use crate::space::{Block, PAGE_BYTES};
 use bytes::Bytes;
 use std::fmt;
 use std::io;
@@ -22,7 +22,7 @@ use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
 
 /// What is done when nobody has a block here any more.
-pub(crate) enum LetGo {
+pub(crate) enum OnRelease {
     /// It is free again.
     Free(Arena),
     /// Somebody else is told.
@@ -30,24 +30,24 @@ pub(crate) enum LetGo {
 }
 
 /// A block that somebody has.
-struct Held {
+struct BlockGuard {
     mapping: Arc<Mapping>,
     block: Block,
-    let_go: Option<LetGo>,
+    let_go: Option<OnRelease>,
 }
 
-impl Held {
-    fn new(mapping: Arc<Mapping>, block: Block, len: usize, let_go: LetGo) -> Held {
+impl BlockGuard {
+    fn new(mapping: Arc<Mapping>, block: Block, len: usize, let_go: OnRelease) -> BlockGuard {
         assert!(mapping.covers(block, len), "{block:?} of {len} bytes is not in {mapping:?}");
-        Held { mapping, block, let_go: Some(let_go) }
+        BlockGuard { mapping, block, let_go: Some(let_go) }
     }
 }
 
-impl Drop for Held {
+impl Drop for BlockGuard {
     fn drop(&mut self) {
         match self.let_go.take() {
-            Some(LetGo::Free(arena)) => arena.free_block(self.block),
-            Some(LetGo::Tell(tell)) => tell(self.block),
+            Some(OnRelease::Free(arena)) => arena.free_block(self.block),
+            Some(OnRelease::Tell(tell)) => tell(self.block),
             None => {}
         }
     }
@@ -55,7 +55,7 @@ impl Drop for Held {
 
 /// Bytes that nobody else sees yet. Dropped, they are let go.
 pub struct Writable {
-    held: Held,
+    held: BlockGuard,
     len: usize,
     /// How often memory of its segment was given back when it was given out.
     trims: u64,
@@ -69,9 +69,9 @@ impl Writable {
         block: Block,
         len: usize,
         trims: u64,
-        let_go: LetGo,
+        let_go: OnRelease,
     ) -> Writable {
-        Writable { held: Held::new(mapping, block, len, let_go), len, trims }
+        Writable { held: BlockGuard::new(mapping, block, len, let_go), len, trims }
     }
 
     /// How often memory of its segment was given back when it was given out.
@@ -104,10 +104,10 @@ impl Writable {
 
     /// They do not change any more, and are shown elsewhere, until the arena is told to [free](Arena::free) them. Only
     /// for what an arena of this process gave out.
-    pub fn keep(mut self) -> Kept {
+    pub fn keep(mut self) -> SealedBlock {
         match self.held.let_go.take() {
-            Some(LetGo::Free(_)) => Kept::new(self.held.block),
-            Some(LetGo::Tell(_)) | None => panic!("{self:?} is another process's to keep"),
+            Some(OnRelease::Free(_)) => SealedBlock::new(self.held.block),
+            Some(OnRelease::Tell(_)) | None => panic!("{self:?} is another process's to keep"),
         }
     }
 
@@ -143,23 +143,24 @@ impl fmt::Debug for Writable {
 /// before the arena that it is of is [told so](Arena::free).
 #[derive(Debug)]
 #[must_use]
-pub struct Kept {
+pub struct SealedBlock {
     segment: u32,
     /// In grains, of which four billion are 16 TB.
     offset: u32,
     len: NonZeroU32,
 }
 
-impl Kept {
-    fn new(Block { segment, offset, len }: Block) -> Kept {
-        let grains = |bytes: u64| u32::try_from(bytes / GRAIN).expect("a segment is not as large");
+impl SealedBlock {
+    fn new(Block { segment, offset, len }: Block) -> SealedBlock {
+        let grains =
+            |bytes: u64| u32::try_from(bytes / PAGE_BYTES).expect("a segment is not as large");
         let len = NonZeroU32::new(grains(len)).expect("no block is empty");
-        Kept { segment, offset: grains(offset), len }
+        SealedBlock { segment, offset: grains(offset), len }
     }
 
     /// Where it is.
     pub fn block(&self) -> Block {
-        let bytes = |grains: u32| u64::from(grains) * GRAIN;
+        let bytes = |grains: u32| u64::from(grains) * PAGE_BYTES;
         Block { segment: self.segment, offset: bytes(self.offset), len: bytes(self.len.get()) }
     }
 }
@@ -167,14 +168,14 @@ impl Kept {
 /// Bytes that do not change. A clone is another view of the same.
 #[derive(Clone)]
 pub struct View {
-    held: Arc<Held>,
+    held: Arc<BlockGuard>,
     range: Range<usize>,
 }
 
 impl View {
     /// The first bytes of a block that was sealed.
-    pub(crate) fn new(mapping: Arc<Mapping>, block: Block, len: usize, let_go: LetGo) -> View {
-        View { held: Arc::new(Held::new(mapping, block, len, let_go)), range: 0..len }
+    pub(crate) fn new(mapping: Arc<Mapping>, block: Block, len: usize, let_go: OnRelease) -> View {
+        View { held: Arc::new(BlockGuard::new(mapping, block, len, let_go)), range: 0..len }
     }
 
     /// A part of it.

@@ -1,6 +1,6 @@
 //! Two processes: one owns the memory, the other reads and fills it through what was passed on.
 
-use marline_objects::{Access, Arena, Block, Windows, pass};
+use marline_objects::{Access, Arena, Block, MappedSegments, descriptor_passing};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
@@ -45,11 +45,11 @@ fn another_process_reads_in_place_and_fills_what_it_is_given() {
     let (block, range) = given.place();
     let segment = arena.segment(block.segment).unwrap();
     let passed = [segment.descriptor(Access::Read), segment.descriptor(Access::Write)];
-    pass::send(&socket, &encode(block, range.end), &passed).unwrap();
+    descriptor_passing::send(&socket, &encode(block, range.end), &passed).unwrap();
     let answer = arena.allocate(1_000_000).unwrap();
-    pass::send(&socket, &encode(answer.block(), answer.len()), &[]).unwrap();
+    descriptor_passing::send(&socket, &encode(answer.block(), answer.len()), &[]).unwrap();
     let mut done = [0; 1];
-    assert_eq!(pass::receive(&socket, &mut done).unwrap().0, 1);
+    assert_eq!(descriptor_passing::receive(&socket, &mut done).unwrap().0, 1);
     let answer = answer.seal();
     assert!(answer.iter().zip(given.iter()).all(|(answer, given)| *answer == 255 - given));
     assert!(child.wait().unwrap().success());
@@ -62,8 +62,8 @@ fn the_other() {
         return;
     }
     let socket = std::io::stdin();
-    let (windows, mut bytes) = (Windows::default(), [0; 32]);
-    let (count, passed) = pass::receive(socket.as_fd(), &mut bytes).unwrap();
+    let (windows, mut bytes) = (MappedSegments::default(), [0; 32]);
+    let (count, passed) = descriptor_passing::receive(socket.as_fd(), &mut bytes).unwrap();
     assert_eq!((count, passed.len()), (32, 2));
     let (block, len) = decode(&bytes);
     assert!(windows.view(block, len, |_| ()).is_err(), "it is not mapped yet");
@@ -73,9 +73,9 @@ fn the_other() {
     }
     assert!(windows.view(Block { len: 1 << 40, ..block }, 1 << 40, |_| ()).is_err());
     let given = windows.view(block, len, |_| ()).unwrap();
-    assert_eq!(pass::receive(socket.as_fd(), &mut bytes).unwrap().0, 32);
+    assert_eq!(descriptor_passing::receive(socket.as_fd(), &mut bytes).unwrap().0, 32);
     let (block, len) = decode(&bytes);
     let mut answer = windows.writable(block, len, 0, |_| ()).unwrap();
     answer.iter_mut().zip(given.iter()).for_each(|(answer, given)| *answer = 255 - given);
-    pass::send(socket.as_fd(), &[1], &[]).unwrap();
+    descriptor_passing::send(socket.as_fd(), &[1], &[]).unwrap();
 }

@@ -11,7 +11,7 @@ use crate::pickle;
 use crate::reference::{Held, Needed, ObjectRef};
 use crate::session::{Inner, current};
 use marline_runtime::core::error::Error;
-use marline_runtime::core::id::{ActorId, Thing};
+use marline_runtime::core::id::{ActorId, Referent};
 use marline_runtime::core::payload::Value;
 use marline_runtime::core::spec::{self, Budget, Target, TaskSpec};
 use marline_runtime::new_task_id;
@@ -42,7 +42,7 @@ impl Actor {
     pub fn new(session: &Arc<Inner>, id: ActorId, is_plain: bool) -> Actor {
         let options =
             spec::TaskOptions { max_retries: Budget::Unlimited, ..spec::TaskOptions::default() };
-        let held = Held::new(session, Thing::Actor(id));
+        let held = Held::new(session, Referent::Actor(id));
         let (options, class) = (Arc::new(options), OnceLock::new());
         Actor { held, id, is_plain, options, class, birth: None }
     }
@@ -53,10 +53,12 @@ impl Actor {
         if let (Some(unread), Ok(client)) = (session.unread.get(), session.client()) {
             let birth = Arc::<Answer>::default();
             let tell = birth.tell_of(Some(unread.actor(&class.name)));
-            let born =
-                client.expect_birth(id, Box::new(move |born| tell(born.map(|()| Vec::new()))));
+            let launched = client.await_actor_ready(
+                id,
+                Box::new(move |launched| tell(launched.map(|()| Vec::new()))),
+            );
             // Otherwise the session is over, and every call says so.
-            actor.birth = born.is_ok().then_some(birth);
+            actor.birth = launched.is_ok().then_some(birth);
         }
         actor
     }
@@ -138,9 +140,9 @@ impl Actor {
             target: Target::Method { actor: self.id, method },
             args: payload,
             needs,
-            holds,
+            referents: holds,
             returns: returns.0,
-            stream: returns.1,
+            stream_window: returns.1,
             options: lasting(within(&within(&self.options, seconds(timeout)), left), returns.3),
         });
         let answer = Arc::<Answer>::default();
@@ -155,8 +157,8 @@ impl Actor {
         let values = if ready { values_of(&needed).ok() } else { None };
         let waits = values.is_none();
         let tell = answer.tell_call(session, origin);
-        let called = match spec.stream {
-            None => client.call_telling(spec.clone(), values, left, tell).map(|()| None),
+        let called = match spec.stream_window {
+            None => client.call_with_callback(spec.clone(), values, left, tell).map(|()| None),
             Some(_) => client.call_stream(spec.clone(), values, left, tell).map(Some),
         };
         let stream = called.map_err(|error| to_python(py, &error))?;
@@ -183,7 +185,7 @@ impl Actor {
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Reduced<'py>> {
         let Actor { id, is_plain, .. } = *slf.get();
         slf.get().leave_birth_to_others();
-        pickle::met(Thing::Actor(id), slf.as_any())?;
+        pickle::met(Referent::Actor(id), slf.as_any())?;
         let bytes = PyBytes::new(slf.py(), &id.as_u128().to_be_bytes());
         Ok((slf.get_type().getattr("_load")?, (bytes, is_plain)))
     }
@@ -194,7 +196,7 @@ impl Actor {
         let id = ActorId::from_u128(u128::from_be_bytes(id));
         let session = current(py)?;
         let client = session.client().map_err(|error| to_python(py, &error))?;
-        client.retain(Thing::Actor(id));
+        client.hold(Referent::Actor(id));
         Ok(Actor::new(&session, id, is_plain))
     }
 

@@ -3,7 +3,7 @@
 use crate::reference::Held;
 use crate::session::Inner;
 use crate::unread::{Failed, Origin};
-use marline_runtime::Tell;
+use marline_runtime::Callback;
 use marline_runtime::core::error::{Error, Ran};
 use marline_runtime::core::payload::{Outcome, Payload, Value};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -42,12 +42,12 @@ impl Answer {
     }
 
     /// Who is to be told of it. If nobody ever is, it has failed.
-    pub fn tell(self: &Arc<Answer>) -> Tell<Outcome> {
+    pub fn tell(self: &Arc<Answer>) -> Callback<Outcome> {
         self.tell_of(None)
     }
 
     /// The same. If it ends with an error that nobody reads, the driver prints of which work that is.
-    pub fn tell_of(self: &Arc<Answer>, origin: Option<Origin>) -> Tell<Outcome> {
+    pub fn tell_of(self: &Arc<Answer>, origin: Option<Origin>) -> Callback<Outcome> {
         let mut promise = Promise(Some(self.clone()));
         Box::new(move |outcome| {
             if let (Some(origin), Some(answer), Err(error)) = (origin, &promise.0, &outcome)
@@ -64,10 +64,10 @@ impl Answer {
         self: &Arc<Answer>,
         session: &Arc<Inner>,
         origin: Option<Origin>,
-    ) -> Tell<Outcome> {
+    ) -> Callback<Outcome> {
         let (tell, answer, session) = (self.tell_of(origin), self.clone(), session.clone());
         Box::new(move |outcome: Outcome| {
-            let named = outcome.iter().flatten().flat_map(Value::names);
+            let named = outcome.iter().flatten().flat_map(Value::referents_to_hold);
             let held: Vec<Held> = named.map(|thing| Held::new(&session, thing)).collect();
             if !held.is_empty() {
                 let _ = answer.held.set(held);
@@ -143,7 +143,7 @@ impl Answer {
                         came.set_here(index);
                         ring();
                     };
-                    client.draw_near(payload, Box::new(tell));
+                    client.prefetch(payload, Box::new(tell));
                 }
             }
         }));

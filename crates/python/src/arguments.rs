@@ -6,8 +6,8 @@ use crate::pickle::{self, Encoded, Met};
 use crate::plain;
 use crate::reference::{Held, ObjectRef};
 use crate::session::Inner;
-use marline_runtime::core::id::{ObjectId, Thing};
-use marline_runtime::core::payload::{Payload, STORED_BYTES, Value};
+use marline_runtime::core::id::{ObjectId, Referent};
+use marline_runtime::core::payload::{MAX_INLINE_BYTES, Payload, Value};
 use marline_runtime::new_object_id;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 pub struct Arguments<'py> {
     pub payload: Payload,
     pub needs: Vec<ObjectId>,
-    pub holds: Vec<Thing>,
+    pub holds: Vec<Referent>,
     /// Kept until they are submitted, so that what they name is held.
     pub _references: Vec<Bound<'py, ObjectRef>>,
     /// The same of those inside of them.
@@ -60,7 +60,7 @@ impl<'py> Arguments<'py> {
         };
         let room = |bytes| session.room(new_object_id(), bytes);
         let Encoded { value, at, met: _met } = pickle::encode(all.as_any(), "arguments", room)?;
-        let Value { payload, contains } = value;
+        let Value { payload, referents: contains } = value;
         let put = match &payload.stored {
             Some(_) => session.client().and_then(|client| client.put_arguments(&payload, at)),
             None => Ok(None),
@@ -86,8 +86,8 @@ impl<'py> Arguments<'py> {
         let py = args.py();
         let (payload, references) = plain::dump_arguments(args)?;
         let needs = ids(py, &references)?;
-        let kept = match payload.len() > STORED_BYTES {
-            true => py.detach(|| session.client()?.keep_arguments(payload)),
+        let kept = match payload.len() > MAX_INLINE_BYTES {
+            true => py.detach(|| session.client()?.store_arguments(payload)),
             false => Ok((payload, None)),
         };
         let (payload, stored) = kept.map_err(|error| to_python(py, &error))?;
@@ -99,7 +99,7 @@ impl<'py> Arguments<'py> {
 
 /// A handle to arguments that are in a store.
 fn held(session: &Arc<Inner>, stored: Option<ObjectId>) -> Option<Held> {
-    stored.map(|object| Held::new(session, Thing::Object(object)))
+    stored.map(|object| Held::new(session, Referent::Object(object)))
 }
 
 /// The objects that others know the values of references by.

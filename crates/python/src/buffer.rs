@@ -7,7 +7,7 @@
 )]
 
 use bytes::Bytes;
-use marline_runtime::core::payload::STORED_BYTES;
+use marline_runtime::core::payload::MAX_INLINE_BYTES;
 use pyo3::buffer::PyBuffer;
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -25,7 +25,7 @@ thread_local! {
 pub fn met_buffer(buffer: &Bound<'_, PyAny>) -> PyResult<bool> {
     let Ok(raw) = buffer.call_method0("raw") else { return Ok(true) };
     let raw = PyBuffer::<u8>::get(&raw)?;
-    if raw.len_bytes() <= STORED_BYTES || !raw.is_c_contiguous() {
+    if raw.len_bytes() <= MAX_INLINE_BYTES || !raw.is_c_contiguous() {
         return Ok(true);
     }
     MET.with_borrow_mut(|met| met.push(raw));

@@ -113,7 +113,7 @@ impl Completions {
     fn expect_item(&self, generator: &Bound<'_, ObjectRefGenerator>, token: u64) -> PyResult<()> {
         let queue = self.queue.clone();
         let stream = generator.get().stream(generator.py())?;
-        stream.then(Box::new(move || queue.push(token)));
+        stream.on_ready(Box::new(move || queue.push(token)));
         Ok(())
     }
 

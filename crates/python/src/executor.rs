@@ -10,13 +10,14 @@ use crate::signal::interrupt_main_thread;
 use crate::submitted;
 use crate::wait::wait_for_room;
 use marline_runtime::core::error::{Error, ErrorKind};
-use marline_runtime::core::id::{Attempt, ObjectId, TaskId, Thing};
+use marline_runtime::core::id::{Attempt, ObjectId, Referent, TaskId};
 use marline_runtime::core::map::Map;
-use marline_runtime::core::message::Try;
+use marline_runtime::core::message::AttemptId;
 use marline_runtime::core::payload::{Encoding, Payload, Value};
 use marline_runtime::core::spec::SAVE_METHOD;
 use marline_runtime::{
-    End, Instance, Invocation, Objects, Program, Reply, context, objects, serve_as,
+    Instance, Invocation, ObjectStoreHandle, Program, Reply, ReplyCallback, context, objects,
+    serve_as,
 };
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -202,11 +203,11 @@ impl Instance for Actor {
         let _ = Python::attach(|py| helper(py, Helper::Exit)?.call0().map(drop));
     }
 
-    fn ends_later(&self) -> bool {
+    fn is_async(&self) -> bool {
         self.is_async
     }
 
-    fn begin(&self, invocation: &Invocation, end: End) {
+    fn start_async(&self, invocation: &Invocation, end: ReplyCallback) {
         let begin = |py: Python<'_>, end: &Bound<'_, CallEnd>| {
             let method = self.object.bind(py).getattr(&*invocation.name)?;
             let (args, kwargs, along, collects) = arguments(py, invocation, &invocation.values)?;
@@ -251,7 +252,7 @@ fn run<'py>(
 /// Where a generator's items go.
 #[pyclass(frozen, module = "marline._native")]
 pub struct Items {
-    pub items: marline_runtime::Items,
+    pub items: marline_runtime::ItemProducer,
     results: Results,
 }
 
@@ -280,11 +281,11 @@ impl Items {
         let (py, index) = (value.py(), self.items.given());
         let name = format!("item {index}");
         let (value, _met) = self.results.encode_item(value, &name, index.saturating_add(1))?;
-        if !value.contains.is_empty() {
-            let kept = self.results.keep(py, Some(index), value.contains.clone());
+        if !value.referents.is_empty() {
+            let kept = self.results.keep(py, Some(index), value.referents.clone());
             kept.inspect_err(|_| self.results.discard(std::slice::from_ref(&value)))?;
         }
-        let Err(error) = self.items.give(value.clone()) else { return Ok(()) };
+        let Err(error) = self.items.yield_item(value.clone()) else { return Ok(()) };
         // Also if it is to stop since it was encoded: nobody else would let go of what is in the store.
         self.results.discard(std::slice::from_ref(&value));
         match error.kind() {
@@ -307,7 +308,7 @@ impl Items {
 /// Who is told how a call ended that was begun.
 #[pyclass(frozen, module = "marline._native")]
 pub struct CallEnd {
-    end: Mutex<Option<End>>,
+    end: Mutex<Option<ReplyCallback>>,
     results: Results,
     /// Which process began it.
     generation: u64,
@@ -460,12 +461,12 @@ struct Results {
     /// They are the state of an actor, to be saved.
     is_state: bool,
     /// Whose they are, where that is not to be seen from where they come.
-    tried: Option<Try>,
+    tried: Option<AttemptId>,
 }
 
 /// What runs on this thread.
-fn tried() -> Option<Try> {
-    context().map(|context| Try { task: context.task, attempt: context.attempt })
+fn tried() -> Option<AttemptId> {
+    context().map(|context| AttemptId { task: context.task, attempt: context.attempt })
 }
 
 impl Results {
@@ -490,12 +491,12 @@ impl Results {
         name: &str,
         index: u32,
     ) -> PyResult<(Value, Met)> {
-        self.encode_to(objects().map(Objects::in_a_row), item, name, index)
+        self.encode_to(objects().map(ObjectStoreHandle::allocating_ahead), item, name, index)
     }
 
     fn encode_to(
         self,
-        objects: Option<Objects>,
+        objects: Option<ObjectStoreHandle>,
         result: &Bound<'_, PyAny>,
         name: &str,
         index: u32,
@@ -512,7 +513,7 @@ impl Results {
     }
 
     /// Where a large result goes. The state of an actor is the controller's.
-    fn room(self, objects: Objects, index: u32) -> Option<Room> {
+    fn room(self, objects: ObjectStoreHandle, index: u32) -> Option<Room> {
         let tried = self.tried.or_else(tried).filter(|_| !self.is_state)?;
         Some(Room { place: Place::Here(objects), object: ObjectId::of(tried.task, index) })
     }
@@ -548,14 +549,14 @@ impl Results {
                 values
             }
         };
-        let named = values.iter().flat_map(|value| value.contains.iter().copied());
+        let named = values.iter().flat_map(|value| value.referents.iter().copied());
         self.keep(result.py(), None, named.collect())?;
         Ok(Reply { values, ..Reply::default() })
     }
 
     /// What is kept is held by this process before the task lets go of it, and what is named until the answer, or
     /// the item, has come, which takes another way than what this process says.
-    fn keep(self, py: Python<'_>, item: Option<u32>, named: Vec<Thing>) -> PyResult<()> {
+    fn keep(self, py: Python<'_>, item: Option<u32>, named: Vec<Referent>) -> PyResult<()> {
         let Some(session) = joined(py)? else { return Ok(()) };
         if named.is_empty() && session.held.load(Ordering::Relaxed) == 0 {
             return Ok(());

@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use marline_runtime::core::error::{Error, Failure};
-use marline_runtime::core::id::Thing;
+use marline_runtime::core::id::Referent;
 use marline_runtime::core::payload::{Encoding, Payload};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -28,7 +28,7 @@ fn make<'py>(py: Python<'py>, error: &Error) -> PyResult<Bound<'py, PyAny>> {
             failure.map(|failure| failure.traceback.as_str()),
             pickled.map(|payload| (PyBytes::new(py, &payload.inline), payload.code_version)),
             cause,
-            matches!(error.what_is_gone(), Some(Thing::Object(_))),
+            matches!(error.what_is_gone(), Some(Referent::Object(_))),
             error.is_out_of_memory(),
         ),
     )

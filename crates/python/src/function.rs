@@ -101,15 +101,15 @@ impl Function {
             target: Target::Function(self.name.clone()),
             args: payload,
             needs,
-            holds,
+            referents: holds,
             returns: self.returns.0,
-            stream: self.returns.1,
+            stream_window: self.returns.1,
             options: within(&self.options, around.time_left()?),
         });
         let client = session.client_for_work().map_err(|error| to_python(py, &error))?;
         let answer = Arc::<Answer>::default();
         let tell = || answer.tell_of(session.unread.get().map(|unread| unread.task(&self.name)));
-        if spec.stream.is_some() {
+        if spec.stream_window.is_some() {
             let submitted = match client.try_submit_stream(spec.clone(), tell) {
                 Err(error) if error.kind() == ErrorKind::Exhausted => {
                     py.detach(|| client.submit_stream(spec.clone(), tell))
@@ -120,9 +120,9 @@ impl Function {
             around.submitted(session, spec.id, &answer);
             return Ok(Bound::new(py, ObjectRefGenerator::new(session, stream, answer))?.into_any());
         }
-        let submitted = match client.try_submit_telling(spec.clone(), tell) {
+        let submitted = match client.try_submit_with_callback(spec.clone(), tell) {
             Err(error) if error.kind() == ErrorKind::Exhausted => {
-                py.detach(|| client.submit_telling(spec.clone(), tell))
+                py.detach(|| client.submit_with_callback(spec.clone(), tell))
             }
             submitted => submitted,
         };

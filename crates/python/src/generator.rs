@@ -5,9 +5,9 @@ use crate::failure::to_python;
 use crate::reference::{Held, ObjectRef};
 use crate::session::Inner;
 use crate::wait::wait_for_one;
-use marline_runtime::core::id::{ObjectId, Thing};
-use marline_runtime::core::message::Manner;
-use marline_runtime::{Next, Stream};
+use marline_runtime::core::id::{ObjectId, Referent};
+use marline_runtime::core::message::CancelMode;
+use marline_runtime::{ItemStream, StreamNext};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 pub struct ObjectRefGenerator {
     session: Arc<Inner>,
     /// There, until this is dropped.
-    stream: Option<Stream>,
+    stream: Option<ItemStream>,
     /// How many items there are in the end.
     _count: Held,
     /// How the task ends.
@@ -27,24 +27,26 @@ pub struct ObjectRefGenerator {
 
 impl ObjectRefGenerator {
     /// One of a task or call that this process has just asked for.
-    pub fn new(session: &Arc<Inner>, stream: Stream, end: Arc<Answer>) -> ObjectRefGenerator {
-        let count = Thing::Object(ObjectId::of(stream.task(), 0));
+    pub fn new(session: &Arc<Inner>, stream: ItemStream, end: Arc<Answer>) -> ObjectRefGenerator {
+        let count = Referent::Object(ObjectId::of(stream.task(), 0));
         let _count = Held::new(session, count);
         ObjectRefGenerator { session: session.clone(), stream: Some(stream), _count, end }
     }
 
     /// The stream, in the process that it comes to.
-    pub fn stream(&self, py: Python<'_>) -> PyResult<&Stream> {
+    pub fn stream(&self, py: Python<'_>) -> PyResult<&ItemStream> {
         self.session.client().map_err(|error| to_python(py, &error))?;
         Ok(self.stream.as_ref().expect("it is there until it is dropped"))
     }
 
-    fn reference(&self, py: Python<'_>, next: Next) -> PyResult<Taken> {
+    fn reference(&self, py: Python<'_>, next: StreamNext) -> PyResult<Taken> {
         match next {
-            Next::Item(id, value) => Ok(Taken::Item(ObjectRef::item(&self.session, id, value))),
-            Next::Pending => Ok(Taken::Nothing),
-            Next::End(Ok(())) => Ok(Taken::End),
-            Next::End(Err(error)) => {
+            StreamNext::Item(id, value) => {
+                Ok(Taken::Item(ObjectRef::item(&self.session, id, value)))
+            }
+            StreamNext::Pending => Ok(Taken::Nothing),
+            StreamNext::End(Ok(())) => Ok(Taken::End),
+            StreamNext::End(Err(error)) => {
                 self.end.mark_read();
                 Err(to_python(py, &error))
             }
@@ -78,7 +80,9 @@ impl ObjectRefGenerator {
             match self.reference(py, stream.take())? {
                 Taken::Item(reference) => return Ok(Some(reference)),
                 Taken::End => return Ok(None),
-                Taken::Nothing => wait_for_one(py, || stream.has_come(), |ring| stream.then(ring))?,
+                Taken::Nothing => {
+                    wait_for_one(py, || stream.has_come(), |ring| stream.on_ready(ring))?
+                }
             }
         }
     }
@@ -116,7 +120,7 @@ impl ObjectRefGenerator {
     fn _cancel(&self, py: Python<'_>, force: bool, alone: bool) -> PyResult<()> {
         let task = self.stream(py)?.task();
         if let Ok(client) = self.session.client() {
-            client.cancel(task, Manner::of(force, alone));
+            client.cancel(task, CancelMode::of(force, alone));
         }
         self.end.mark_read();
         Ok(())

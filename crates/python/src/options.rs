@@ -1,7 +1,7 @@
 //! How tasks and actors run, as Python says it.
 
 use marline_runtime::core::resources::{Amount, Resources};
-use marline_runtime::core::spec::{self, Budget, Checkpoints, Lifetime, RetryOn};
+use marline_runtime::core::spec::{self, Budget, CheckpointPolicy, Lifetime, RetryOn};
 use pyo3::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -145,7 +145,7 @@ impl ActorOptions {
             get_if_exists: terms.get_if_exists,
             preemptible: terms.preemptible,
             idle_ttl: seconds(terms.idle_ttl),
-            checkpoints: terms.saves.then_some(Checkpoints {
+            checkpoints: terms.saves.then_some(CheckpointPolicy {
                 every_calls: terms.checkpoint_every,
                 interval: seconds(terms.checkpoint_interval),
             }),

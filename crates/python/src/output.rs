@@ -2,8 +2,8 @@
 //! interpreter.
 
 use crate::fork::generation;
-use marline_runtime::Printout;
-use marline_runtime::core::output::{Shown, Source, Stream};
+use marline_runtime::OutputReceiver;
+use marline_runtime::core::output::{AttributedOutput, OutputSource, StdStream};
 use marline_runtime::terminal::escaped;
 use pyo3::prelude::*;
 use std::time::Duration;
@@ -19,21 +19,21 @@ type Piece = (String, String, u32, bool, Option<String>, u64, u64, String);
 #[pyclass(frozen, module = "marline._native")]
 pub struct Output {
     /// Nothing once it is left alone.
-    printout: Option<Printout>,
+    output_receiver: Option<OutputReceiver>,
     /// Which process it belongs to.
     generation: u64,
 }
 
 impl Output {
-    pub fn new(printout: Printout) -> Output {
-        Output { printout: Some(printout), generation: generation() }
+    pub fn new(output_receiver: OutputReceiver) -> Output {
+        Output { output_receiver: Some(output_receiver), generation: generation() }
     }
 }
 
 impl Drop for Output {
     fn drop(&mut self) {
         if self.generation != generation() {
-            std::mem::forget(self.printout.take());
+            std::mem::forget(self.output_receiver.take());
         }
     }
 }
@@ -43,20 +43,21 @@ impl Output {
     /// What was printed since the last time, when there is something; nothing if the time is over; `None`
     /// if the session is.
     fn take(&self, py: Python<'_>, timeout: Option<f64>) -> Option<Vec<Piece>> {
-        let printout = self.printout.as_ref().filter(|_| self.generation == generation())?;
+        let output_receiver =
+            self.output_receiver.as_ref().filter(|_| self.generation == generation())?;
         let timeout = timeout.map(|seconds| Duration::from_secs_f64(seconds.max(0.0)));
-        let shown = py.detach(|| printout.take(timeout, MAX_PIECES))?;
+        let shown = py.detach(|| output_receiver.take(timeout, MAX_PIECES))?;
         Some(shown.into_iter().map(piece).collect())
     }
 }
 
-fn piece(shown: Shown) -> Piece {
-    let Shown { source, name, hostname, output } = shown;
+fn piece(shown: AttributedOutput) -> Piece {
+    let AttributedOutput { source, name, hostname, output } = shown;
     let id = match source {
-        Source::Task(attempt) => attempt.task.to_string(),
-        Source::Actor(instance) => instance.actor.to_string(),
+        OutputSource::Task(attempt) => attempt.task.to_string(),
+        OutputSource::Actor(instance) => instance.actor.to_string(),
     };
-    let is_error = output.stream == Stream::Err;
+    let is_error = output.stream == StdStream::Err;
     let text = output.text.map(|text| text.to_string());
     // They are shown before each line.
     let (name, hostname) = (escaped(&name).into_owned(), escaped(&hostname).into_owned());

@@ -7,9 +7,9 @@ use crate::plain;
 use bytes::Bytes;
 use marline_runtime::core::controller::Config;
 use marline_runtime::core::error::Error;
-use marline_runtime::core::id::{ObjectId, Session, Thing};
-use marline_runtime::core::payload::{Encoding, Payload, STORED_BYTES, Stored, Value};
-use marline_runtime::{Client, Objects};
+use marline_runtime::core::id::{ObjectId, Referent, Session};
+use marline_runtime::core::payload::{BlobRef, Encoding, MAX_INLINE_BYTES, Payload, Value};
+use marline_runtime::{Client, ObjectStoreHandle};
 use memchr::memmem;
 use pyo3::exceptions::{PyException, PyTypeError};
 use pyo3::prelude::*;
@@ -32,7 +32,7 @@ thread_local! {
 /// something may have made it for that, and nobody else may have it: it is kept until others hold what it names.
 #[derive(Default)]
 pub struct Met {
-    things: Vec<Thing>,
+    things: Vec<Referent>,
     references: Vec<Py<PyAny>>,
 }
 
@@ -71,7 +71,7 @@ pub struct Room {
 
 pub enum Place {
     /// The store of this node.
-    Here(Objects),
+    Here(ObjectStoreHandle),
     /// That of a worker on another machine.
     Elsewhere(Client),
 }
@@ -117,7 +117,7 @@ enum Unwritten {
 }
 
 /// A reference is being pickled. It may only be as part of something that Marline sends.
-pub fn met(thing: Thing, reference: &Bound<'_, PyAny>) -> PyResult<()> {
+pub fn met(thing: Referent, reference: &Bound<'_, PyAny>) -> PyResult<()> {
     MET.with_borrow_mut(|met| match met {
         Some(met) => {
             met.things.push(thing);
@@ -134,13 +134,13 @@ pub fn met(thing: Thing, reference: &Bound<'_, PyAny>) -> PyResult<()> {
 /// What the references name that something pickled has in it.
 #[pyclass(frozen, module = "marline._native")]
 pub struct Things {
-    things: Vec<Thing>,
+    things: Vec<Referent>,
     /// The references themselves, until others hold what they name.
     references: Mutex<Vec<Py<PyAny>>>,
 }
 
 impl Things {
-    pub fn all(&self) -> &[Thing] {
+    pub fn all(&self) -> &[Referent] {
         &self.things
     }
 
@@ -189,7 +189,7 @@ pub fn encode(
 ) -> PyResult<Encoded> {
     let py = value.py();
     if let Ok(bytes) = value.cast_exact::<PyBytes>()
-        && bytes.as_bytes().len() > STORED_BYTES
+        && bytes.as_bytes().len() > MAX_INLINE_BYTES
     {
         // As it is: there is no more to be said about it.
         let raw = Payload::raw(Bytes::new());
@@ -204,7 +204,7 @@ pub fn encode(
     let payload = Payload { encoding: Encoding::Pickle5, code_version, ..Payload::default() };
     let (mut value, at) = place(py, name, room, payload, &pickled, &buffers)?;
     let mut met = met.unwrap_or_default();
-    value.contains = std::mem::take(&mut met.things);
+    value.referents = std::mem::take(&mut met.things);
     Ok(Encoded { value, at, met })
 }
 
@@ -220,7 +220,7 @@ fn place(
     let data = data.as_bytes();
     let bytes = data.len() + buffers.len_bytes();
     let mut tries = 1;
-    while bytes > STORED_BYTES
+    while bytes > MAX_INLINE_BYTES
         && let Some(room) = room(bytes)
     {
         let parts: Vec<&[u8]> = std::iter::once(data).chain(buffers.parts()).collect();
@@ -235,7 +235,7 @@ fn place(
             Err(Unwritten::Failed(error)) => return Err(to_python(py, &error)),
         };
         let stored =
-            Some(Box::new(Stored { object: room.object, bytes: bytes as u64, durable: false }));
+            Some(Box::new(BlobRef { object: room.object, bytes: bytes as u64, durable: false }));
         return Ok((Payload { stored, ..payload }.into(), at));
     }
     check_size(py, name, bytes)?;
@@ -301,7 +301,7 @@ pub fn decode<'py>(py: Python<'py>, payload: &Payload) -> PyResult<Bound<'py, Py
     static BUFFERS: PyOnceLock<Py<PyString>> = PyOnceLock::new();
     let bytes = || PyBytes::new(py, &payload.inline);
     match payload.encoding {
-        Encoding::Pickle5 if payload.len() <= STORED_BYTES && payload.buffers.is_empty() => {
+        Encoding::Pickle5 if payload.len() <= MAX_INLINE_BYTES && payload.buffers.is_empty() => {
             function(py, &LOADS, "pickle", "loads")?.call1((bytes(),))
         }
         Encoding::Pickle5 => {

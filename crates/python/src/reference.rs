@@ -6,9 +6,9 @@ use crate::pickle;
 use crate::session::{Inner, current};
 use crate::wait::{open, wait_for};
 use marline_runtime::core::error::Error;
-use marline_runtime::core::id::{ObjectId, TaskId, Thing};
-use marline_runtime::core::payload::{Encoding, Outcome, Payload, Stored, Value};
-use marline_runtime::{Tell, new_object_id};
+use marline_runtime::core::id::{ObjectId, Referent, TaskId};
+use marline_runtime::core::payload::{BlobRef, Encoding, Outcome, Payload, Value};
+use marline_runtime::{Callback, new_object_id};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -25,12 +25,12 @@ pub type Needed = (Arc<Answer>, usize);
 /// A handle to a thing that this process holds; the last one lets go.
 pub struct Held {
     pub session: Arc<Inner>,
-    pub thing: Thing,
+    pub thing: Referent,
 }
 
 impl Held {
     /// A handle that is counted already.
-    pub fn new(session: &Arc<Inner>, thing: Thing) -> Held {
+    pub fn new(session: &Arc<Inner>, thing: Referent) -> Held {
         session.held.fetch_add(1, Ordering::Relaxed);
         Held { session: session.clone(), thing }
     }
@@ -80,12 +80,12 @@ impl PutAs {
     /// Nothing, if there is more to it.
     fn of(value: &Value) -> Option<PutAs> {
         let Payload { encoding, code_version, stored, .. } = &value.payload;
-        let stored = stored.as_ref().filter(|one| value.contains.is_empty() && !one.durable)?;
+        let stored = stored.as_ref().filter(|one| value.referents.is_empty() && !one.durable)?;
         Some(PutAs { encoding: *encoding, code_version: *code_version, bytes: stored.bytes })
     }
 
     fn value(&self, object: ObjectId) -> Value {
-        let stored = Some(Box::new(Stored { object, bytes: self.bytes, durable: false }));
+        let stored = Some(Box::new(BlobRef { object, bytes: self.bytes, durable: false }));
         let (encoding, code_version) = (self.encoding, self.code_version);
         Payload { encoding, code_version, stored, ..Payload::default() }.into()
     }
@@ -98,7 +98,7 @@ impl Drop for ObjectRef {
         if !matches!(self.kind, Kind::Private(_))
             && let Ok(client) = self.session.client()
         {
-            client.release(Thing::Object(self.id));
+            client.release(Referent::Object(self.id));
         }
     }
 }
@@ -121,11 +121,11 @@ impl ObjectRef {
         if public.get().is_none() {
             let id = self.publish().map_err(|error| to_python(py, &error))?;
             // If another thread was quicker, this one is let go again.
-            let held = Held::new(&self.session, Thing::Object(id));
+            let held = Held::new(&self.session, Referent::Object(id));
             let _ = public.set(Box::new(held));
         }
         match public.get().map(|held| held.thing) {
-            Some(Thing::Object(id)) => Ok(id),
+            Some(Referent::Object(id)) => Ok(id),
             _ => Ok(self.id),
         }
     }
@@ -138,7 +138,7 @@ impl ObjectRef {
         if let Some(Ok(values)) = answer.get() {
             let value = values[index].clone();
             if let Some(id) = value.payload.stored_object() {
-                client.retain(Thing::Object(id)); // It is an object already.
+                client.hold(Referent::Object(id)); // It is an object already.
                 return Ok(id);
             }
             let id = new_object_id();
@@ -220,7 +220,7 @@ impl ObjectRef {
                 tell(value.map(|value| vec![value]));
             });
             let client = self.session.client();
-            match client.and_then(|client| client.get_telling(self.id, tell)) {
+            match client.and_then(|client| client.get_with_callback(self.id, tell)) {
                 Ok(()) => answer,
                 Err(error) => Answer::known(Err(error)),
             }
@@ -276,11 +276,15 @@ impl ObjectRef {
     }
 
     /// Has the data of its value, which has come and is large, brought; tells when it is here.
-    pub fn open_telling(&self, py: Python<'_>, tell: Tell<Result<Payload, Error>>) -> PyResult<()> {
+    pub fn open_telling(
+        &self,
+        py: Python<'_>,
+        tell: Callback<Result<Payload, Error>>,
+    ) -> PyResult<()> {
         let answer = self.answer();
         let client = self.session.client().map_err(|error| to_python(py, &error))?;
         if let Some(payload) = answer.large(self.index()) {
-            client.open_telling(payload, tell);
+            client.load_with_callback(payload, tell);
         }
         Ok(())
     }
@@ -359,7 +363,7 @@ impl ObjectRef {
         }
         let id = slf.get().public_id(slf.py())?;
         slf.get().leave_to_others();
-        pickle::met(Thing::Object(id), slf.as_any())?;
+        pickle::met(Referent::Object(id), slf.as_any())?;
         let load = slf.get_type().getattr("_load")?;
         let origin = PyBytes::new(slf.py(), &id.origin.as_u128().to_be_bytes());
         Ok((load, (origin, id.index)))
@@ -371,7 +375,7 @@ impl ObjectRef {
         let id = ObjectId::of(TaskId::from_u128(u128::from_be_bytes(origin)), index);
         let session = current(py)?;
         let client = session.client().map_err(|error| to_python(py, &error))?;
-        client.retain(Thing::Object(id));
+        client.hold(Referent::Object(id));
         Ok(ObjectRef::new(&session, id, 0, OnceLock::new(), Kind::Shared))
     }
 }

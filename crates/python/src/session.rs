@@ -15,15 +15,16 @@ use crate::unread::Unread;
 use crate::wait::{deadline, interruptible, look_near, wait_for};
 use bytes::Bytes;
 use marline_runtime::core::error::Error;
-use marline_runtime::core::id::{ObjectId, Thing};
-use marline_runtime::core::message::Manner;
-use marline_runtime::core::output::Source;
+use marline_runtime::core::id::{ObjectId, Referent};
+use marline_runtime::core::message::CancelMode;
+use marline_runtime::core::output::OutputSource;
 use marline_runtime::core::payload::{Payload, Value};
 use marline_runtime::core::spec::ActorSpec;
 use marline_runtime::core::worker;
 use marline_runtime::{
-    Client, Controller, ExecutorOptions, ForkServer, ForkVersion, NoProgram, Objects, PassOn, Said,
-    StoreOptions, WorkerOptions, new_actor_id, new_object_id, record, runs_for,
+    Client, Controller, ExecutorOptions, ForkServerOptions, ForkVersion, NoProgram,
+    ObjectStoreHandle, Setting, StderrForwarding, StoreOptions, WorkerOptions, executor_source,
+    new_actor_id, new_object_id, record,
 };
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -45,7 +46,7 @@ pub struct Inner {
     /// How many handles there are.
     pub held: AtomicUsize,
     /// In an executor: the task or actor that it said it works for.
-    works_for: Mutex<Option<Source>>,
+    works_for: Mutex<Option<OutputSource>>,
     /// Whether it called an actor elsewhere: what that prints may come later than its answers.
     pub called: AtomicBool,
     /// The cluster, if it lives in this process.
@@ -69,7 +70,7 @@ impl Inner {
 
 impl Inner {
     /// The store of this node, if this process can use one.
-    pub fn objects(&self) -> Option<Objects> {
+    pub fn objects(&self) -> Option<ObjectStoreHandle> {
         self.client().ok().and_then(Client::objects)
     }
 
@@ -86,13 +87,13 @@ impl Inner {
     /// What speaks to the cluster, for new work: in an executor, that is a part of what runs there.
     pub fn client_for_work(&self) -> Result<&Client, Error> {
         let client = self.client()?;
-        let source = runs_for();
+        let source = executor_source();
         if source.is_some() {
             let mut said = self.works_for.lock().expect("nothing panics under it");
             if let Some(source) = source
                 && said.replace(source) != Some(source)
             {
-                client.work_for(source)?;
+                client.set_parent(source)?;
             }
         }
         Ok(client)
@@ -205,8 +206,8 @@ impl Session {
         // Executors are forks of the Python that runs this.
         let version = ForkVersion::Language(pickle::minor_version(py));
         let (limit, folder) = store;
-        let limit = limit.map(|value| Said { name: "object_store_memory", value });
-        let folder = folder.map(|value| Said { name: "object_spilling_directory", value });
+        let limit = limit.map(|value| Setting { name: "object_store_memory", value });
+        let folder = folder.map(|value| Setting { name: "object_spilling_directory", value });
         let store =
             StoreOptions::new(limit, folder, None).map_err(|error| to_python(py, &error))?;
         let store = store.of_one_process();
@@ -224,8 +225,12 @@ impl Session {
                 executors: ExecutorOptions::Processes {
                     commands: false,
                     memory: None,
-                    pass_on: if shows_output { PassOn::Ownerless } else { PassOn::Nothing },
-                    forks: Some(ForkServer {
+                    pass_on: if shows_output {
+                        StderrForwarding::Ownerless
+                    } else {
+                        StderrForwarding::Nothing
+                    },
+                    forks: Some(ForkServerOptions {
                         runtime: SCHEME.into(),
                         program: program.into(),
                         args: args.to_vec(),
@@ -270,8 +275,8 @@ impl Session {
     fn here(py: Python<'_>, address: Option<&str>) -> PyResult<Option<(String, String)>> {
         let here = || {
             let cluster = match address {
-                None => Some(record::only()?),
-                Some(address) => record::look()?.at(address),
+                None => Some(record::only_cluster()?),
+                Some(address) => record::list_clusters()?.at(address),
             };
             let cluster = cluster.map(|one| Ok((one.nearest().to_owned(), one.token()?)));
             cluster.transpose()
@@ -350,10 +355,10 @@ impl Session {
         let bytes = |data: &Bound<'_, PyBytes>| Bytes::copy_from_slice(data.as_bytes());
         let buffers = environment.map(bytes).into_iter().collect();
         let payload = Payload { buffers, code_version, ..Payload::raw(bytes(data)) };
-        let packages = packages.iter().map(|package| Thing::Object(package.get().id));
+        let packages = packages.iter().map(|package| Referent::Object(package.get().id));
         let named = things.into_iter().flat_map(|things| things.get().all().iter().copied());
         let contains = packages.chain(named).collect();
-        let value = Value { payload, contains };
+        let value = Value { payload, referents: contains };
         let id = new_object_id();
         let put = self.inner.client().and_then(|client| client.put_as(id, value.clone(), None));
         things.inspect(|things| things.get().settled());
@@ -412,7 +417,7 @@ impl Session {
     fn cancel(reference: &Bound<'_, ObjectRef>, force: bool, alone: bool) {
         reference.get().leave_to_others();
         if let Ok(client) = reference.get().session.client() {
-            client.cancel(reference.get().id.origin, Manner::of(force, alone));
+            client.cancel(reference.get().id.origin, CancelMode::of(force, alone));
         }
     }
 

@@ -5,7 +5,7 @@
 use crate::answer::Answer;
 use crate::session::Inner;
 use marline_runtime::core::id::TaskId;
-use marline_runtime::core::message::Manner;
+use marline_runtime::core::message::CancelMode;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
@@ -58,7 +58,7 @@ impl Work {
         if let Some(session) = self.session.upgrade()
             && let Ok(client) = session.client()
         {
-            client.cancel(self.task, Manner::Ask);
+            client.cancel(self.task, CancelMode::Graceful);
         }
     }
 }

@@ -9,7 +9,7 @@
 use crate::answer::Answer;
 use crate::fork::generation;
 use marline_runtime::core::error::{Error, ErrorKind};
-use marline_runtime::core::id::Thing;
+use marline_runtime::core::id::Referent;
 use marline_runtime::terminal::escaped;
 use pyo3::prelude::*;
 use std::collections::{HashSet, VecDeque};
@@ -229,7 +229,7 @@ impl Origin {
             kind: format!("{:?}", error.kind()),
             class: error.failure().map(|failure| escaped(&failure.class).into_owned()),
             message: first_line(error.message()),
-            is_value_gone: matches!(error.what_is_gone(), Some(Thing::Object(_))),
+            is_value_gone: matches!(error.what_is_gone(), Some(Referent::Object(_))),
             is_out_of_memory: error.is_out_of_memory(),
         };
         Some(Box::new(Failed { unread, notice }))
@@ -255,7 +255,7 @@ fn raised(error: &Error) -> &Error {
 /// actor never ran was made too late: that is a failure.
 fn is_meant(work: &Work, error: &Error) -> bool {
     let is_birth = matches!(work, Work::Actor(_));
-    let is_of_ended_actor = matches!(error.what_is_gone(), Some(Thing::Actor(_)))
+    let is_of_ended_actor = matches!(error.what_is_gone(), Some(Referent::Actor(_)))
         && error.cause().is_none()
         && (is_birth || error.may_have_run());
     let raised = raised(error);

@@ -5,7 +5,9 @@ use crate::failure::to_python;
 use crate::session::Inner;
 use marline_runtime::core::error::{Error, Ran};
 use marline_runtime::core::payload::Payload;
-use marline_runtime::{Items, LEND_AFTER, Objects, Wait, Waited, blocking};
+use marline_runtime::{
+    BlockingWait, ItemProducer, LEND_AFTER, ObjectStoreHandle, WaitOutcome, wait_lending_cpu,
+};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -33,7 +35,7 @@ pub fn wait_for(
         Begin::Over => return py.check_signals().map(|()| false),
         Begin::Until(deadline) => deadline,
     };
-    blocking(|wait| wait_until(py, awaited, count, deadline, wait))
+    wait_lending_cpu(|wait| wait_until(py, awaited, count, deadline, wait))
 }
 
 /// Waits until something has come: `then` does what it is given when it has. A task gives up its CPU meanwhile; if
@@ -44,7 +46,7 @@ pub fn wait_for_one(
     then: impl FnOnce(Ring),
 ) -> PyResult<()> {
     let deadline = Instant::now() + LONGEST;
-    blocking(|wait| {
+    wait_lending_cpu(|wait| {
         sleep(py, then, deadline, wait)?;
         match wait.error() {
             Some(error) if !has_come() => Err(to_python(py, &error)),
@@ -54,20 +56,20 @@ pub fn wait_for_one(
 }
 
 /// Waits until there is room for an item, or it is to stop. A task gives up its CPU if that takes long and it may.
-pub fn wait_for_room(py: Python<'_>, items: &Items) -> PyResult<()> {
+pub fn wait_for_room(py: Python<'_>, items: &ItemProducer) -> PyResult<()> {
     let has_room = || items.has_room().unwrap_or(true);
-    let doze = |wait: &Wait, time| {
+    let doze = |wait: &BlockingWait, time| {
         sleep(py, |ring| items.when_room(ring), Instant::now() + time, wait)?;
         Ok::<_, PyErr>(has_room())
     };
-    if has_room() || doze(&Wait::default(), LEND_AFTER)? {
+    if has_room() || doze(&BlockingWait::default(), LEND_AFTER)? {
         return Ok(());
     }
     items.pause();
-    if blocking(|wait| doze(wait, LONGEST))? {
+    if wait_lending_cpu(|wait| doze(wait, LONGEST))? {
         return Ok(());
     }
-    while !doze(&Wait::default(), LONGEST)? {}
+    while !doze(&BlockingWait::default(), LONGEST)? {}
     Ok(())
 }
 
@@ -77,7 +79,7 @@ pub fn wait_briefly(py: Python<'_>, awaited: &[Awaited<'_>], timeout: f64) -> Py
         Begin::Come => Ok(true),
         Begin::Over => Ok(false),
         Begin::Until(deadline) => {
-            wait_until(py, awaited, awaited.len(), deadline, &Wait::default())
+            wait_until(py, awaited, awaited.len(), deadline, &BlockingWait::default())
         }
     }
 }
@@ -120,10 +122,10 @@ fn wait_until(
     awaited: &[Awaited<'_>],
     count: usize,
     deadline: Instant,
-    wait: &Wait,
+    wait: &BlockingWait,
 ) -> PyResult<bool> {
     let ring = wait.waiter().clone();
-    when(awaited.iter(), count.min(awaited.len()), move || ring.ring());
+    when(awaited.iter(), count.min(awaited.len()), move || ring.notify());
     if !sleep_until_rung(py, deadline, wait)? {
         return Ok(false);
     }
@@ -138,21 +140,21 @@ fn sleep(
     py: Python<'_>,
     then: impl FnOnce(Ring),
     deadline: Instant,
-    wait: &Wait,
+    wait: &BlockingWait,
 ) -> PyResult<bool> {
     let ring = wait.waiter().clone();
-    then(Box::new(move || ring.ring()));
+    then(Box::new(move || ring.notify()));
     sleep_until_rung(py, deadline, wait)
 }
 
-fn sleep_until_rung(py: Python<'_>, deadline: Instant, wait: &Wait) -> PyResult<bool> {
+fn sleep_until_rung(py: Python<'_>, deadline: Instant, wait: &BlockingWait) -> PyResult<bool> {
     loop {
         py.check_signals()?;
         let look = (Instant::now() + LOOK_EVERY).min(deadline);
         match py.detach(|| wait.waiter().wait(look)) {
-            Waited::Rung => return Ok(true),
-            Waited::TimedOut if Instant::now() >= deadline => return Ok(false),
-            Waited::TimedOut | Waited::Interrupted => {}
+            WaitOutcome::Notified => return Ok(true),
+            WaitOutcome::TimedOut if Instant::now() >= deadline => return Ok(false),
+            WaitOutcome::TimedOut | WaitOutcome::Interrupted => {}
         }
     }
 }
@@ -202,13 +204,13 @@ pub fn open(
     let client = session.client().map_err(|error| to_python(py, &error))?;
     client.with_objects(|objects| match objects {
         Some(objects) => open_from(py, objects, payload, deadline),
-        None => py.detach(|| client.open(payload)).map_err(|error| to_python(py, &error)),
+        None => py.detach(|| client.load(payload)).map_err(|error| to_python(py, &error)),
     })
 }
 
 fn open_from(
     py: Python<'_>,
-    objects: &Objects,
+    objects: &ObjectStoreHandle,
     payload: &Payload,
     deadline: Option<Instant>,
 ) -> PyResult<Payload> {
@@ -221,7 +223,7 @@ fn open_from(
     if let Some(came) = py.detach(|| reading.wait(Some(soon))) {
         return came.map_err(raise);
     }
-    blocking(|wait| {
+    wait_lending_cpu(|wait| {
         loop {
             py.check_signals()?;
             if let Some(came) = py.detach(|| reading.wait(Some(SIGNALS_EVERY))) {

@@ -1,33 +1,33 @@
 //! What a program that submits work holds: tasks, values, actors, and waiting for them.
 
 mod arguments;
-mod bring;
 mod objects;
 mod pending;
+mod pull;
 mod upload;
 
-pub use pending::{Pending, Tell, wait_for_some};
+pub use pending::{Callback, Pending, wait_for_some};
 
 use crate::control::{Control, TaskStatus, check_address};
 use crate::executor::{LEND_AFTER, poll_until, runs_here};
-use crate::net::secret::{Secret, Token};
+use crate::net::credentials::{Credentials, Token};
 use crate::net::{MAX_MESSAGE_BYTES, dial};
-use crate::node::{Membership, Node, Onlooker, Printout, Seat};
+use crate::node::{Membership, Node, OutputReceiver, OutputSender, Shell};
 use crate::process::JOIN_PATIENCE;
-use crate::proof::Process;
-use crate::stream::{Feed, Stream};
+use crate::process_identity::ProcessIdentity;
+use crate::stream::{Feed, ItemStream};
 use crate::upstream::{Upstream, UpstreamToken};
-use bring::Brings;
 use marline_channel::{oneshot, watch};
 use marline_core::controller::Role;
 use marline_core::error::{Error, ErrorKind, Ran};
-use marline_core::id::{ActorId, ObjectId, TaskId, Thing};
-use marline_core::message::{FoundActor, Manner, Try};
-use marline_core::output::{Audience, Source};
+use marline_core::id::{ActorId, ObjectId, Referent, TaskId};
+use marline_core::message::{AttemptId, CancelMode, FoundActor};
+use marline_core::output::{Audience, OutputSource};
 use marline_core::payload::{Outcome, Value};
 use marline_core::spec::{ActorSpec, TaskSpec};
-use objects::Near;
+use objects::NearbyStore;
 use pending::gone;
+use pull::Brings;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -39,12 +39,12 @@ const MAX_CARRIED_BYTES: usize = MAX_MESSAGE_BYTES - (1 << 20);
 /// A client of a cluster. Cheap to clone; its session ends with the last clone.
 #[derive(Clone)]
 pub struct Client {
-    shared: Arc<Shared>,
+    shared: Arc<ClientShared>,
 }
 
 /// A client that does not keep its session. A clone is the same one.
 #[derive(Clone)]
-pub struct WeakClient(Weak<Shared>);
+pub struct WeakClient(Weak<ClientShared>);
 
 impl WeakClient {
     /// The client, if somebody has it still.
@@ -53,7 +53,7 @@ impl WeakClient {
     }
 }
 
-struct Shared {
+struct ClientShared {
     node: Arc<Node>,
     index: usize,
     /// Its controller is elsewhere. Then the node lives for this client alone, and ends with it.
@@ -63,37 +63,37 @@ struct Shared {
     /// How many of its sessions have ended.
     ended: Arc<AtomicU64>,
     /// The store of a worker of this machine, as far as it was looked for.
-    near: Mutex<Near>,
+    near: Mutex<NearbyStore>,
     /// How many values were put whose data is in a store, and how many of them its controller knows for sure.
-    put: AtomicU64,
-    known: AtomicU64,
+    stored_puts: AtomicU64,
+    confirmed_puts: AtomicU64,
     brings: Brings,
     /// It has left its cluster.
     left: AtomicBool,
 }
 
-impl Shared {
-    fn new(node: Arc<Node>, index: usize, is_elsewhere: bool) -> Arc<Shared> {
-        let ended = node.enter(|state, _| state.client(index).ended.clone());
+impl ClientShared {
+    fn new(node: Arc<Node>, index: usize, is_elsewhere: bool) -> Arc<ClientShared> {
+        let ended = node.with_state(|state, _| state.client(index).ended.clone());
         let (near, put, known) = (Mutex::default(), AtomicU64::new(0), AtomicU64::new(0));
         let (brings, left) = (Brings::default(), AtomicBool::new(false));
         let control = Mutex::default();
-        Arc::new(Shared {
+        Arc::new(ClientShared {
             node,
             index,
             is_elsewhere,
             control,
             ended,
             near,
-            put,
-            known,
+            stored_puts: put,
+            confirmed_puts: known,
             brings,
             left,
         })
     }
 }
 
-impl Shared {
+impl ClientShared {
     /// Whom to ask about the cluster, if its controller is elsewhere: it may be at another address than
     /// before.
     fn control(&self) -> Result<Option<Control>, Error> {
@@ -112,7 +112,7 @@ impl Shared {
     }
 }
 
-impl Drop for Shared {
+impl Drop for ClientShared {
     fn drop(&mut self) {
         self.node.leave_client(self.index);
         if self.is_elsewhere {
@@ -125,7 +125,7 @@ impl Client {
     /// A client of a controller in the same process.
     pub(crate) fn new(node: Arc<Node>) -> Client {
         let index = node.host_client();
-        Client { shared: Shared::new(node, index, false) }
+        Client { shared: ClientShared::new(node, index, false) }
     }
 
     /// Connects to a controller at `host:port` or `unix:/path`. Without a token it is that of the
@@ -147,14 +147,14 @@ impl Client {
         let found = upstream.find(None)?;
         let node = Node::new();
         let index = node.seat_client(&found.address, found.token);
-        let client = Client { shared: Shared::new(node, index, true) };
+        let client = Client { shared: ClientShared::new(node, index, true) };
         let membership = Membership {
-            seat: Seat::Client(index),
+            shell: Shell::Client(index),
             session_id: crate::new_session_id(),
             role: Role::Client,
             upstream,
-            secret: Secret::default(),
-            process: Process::this(),
+            secret: Credentials::default(),
+            process: ProcessIdentity::this(),
         };
         dial::join(&client.shared.node, membership, JOIN_PATIENCE)?;
         Ok(client)
@@ -172,24 +172,24 @@ impl Client {
 
     /// Submits a task, if there is room; `Exhausted`, naming the limit, if there is none.
     pub fn try_submit(&self, spec: Arc<TaskSpec>) -> Result<Pending<Outcome>, Error> {
-        let (tell, pending) = Pending::told();
-        self.try_submit_telling(spec, || tell)?;
+        let (tell, pending) = Pending::with_callback();
+        self.try_submit_with_callback(spec, || tell)?;
         Ok(pending)
     }
 
     /// The same; tells how it ended, if it was taken.
-    pub fn try_submit_telling(
+    pub fn try_submit_with_callback(
         &self,
         spec: Arc<TaskSpec>,
-        tell: impl FnOnce() -> Tell<Outcome>,
+        tell: impl FnOnce() -> Callback<Outcome>,
     ) -> Result<(), Error> {
         fits("the arguments", spec.args.len())?;
-        self.shared.node.enter(|state, _| {
+        self.shared.node.with_state(|state, _| {
             let mut effects = Vec::new();
-            let seat = state.client(self.shared.index);
+            let shell = state.client(self.shared.index);
             let task = spec.id;
-            seat.machine.submit(spec, &mut effects)?;
-            seat.tasks.insert(task, tell());
+            shell.machine.submit(spec, &mut effects)?;
+            shell.tasks.insert(task, tell());
             state.client_effects(self.shared.index, effects);
             Ok(())
         })
@@ -199,17 +199,17 @@ impl Client {
     pub fn try_submit_stream(
         &self,
         spec: Arc<TaskSpec>,
-        tell: impl FnOnce() -> Tell<Outcome>,
-    ) -> Result<Stream, Error> {
+        tell: impl FnOnce() -> Callback<Outcome>,
+    ) -> Result<ItemStream, Error> {
         fits("the arguments", spec.args.len())?;
-        let (stream, feed) = Stream::new(self.clone(), &spec);
-        self.shared.node.enter(|state, _| {
+        let (stream, feed) = ItemStream::new(self.clone(), &spec);
+        self.shared.node.with_state(|state, _| {
             let mut effects = Vec::new();
-            let seat = state.client(self.shared.index);
+            let shell = state.client(self.shared.index);
             let task = spec.id;
-            seat.machine.submit(spec, &mut effects)?;
-            seat.tasks.insert(task, tell());
-            seat.streams.insert(task, feed);
+            shell.machine.submit(spec, &mut effects)?;
+            shell.tasks.insert(task, tell());
+            shell.streams.insert(task, feed);
             state.client_effects(self.shared.index, effects);
             Ok(())
         })?;
@@ -220,22 +220,22 @@ impl Client {
     pub fn submit_stream(
         &self,
         spec: Arc<TaskSpec>,
-        tell: impl Fn() -> Tell<Outcome>,
-    ) -> Result<Stream, Error> {
+        tell: impl Fn() -> Callback<Outcome>,
+    ) -> Result<ItemStream, Error> {
         self.with_room(|| self.try_submit_stream(spec.clone(), &tell))
     }
 
     /// Of the items of a stream, so many were taken in all.
     pub(crate) fn took(&self, task: TaskId, count: u32) {
-        self.with(|machine, effects| machine.took(task, count, effects));
+        self.with(|machine, effects| machine.report_consumed(task, count, effects));
     }
 
     /// Wants no more items of a stream.
     pub(crate) fn close_stream(&self, task: TaskId) {
-        self.shared.node.enter(|state, _| {
+        self.shared.node.with_state(|state, _| {
             let mut effects = Vec::new();
-            let seat = state.client(self.shared.index);
-            seat.machine.close_stream(task, &mut effects);
+            let shell = state.client(self.shared.index);
+            shell.machine.close_stream(task, &mut effects);
             state.client_effects(self.shared.index, effects);
         });
     }
@@ -246,12 +246,12 @@ impl Client {
     }
 
     /// The same; tells how it ended, if it was taken.
-    pub fn submit_telling(
+    pub fn submit_with_callback(
         &self,
         spec: Arc<TaskSpec>,
-        tell: impl Fn() -> Tell<Outcome>,
+        tell: impl Fn() -> Callback<Outcome>,
     ) -> Result<(), Error> {
-        self.with_room(|| self.try_submit_telling(spec.clone(), &tell))
+        self.with_room(|| self.try_submit_with_callback(spec.clone(), &tell))
     }
 
     /// Tries until there is room. The tasks that make room may need the CPU of the one that waits for it, which lends
@@ -293,29 +293,29 @@ impl Client {
     /// What is done with warnings (they are printed to standard error, unless said otherwise).
     pub fn on_warning(&self, warn: impl Fn(&str) + Send + Sync + 'static) {
         let warn = Arc::new(warn);
-        self.shared.node.enter(|state, _| state.client(self.shared.index).warn = warn);
+        self.shared.node.with_state(|state, _| state.client(self.shared.index).warn = warn);
     }
 
     /// What the work prints that this client submits, and the actors that it creates, from now on. What is
     /// not taken in time is dropped and counted. It ends when this client leaves: if its cluster was lost and
     /// comes back, what is submitted then is shown too.
-    pub fn output(&self) -> Result<Printout, Error> {
-        let (onlooker, printout) = Onlooker::new();
-        self.shared
-            .node
-            .enter(|state, _| state.client(self.shared.index).onlooker = Some(onlooker));
+    pub fn output(&self) -> Result<OutputReceiver, Error> {
+        let (output_sender, output_receiver) = OutputSender::new();
+        self.shared.node.with_state(|state, _| {
+            state.client(self.shared.index).output_sender = Some(output_sender)
+        });
         self.with(|machine, effects| machine.show_output(Audience::Me, effects))?;
-        Ok(printout)
+        Ok(output_receiver)
     }
 
     /// What this client submits from now on is a part of a task or an actor: whoever is shown what that
     /// prints is shown what its parts print.
-    pub fn work_for(&self, source: Source) -> Result<(), Error> {
+    pub fn set_parent(&self, source: OutputSource) -> Result<(), Error> {
         self.with(|machine, effects| machine.show_output(Audience::OfSource(source), effects))
     }
 
     fn room(&self) -> watch::Receiver<u64> {
-        self.shared.node.enter(|state, _| state.client(self.shared.index).room.subscribe())
+        self.shared.node.with_state(|state, _| state.client(self.shared.index).room.subscribe())
     }
 
     /// What is known of a task or a call.
@@ -327,8 +327,8 @@ impl Client {
     }
 
     /// Stops a task or a call.
-    pub fn cancel(&self, task: TaskId, how: Manner) {
-        self.with(|machine, effects| machine.cancel(task, how, effects));
+    pub fn cancel(&self, task: TaskId, mode: CancelMode) {
+        self.with(|machine, effects| machine.cancel(task, mode, effects));
     }
 
     /// Announces a value that comes later, and can be needed from now on; it is held until it is
@@ -358,34 +358,34 @@ impl Client {
 
     /// Gets the value of an object that this client holds.
     pub fn get(&self, object: ObjectId) -> Result<Pending<Result<Value, Error>>, Error> {
-        let (tell, pending) = Pending::told();
-        self.get_telling(object, tell)?;
+        let (tell, pending) = Pending::with_callback();
+        self.get_with_callback(object, tell)?;
         Ok(pending)
     }
 
     /// The same; tells which it is.
-    pub fn get_telling(
+    pub fn get_with_callback(
         &self,
         object: ObjectId,
-        tell: Tell<Result<Value, Error>>,
+        tell: Callback<Result<Value, Error>>,
     ) -> Result<(), Error> {
-        self.shared.node.enter(|state, _| {
+        self.shared.node.with_state(|state, _| {
             let mut effects = Vec::new();
-            let seat = state.client(self.shared.index);
-            seat.machine.fetch(object, &mut effects)?;
-            seat.objects.entry(object).or_default().push(tell);
+            let shell = state.client(self.shared.index);
+            shell.machine.fetch(object, &mut effects)?;
+            shell.objects.entry(object).or_default().push(tell);
             state.client_effects(self.shared.index, effects);
             Ok(())
         })
     }
 
     /// There is one more handle to a thing.
-    pub fn retain(&self, thing: Thing) {
-        self.with(|machine, effects| machine.retain(thing, effects));
+    pub fn hold(&self, thing: Referent) {
+        self.with(|machine, effects| machine.hold(thing, effects));
     }
 
     /// There is one handle less to a thing.
-    pub fn release(&self, thing: Thing) {
+    pub fn release(&self, thing: Referent) {
         self.with(|machine, effects| machine.release(thing, effects));
     }
 
@@ -396,12 +396,12 @@ impl Client {
     ) -> Result<Pending<Result<ActorId, Error>>, Error> {
         fits("the arguments", spec.args.len())?;
         let (waiter, receiver) = oneshot();
-        self.shared.node.enter(|state, _| {
+        self.shared.node.with_state(|state, _| {
             let mut effects = Vec::new();
-            let seat = state.client(self.shared.index);
+            let shell = state.client(self.shared.index);
             let id = spec.id;
-            seat.machine.create_actor(spec, &mut effects)?;
-            seat.creating.insert(id, waiter);
+            shell.machine.create_actor(spec, &mut effects)?;
+            shell.creating.insert(id, waiter);
             state.client_effects(self.shared.index, effects);
             Ok(Pending::new(receiver))
         })
@@ -409,12 +409,16 @@ impl Client {
 
     /// Tells when the first instance of an actor is ready, or why there will be none. Nobody is told if the session
     /// ends before.
-    pub fn expect_birth(&self, actor: ActorId, tell: Tell<Result<(), Error>>) -> Result<(), Error> {
-        self.shared.node.enter(|state, _| {
+    pub fn await_actor_ready(
+        &self,
+        actor: ActorId,
+        tell: Callback<Result<(), Error>>,
+    ) -> Result<(), Error> {
+        self.shared.node.with_state(|state, _| {
             let mut effects = Vec::new();
-            let seat = state.client(self.shared.index);
-            seat.machine.expect_birth(actor, &mut effects)?;
-            seat.births.entry(actor).or_default().push(tell);
+            let shell = state.client(self.shared.index);
+            shell.machine.await_actor_ready(actor, &mut effects)?;
+            shell.actor_ready_waiters.entry(actor).or_default().push(tell);
             state.client_effects(self.shared.index, effects);
             Ok(())
         })
@@ -427,13 +431,13 @@ impl Client {
         name: &str,
     ) -> Result<Pending<Result<FoundActor, Error>>, Error> {
         let (waiter, receiver) = oneshot();
-        self.shared.node.enter(|state, _| {
+        self.shared.node.with_state(|state, _| {
             let mut effects = Vec::new();
-            let seat = state.client(self.shared.index);
-            seat.next_request += 1;
-            let request = seat.next_request;
-            seat.machine.find_actor(request, namespace.into(), name.into(), &mut effects)?;
-            seat.finding.insert(request, waiter);
+            let shell = state.client(self.shared.index);
+            shell.next_request += 1;
+            let request = shell.next_request;
+            shell.machine.find_actor(request, namespace.into(), name.into(), &mut effects)?;
+            shell.finding.insert(request, waiter);
             state.client_effects(self.shared.index, effects);
             Ok(Pending::new(receiver))
         })
@@ -442,26 +446,31 @@ impl Client {
     /// Blocks this thread until the controller has done all that this client told it. To be called before
     /// somebody else speaks of it.
     pub fn sync(&self) -> Result<(), Error> {
-        let put = self.shared.put.load(Ordering::Acquire);
+        let put = self.shared.stored_puts.load(Ordering::Acquire);
         let (waiter, receiver) = oneshot();
-        self.shared.node.enter(|state, _| {
+        self.shared.node.with_state(|state, _| {
             let mut effects = Vec::new();
-            let seat = state.client(self.shared.index);
-            seat.next_request += 1;
-            let request = seat.next_request;
-            seat.machine.sync(request, &mut effects)?;
-            seat.syncing.insert(request, waiter);
+            let shell = state.client(self.shared.index);
+            shell.next_request += 1;
+            let request = shell.next_request;
+            shell.machine.sync(request, &mut effects)?;
+            shell.syncing.insert(request, waiter);
             state.client_effects(self.shared.index, effects);
             Ok(())
         })?;
         Pending::new(receiver).wait()?;
-        self.shared.known.fetch_max(put, Ordering::AcqRel);
+        self.shared.confirmed_puts.fetch_max(put, Ordering::AcqRel);
         Ok(())
     }
 
     /// The answer of what runs in this process, or one of its items, names these things: they are held until it has come, whenever
     /// handles to them go. To be [told](Client::sync) before the answer is given.
-    pub fn enclose(&self, call: Try, item: Option<u32>, things: Vec<Thing>) -> Result<(), Error> {
+    pub fn enclose(
+        &self,
+        call: AttemptId,
+        item: Option<u32>,
+        things: Vec<Referent>,
+    ) -> Result<(), Error> {
         self.with(|machine, effects| machine.enclose(call, item, things, effects))
     }
 
@@ -492,19 +501,19 @@ impl Client {
         values: Vec<Value>,
         deadline: Option<Duration>,
     ) -> Result<Pending<Outcome>, Error> {
-        let (tell, pending) = Pending::told();
-        self.call_telling(spec, Some(values), deadline, tell)?;
+        let (tell, pending) = Pending::with_callback();
+        self.call_with_callback(spec, Some(values), deadline, tell)?;
         Ok(pending)
     }
 
     /// The same; tells how it ended. Without values it waits until they are [supplied](Client::supply), and
     /// calls of the same actor that are made after it wait behind it.
-    pub fn call_telling(
+    pub fn call_with_callback(
         &self,
         spec: Arc<TaskSpec>,
         values: Option<Vec<Value>>,
         deadline: Option<Duration>,
-        tell: Tell<Outcome>,
+        tell: Callback<Outcome>,
     ) -> Result<(), Error> {
         self.call_feeding(spec, values, deadline, tell, None)
     }
@@ -515,9 +524,9 @@ impl Client {
         spec: Arc<TaskSpec>,
         values: Option<Vec<Value>>,
         deadline: Option<Duration>,
-        tell: Tell<Outcome>,
-    ) -> Result<Stream, Error> {
-        let (stream, feed) = Stream::new(self.clone(), &spec);
+        tell: Callback<Outcome>,
+    ) -> Result<ItemStream, Error> {
+        let (stream, feed) = ItemStream::new(self.clone(), &spec);
         self.call_feeding(spec, values, deadline, tell, Some(feed))?;
         Ok(stream)
     }
@@ -527,18 +536,18 @@ impl Client {
         spec: Arc<TaskSpec>,
         values: Option<Vec<Value>>,
         deadline: Option<Duration>,
-        tell: Tell<Outcome>,
+        tell: Callback<Outcome>,
         feed: Option<Feed>,
     ) -> Result<(), Error> {
         fits("the arguments", spec.args.len() + carried(values.iter().flatten()))?;
-        self.shared.node.enter(|state, now| {
+        self.shared.node.with_state(|state, now| {
             let mut effects = Vec::new();
-            let seat = state.client(self.shared.index);
+            let shell = state.client(self.shared.index);
             let call = spec.id;
             let deadline = deadline.map(|deadline| now + deadline);
-            seat.machine.call(spec, values, deadline, &mut effects)?;
-            seat.tasks.insert(call, tell);
-            seat.streams.extend(feed.map(|feed| (call, feed)));
+            shell.machine.call(spec, values, deadline, &mut effects)?;
+            shell.tasks.insert(call, tell);
+            shell.streams.extend(feed.map(|feed| (call, feed)));
             state.client_effects(self.shared.index, effects);
             Ok(())
         })
@@ -555,7 +564,7 @@ impl Client {
         &self,
         ask: impl FnOnce(&mut marline_core::client::Client, &mut Vec<marline_core::client::Effect>) -> R,
     ) -> R {
-        self.shared.node.enter(|state, _| {
+        self.shared.node.with_state(|state, _| {
             let mut effects = Vec::new();
             let result = ask(&mut state.client(self.shared.index).machine, &mut effects);
             state.client_effects(self.shared.index, effects);

@@ -3,13 +3,13 @@
 
 use crate::client::Client;
 use crate::executor::{Executors, Program};
-use crate::net::secret::Secret;
+use crate::net::credentials::Credentials;
 use crate::node::Node;
+use crate::object_store::{ObjectStore, StoreOptions};
 use crate::process::with_environment;
-use crate::store::{Store, StoreOptions};
 use marline_core::controller::{self, Counters, WorkerInfo, WorkerStatus};
 use marline_core::resources::Resources;
-use marline_core::schedule::Provided;
+use marline_core::schedule::WorkerCapabilities;
 use marline_core::worker;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,13 +38,18 @@ impl Cluster {
         let cluster = Cluster { node };
         for _ in 0..workers {
             let store = store.filter(|_| workers == 1);
-            let store = store.map(|store| Store::new(store, Secret::default()));
+            let store = store.map(|store| ObjectStore::new(store, Credentials::default()));
             cluster.add_worker(resources.clone(), store, program.clone());
         }
         cluster
     }
 
-    fn add_worker(&self, resources: Resources, store: Option<Store>, program: Arc<dyn Program>) {
+    fn add_worker(
+        &self,
+        resources: Resources,
+        store: Option<ObjectStore>,
+        program: Arc<dyn Program>,
+    ) {
         let names = program.provides().into_iter().map(Arc::from).collect();
         let info = WorkerInfo {
             address: Some("here".into()),
@@ -54,7 +59,7 @@ impl Cluster {
             resources,
             store: None,
             durable: false,
-            provides: Arc::new(Provided { names, ..Provided::default() }),
+            provides: Arc::new(WorkerCapabilities { names, ..WorkerCapabilities::default() }),
         };
         let config = with_environment(worker::Config::default());
         self.node.host_worker(Executors::Threads(program), store, info, config);
@@ -68,14 +73,14 @@ impl Cluster {
     /// What happened so far.
     pub fn counters(&self) -> Counters {
         self.node
-            .enter(|state, _| state.controller().map(controller::Controller::counters))
+            .with_state(|state, _| state.controller().map(controller::Controller::counters))
             .unwrap_or_default()
     }
 
     /// The workers, and what is free there.
     pub fn workers(&self) -> Vec<WorkerStatus> {
         self.node
-            .enter(|state, _| state.controller().map(controller::Controller::list_workers))
+            .with_state(|state, _| state.controller().map(controller::Controller::list_workers))
             .unwrap_or_default()
     }
 }

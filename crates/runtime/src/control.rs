@@ -2,10 +2,10 @@
 //! submits work of any amount uses a [`Client`](crate::Client), which has a link.
 
 use crate::executor::command::CommandLine;
-use crate::net::address::Setback;
-use crate::net::handshake::Kind;
-use crate::net::plain::Socket;
-use crate::net::secret::Incarnation;
+use crate::net::address::ConnectError;
+use crate::net::credentials::ClusterIdentity;
+use crate::net::frame_connection::Socket;
+use crate::net::handshake::ConnectionKind;
 use crate::net::{MAX_MESSAGE_BYTES, dial, io, ticket};
 use crate::wire::convert::control::add_worker_view;
 use crate::wire::convert::from_status;
@@ -31,7 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Asks a node, one question at a time. Blocks; cheap to clone.
 #[derive(Clone)]
 pub struct Control {
-    client: ControlClient<dial::Wire>,
+    client: ControlClient<dial::GrpcChannel>,
     address: String,
 }
 
@@ -39,7 +39,7 @@ pub struct Control {
 #[derive(Clone)]
 pub struct Tickets {
     token: Option<Arc<str>>,
-    incarnation: Incarnation,
+    incarnation: ClusterIdentity,
 }
 
 impl Tickets {
@@ -51,10 +51,10 @@ impl Tickets {
         check_address(address)?;
         let (tell, mut told) = marline_channel::oneshot();
         let (to, key) = (address.to_owned(), token.clone());
-        io().spawn(async move { tell.send(Socket::dial(&to, Kind::Grpc, &key).await) });
+        io().spawn(async move { tell.send(Socket::dial(&to, ConnectionKind::Grpc, &key).await) });
         match told.recv().wait() {
             Ok(Ok((_, incarnation))) => Ok(Tickets { token, incarnation }),
-            Ok(Err(error)) => Err(Setback::of_dialling(address, &error).error),
+            Ok(Err(error)) => Err(ConnectError::of_dialling(address, &error).error),
             Err(_) => Err(Error::internal("the thread that dials has ended")),
         }
     }
@@ -96,7 +96,7 @@ impl Control {
     /// Speaks to the node at this address.
     pub fn at(address: &str, token: Option<Arc<str>>) -> Result<Control, Error> {
         let _guard = io().enter();
-        let client = ControlClient::new(dial::channel(address, token)?)
+        let client = ControlClient::new(dial::grpc_channel(address, token)?)
             .max_decoding_message_size(MAX_MESSAGE_BYTES)
             .max_encoding_message_size(MAX_MESSAGE_BYTES);
         Ok(Control { client, address: address.into() })
@@ -118,8 +118,8 @@ impl Control {
         let address = &self.address;
         match told.recv().wait() {
             Ok(Ok(answer)) => answer.map(tonic::Response::into_inner).map_err(|status| {
-                let setback = Setback::of_transport(address, &status);
-                setback.map_or_else(|| from_status(status), |setback| setback.error)
+                let error = ConnectError::of_transport(address, &status);
+                error.map_or_else(|| from_status(status), |error| error.error)
             }),
             Ok(Err(_)) | Err(_) => {
                 let words = format!("{address} did not answer within {patience:?}");

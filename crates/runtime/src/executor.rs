@@ -3,12 +3,11 @@
 //!
 //! `run.rs` runs user code, on a thread of the worker's process (`thread.rs`) or in a process of its own:
 //! `process.rs` is the worker's end of that, `child.rs` the executor's, `wire.rs` what they say to each
-//! other, `ask.rs` what is heard while user code runs, `items.rs` what it gives meanwhile, `lifeline.rs` the file they share, `log.rs` what user code prints (`lines.rs` has it for whoever
-//! submitted it, `print.rs` passes it on here). `memory.rs` looks whether there is enough. `command.rs` is the
+//! other, `urgent_message.rs` what is heard while user code runs, `items.rs` what it gives meanwhile, `lifeline.rs` the file they share, `log.rs` what user code prints (`lines.rs` has it for whoever
+//! submitted it, `stderr_forwarding.rs` passes it on here). `memory.rs` looks whether there is enough. `command.rs` is the
 //! program that runs commands.
 
 mod arguments;
-pub(crate) mod ask;
 pub(crate) mod child;
 mod code;
 pub(crate) mod command;
@@ -17,23 +16,24 @@ pub(crate) mod lifeline;
 mod lines;
 pub(crate) mod log;
 pub(crate) mod memory;
-mod print;
 pub(crate) mod process;
 pub(crate) mod run;
 pub(crate) mod spin;
+mod stderr_forwarding;
 pub(crate) mod thread;
+pub(crate) mod urgent_message;
 mod waiting;
 mod wire;
 
 pub(crate) use items::COUNT_MARK;
-pub use items::{Items, LEND_AFTER};
-pub use print::PassOn;
+pub use items::{ItemProducer, LEND_AFTER};
+pub use stderr_forwarding::StderrForwarding;
 pub(crate) use waiting::poll_until;
-pub use waiting::{Wait, blocking};
+pub use waiting::{BlockingWait, wait_lending_cpu};
 
 use marline_channel::CancelToken;
 use marline_core::Error;
-use marline_core::id::{ActorEpoch, ActorId, Attempt, TaskId, Thing};
+use marline_core::id::{ActorEpoch, ActorId, Attempt, Referent, TaskId};
 use marline_core::payload::{Payload, Value};
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -99,7 +99,7 @@ pub trait Instance: Send + Sync + 'static {
 
     /// Whether calls only begin on the thread that makes them, and end later: then they are
     /// [begun](Instance::begin) instead, as many at a time as the actor allows, without a thread for each.
-    fn ends_later(&self) -> bool {
+    fn is_async(&self) -> bool {
         false
     }
 
@@ -112,13 +112,13 @@ pub trait Instance: Send + Sync + 'static {
     fn exit(&self) {}
 
     /// Begins a method; `end` is told how it ended.
-    fn begin(&self, invocation: &Invocation, end: End) {
+    fn start_async(&self, invocation: &Invocation, end: ReplyCallback) {
         end(self.call(invocation));
     }
 }
 
 /// Who is told how a call ended that was begun.
-pub type End = Box<dyn FnOnce(Result<Reply, Error>) + Send>;
+pub type ReplyCallback = Box<dyn FnOnce(Result<Reply, Error>) + Send>;
 
 /// What is to be run.
 #[derive(Clone, Debug)]
@@ -132,7 +132,7 @@ pub struct Invocation {
     /// How many results are wanted.
     pub returns: u32,
     /// Where it gives its items, if those are what is wanted of it; then it gives no results.
-    pub items: Option<Items>,
+    pub items: Option<ItemProducer>,
     /// The GPUs it is given, by index.
     pub gpus: Arc<[u32]>,
 }
@@ -143,7 +143,7 @@ pub struct Reply {
     /// Its results.
     pub values: Vec<Value>,
     /// Things that it kept references to.
-    pub kept: Vec<Thing>,
+    pub kept: Vec<Referent>,
     /// The actor ends itself after this call.
     pub exits: bool,
 }
@@ -169,7 +169,7 @@ pub struct Context {
     pub cancel: CancelToken,
     /// It is to stop with what it has submitted.
     stops_all: Arc<AtomicBool>,
-    waiting: waiting::Waiting,
+    waiting: waiting::CurrentWait,
     tell: Teller,
 }
 
@@ -182,7 +182,7 @@ impl Context {
 
 /// Whom an executor tells what it does.
 #[derive(Clone)]
-struct Teller(run::Tell);
+struct Teller(run::ReportFn);
 
 impl std::fmt::Debug for Teller {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -195,31 +195,31 @@ pub(crate) enum Executors {
     /// As threads of its own process.
     Threads(Arc<dyn Program>),
     /// As processes, each its program started again.
-    Processes(Arc<process::Launch>),
+    Processes(Arc<process::LaunchContext>),
 }
 
 /// The worker's end of an executor.
-pub(crate) enum Handle {
-    Thread(thread::Handle),
-    Process(process::Handle),
+pub(crate) enum ExecutorHandle {
+    Thread(thread::ThreadHandle),
+    Process(process::ProcessHandle),
 }
 
-impl Handle {
+impl ExecutorHandle {
     pub fn send(&self, command: run::Command) {
         match self {
-            Handle::Thread(handle) => handle.send(command),
-            Handle::Process(handle) => handle.send(command),
+            ExecutorHandle::Thread(handle) => handle.send(command),
+            ExecutorHandle::Process(handle) => handle.send(command),
         }
     }
 
     /// Ends it. Says whether that is all that will be heard of it.
     pub fn end(self) -> bool {
         match self {
-            Handle::Thread(handle) => {
+            ExecutorHandle::Thread(handle) => {
                 handle.abandon();
                 true
             }
-            Handle::Process(handle) => {
+            ExecutorHandle::Process(handle) => {
                 handle.kill();
                 false
             }
@@ -227,10 +227,10 @@ impl Handle {
     }
 
     /// Asks something of it.
-    pub fn ask(&self, ask: ask::Ask) {
+    pub fn ask(&self, ask: urgent_message::UrgentMessage) {
         match self {
-            Handle::Thread(handle) => handle.ask(ask),
-            Handle::Process(handle) => handle.ask(ask),
+            ExecutorHandle::Thread(handle) => handle.ask(ask),
+            ExecutorHandle::Process(handle) => handle.ask(ask),
         }
     }
 }

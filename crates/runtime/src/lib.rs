@@ -16,36 +16,36 @@ pub mod control;
 mod executor;
 mod net;
 mod node;
+mod object_store;
 mod per_process;
 mod process;
-mod proof;
+mod process_identity;
 pub mod record;
 mod signal;
-mod store;
 mod stream;
 pub mod terminal;
 mod upstream;
 mod wire;
 
-pub use client::{Client, Pending, Tell, WeakClient, wait_for_some};
+pub use client::{Callback, Client, Pending, WeakClient, wait_for_some};
 pub use cluster::Cluster;
-pub use executor::child::{is_main_thread, objects, runs_for, serve_as, serve_if_executor};
+pub use executor::child::{executor_source, is_main_thread, objects, serve_as, serve_if_executor};
 pub use executor::command::{CommandEnd, CommandLine, MAX_OUTPUT_BYTES};
-pub use executor::process::{ForkServer, ForkVersion, Waited, Waiter};
+pub use executor::process::{ForkServerOptions, ForkVersion, WaitOutcome, Waiter};
 pub use executor::{
-    Context, End, Instance, Invocation, Items, LEND_AFTER, NoProgram, PassOn, Program, Reply, Wait,
-    blocking, context,
+    BlockingWait, Context, Instance, Invocation, ItemProducer, LEND_AFTER, NoProgram, Program,
+    Reply, ReplyCallback, StderrForwarding, context, wait_lending_cpu,
 };
 pub use marline_core as core;
 pub use marline_core::label::label_of;
-pub use node::Printout;
+pub use node::OutputReceiver;
 pub use process::{Controller, ExecutorOptions, Load, Worker, WorkerOptions, hostname};
 pub use signal::on_signal;
-pub use stream::{Next, Stream};
+pub use stream::{ItemStream, StreamNext};
 
-pub use store::{
-    DURABLE_VARIABLE, Durable, MIN_STORE_BYTES, Objects, PATIENCE_VARIABLE, Reading,
-    SPILL_VARIABLE, STORE_VARIABLE, Said, StoreOptions, about_to_fork,
+pub use object_store::{
+    DURABLE_VARIABLE, Durability, MIN_STORE_BYTES, ObjectStoreHandle, PATIENCE_VARIABLE,
+    PendingRead, SPILL_VARIABLE, STORE_VARIABLE, Setting, StoreOptions, about_to_fork,
 };
 
 use marline_core::id::{ActorId, ClusterId, ObjectId, SessionId, TaskId};

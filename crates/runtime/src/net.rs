@@ -3,20 +3,20 @@
 
 pub(crate) mod address;
 mod control;
-pub(crate) mod data;
+pub(crate) mod credentials;
 pub(crate) mod dial;
-mod explain;
-mod guest;
+pub(crate) mod frame_connection;
+mod grpc_connection;
 pub(crate) mod handshake;
 pub(crate) mod outbox;
-mod peer;
-pub(crate) mod plain;
+mod peer_identity;
 mod reader;
 mod reserve;
-pub(crate) mod secret;
 pub(crate) mod server;
-mod strangers;
+mod status_translator;
 pub(crate) mod ticket;
+pub(crate) mod transfer;
+mod unauthenticated;
 pub(crate) mod upload;
 
 use crate::per_process::PerProcess;

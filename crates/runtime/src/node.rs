@@ -15,29 +15,29 @@ mod controller;
 mod links;
 mod output;
 mod remote;
-mod seats;
+mod shells;
 mod timer;
 mod waits;
 
 pub(crate) use control::Health;
-pub(crate) use links::Which;
-pub(crate) use output::Onlooker;
-pub use output::Printout;
-pub(crate) use remote::{Attached, Membership, Wish};
-pub(crate) use seats::{SESSIONS_LOST, SESSIONS_LOST_BEFORE, Warn};
+pub(crate) use links::LinkId;
+pub use output::OutputReceiver;
+pub(crate) use output::OutputSender;
+pub(crate) use remote::{AttachOutcome, JoinDecision, Membership};
+pub(crate) use shells::{SESSIONS_LOST, SESSIONS_LOST_AT_JOIN, Warn};
 
-use crate::client::Tell;
+use crate::client::Callback;
 use crate::clock::Clock;
 use crate::executor::log::Logs;
 use crate::executor::{Executors, thread};
+use crate::net::credentials::{ClusterIdentity, Token};
 use crate::net::dial;
 use crate::net::is_io_thread;
 use crate::net::outbox::Outbox;
-use crate::net::secret::{Incarnation, Token};
-use crate::proof::Process;
-use crate::store::{Objects, Store};
+use crate::object_store::{ObjectStore, ObjectStoreHandle};
+use crate::process_identity::ProcessIdentity;
 use crate::stream::Ring;
-use links::End;
+use links::LinkEnd;
 use marline_channel::oneshot;
 use marline_core::Error;
 use marline_core::client;
@@ -49,24 +49,24 @@ use marline_core::payload::{Outcome, Value};
 use marline_core::resources::Resources;
 use marline_core::time::Time;
 use marline_core::worker;
-use seats::{ClientSeat, Copies, WorkerSeat};
+use shells::{ClientShell, Copies, WorkerShell};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use timer::Alarm;
 use tokio::sync::Notify;
-use waits::Waits;
+use waits::TaskWaits;
 
 /// See the [module](self).
 pub(crate) struct Node {
-    state: Mutex<State>,
+    state: Mutex<NodeState>,
     clock: Clock,
     began: Time,
     /// What executors of this node's workers print.
     logs: Arc<Logs>,
     /// What executors said while somebody else had the lock: whoever has it hears it before it is
     /// released, or right after.
-    said: Mutex<Vec<(usize, worker::Event)>>,
+    executor_events: Mutex<Vec<(usize, worker::Event)>>,
     alarm: Alarm,
     me: Weak<Node>,
 }
@@ -76,33 +76,33 @@ const MAX_ROUNDS: usize = 16;
 
 /// What a node hosts.
 #[derive(Default)]
-pub(crate) struct State {
+pub(crate) struct NodeState {
     controller: Option<Controller>,
     /// Which cluster that controller has.
     cluster: ClusterId,
-    workers: Vec<WorkerSeat>,
-    clients: Vec<Option<ClientSeat>>,
+    workers: Vec<WorkerShell>,
+    clients: Vec<Option<ClientShell>>,
     /// What each worker offers, by its seat, and the controller that is elsewhere.
     offers: Map<usize, Resources>,
     upstream: Option<String>,
     /// Where each session of this process sits.
-    seats: Map<Session, Seat>,
+    shells: Map<Session, Shell>,
     /// Who asks to join at the moment, and the session that was opened for it.
-    joining: Option<Seat>,
+    joining: Option<Shell>,
     opened: Option<Session>,
     /// Which process each session elsewhere is, where that is known.
-    processes: BTreeMap<Session, Process>,
+    processes: BTreeMap<Session, ProcessIdentity>,
     /// Links to other processes.
-    links: BTreeMap<Which, End>,
+    links: BTreeMap<LinkId, LinkEnd>,
     /// What direct calls of this process's clients carry.
     token: Token,
     /// Who waits for ends of tasks of this node's controller.
-    waits: Waits,
+    waits: TaskWaits,
     /// Who waits for this node's controller to have wound up.
     ending: Vec<oneshot::Sender<()>>,
     todo: VecDeque<Todo>,
     /// Done when the lock is released.
-    outside: Vec<Outside>,
+    outside: Vec<DeferredAction>,
     /// What the alarm is set to.
     alarm_at: Option<Time>,
     closed: bool,
@@ -110,7 +110,7 @@ pub(crate) struct State {
 
 /// A place at a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Seat {
+pub(crate) enum Shell {
     Worker(usize),
     Client(usize),
     /// In another process, at the end of a link of this node's controller.
@@ -126,17 +126,17 @@ enum Todo {
 }
 
 /// What is done when the lock is released.
-enum Outside {
-    Ended(Tell<Outcome>, Outcome),
+enum DeferredAction {
+    Ended(Callback<Outcome>, Outcome),
     Actor(oneshot::Sender<Result<ActorId, Error>>, Result<ActorId, Error>),
-    Born(Vec<Tell<Result<(), Error>>>, Result<(), Error>),
+    Born(Vec<Callback<Result<(), Error>>>, Result<(), Error>),
     Found(oneshot::Sender<Result<FoundActor, Error>>, Result<FoundActor, Error>),
-    Object(Tell<Result<Value, Error>>, Result<Value, Error>),
+    Object(Callback<Result<Value, Error>>, Result<Value, Error>),
     Located(oneshot::Sender<Copies>, Copies),
     /// Something came of a stream.
     Ring(Vec<Ring>),
     /// An executor's thread is to be started.
-    Start(thread::Start),
+    Start(thread::ThreadStart),
     /// A user is to be warned.
     Warn(Warn, String),
     /// A worker has left, a controller has wound up, or a client's words are done.
@@ -159,26 +159,26 @@ enum Outside {
     },
 }
 
-impl Outside {
+impl DeferredAction {
     fn carry_out(self, node: &Weak<Node>) {
         // Whoever waited may have given up: then nobody is told.
         match self {
-            Outside::Ended(tell, outcome) => tell(outcome),
-            Outside::Actor(waiter, actor) => drop(waiter.send(actor)),
-            Outside::Born(tells, outcome) => {
+            DeferredAction::Ended(tell, outcome) => tell(outcome),
+            DeferredAction::Actor(waiter, actor) => drop(waiter.send(actor)),
+            DeferredAction::Born(tells, outcome) => {
                 tells.into_iter().for_each(|tell| tell(outcome.clone()));
             }
-            Outside::Found(waiter, actor) => drop(waiter.send(actor)),
-            Outside::Object(tell, value) => tell(value),
-            Outside::Located(waiter, copies) => drop(waiter.send(copies)),
-            Outside::Ring(rings) => rings.into_iter().for_each(|ring| ring()),
-            Outside::Start(start) => start.start(),
-            Outside::Warn(warn, words) => warn(&words),
-            Outside::Left(waiter) => drop(waiter.send(())),
-            Outside::Wake(waiter) => waiter.notify_one(),
-            Outside::Flush { outbox, at_once } => outbox.flush(at_once || is_io_thread()),
-            Outside::Call { me, host, address, token } => {
-                dial::call(node.clone(), me, host, address, token);
+            DeferredAction::Found(waiter, actor) => drop(waiter.send(actor)),
+            DeferredAction::Object(tell, value) => tell(value),
+            DeferredAction::Located(waiter, copies) => drop(waiter.send(copies)),
+            DeferredAction::Ring(rings) => rings.into_iter().for_each(|ring| ring()),
+            DeferredAction::Start(start) => start.start(),
+            DeferredAction::Warn(warn, words) => warn(&words),
+            DeferredAction::Left(waiter) => drop(waiter.send(())),
+            DeferredAction::Wake(waiter) => waiter.notify_one(),
+            DeferredAction::Flush { outbox, at_once } => outbox.flush(at_once || is_io_thread()),
+            DeferredAction::Call { me, host, address, token } => {
+                dial::connect_to_host(node.clone(), me, host, address, token);
             }
         }
     }
@@ -188,11 +188,11 @@ impl Node {
     /// A node that hosts nothing yet.
     pub fn new() -> Arc<Node> {
         let node = Arc::new_cyclic(|me| Node {
-            state: Mutex::new(State::default()),
+            state: Mutex::new(NodeState::default()),
             clock: Clock::new(),
             began: Clock::new().now(),
             logs: Arc::default(),
-            said: Mutex::default(),
+            executor_events: Mutex::default(),
             alarm: Alarm::default(),
             me: me.clone(),
         });
@@ -200,22 +200,22 @@ impl Node {
         node
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, NodeState> {
         self.state.lock().expect("no user code runs under a node's lock")
     }
 
     /// Does something with the state, and everything that follows from it.
-    pub(crate) fn enter<R>(&self, what: impl FnOnce(&mut State, Time) -> R) -> R {
+    pub(crate) fn with_state<R>(&self, what: impl FnOnce(&mut NodeState, Time) -> R) -> R {
         let now = self.clock.now();
         let mut state = self.lock();
         let result = what(&mut state, now);
-        self.leave(state, now);
-        self.hear_late();
+        self.run_and_unlock(state, now);
+        self.deliver_late_events();
         result
     }
 
     /// Does what follows, releases the lock, and does what is left.
-    fn leave(&self, mut state: MutexGuard<'_, State>, now: Time) {
+    fn run_and_unlock(&self, mut state: MutexGuard<'_, NodeState>, now: Time) {
         self.run_to_completion(&mut state, now);
         let said = std::mem::take(&mut *self.said());
         let heard = said.into_iter().map(|(worker, event)| Todo::Worker(worker, event));
@@ -235,26 +235,26 @@ impl Node {
     }
 
     fn said(&self) -> MutexGuard<'_, Vec<(usize, worker::Event)>> {
-        self.said.lock().expect("nothing panics under it")
+        self.executor_events.lock().expect("nothing panics under it")
     }
 
     /// Hears what was said while the lock was taken and not heard by who had it. If somebody has it now,
     /// that one looks again when it has released it: it was put there before. Executors that are quick
     /// keep nobody for long: after some rounds the timer's thread goes on.
-    fn hear_late(&self) {
+    fn deliver_late_events(&self) {
         for _ in 0..MAX_ROUNDS {
             if self.said().is_empty() {
                 return;
             }
             let Ok(state) = self.state.try_lock() else { return };
-            self.leave(state, self.clock.now());
+            self.run_and_unlock(state, self.clock.now());
         }
         if !self.said().is_empty() {
             self.alarm.set(self.clock.now());
         }
     }
 
-    fn run_to_completion(&self, state: &mut State, now: Time) {
+    fn run_to_completion(&self, state: &mut NodeState, now: Time) {
         while let Some(todo) = state.todo.pop_front() {
             match todo {
                 Todo::Controller(event) => state.controller_event(now, event),
@@ -266,7 +266,7 @@ impl Node {
 
     /// Starts a controller here, of a cluster of its own.
     pub fn host_controller(&self, config: controller_machine::Config) {
-        self.enter(|state, _| {
+        self.with_state(|state, _| {
             let config = controller_machine::Config { epoch: this_start(), ..config };
             state.controller = Some(Controller::new(config));
             state.cluster = crate::new_cluster_id();
@@ -274,10 +274,10 @@ impl Node {
     }
 
     /// Which start of which cluster the controller of this node is.
-    pub fn incarnation(&self) -> Incarnation {
-        self.enter(|state, _| {
+    pub fn incarnation(&self) -> ClusterIdentity {
+        self.with_state(|state, _| {
             let controller = state.controller.as_ref().expect("this node has a controller");
-            Incarnation { cluster: state.cluster, epoch: controller.config().epoch }
+            ClusterIdentity { cluster: state.cluster, epoch: controller.config().epoch }
         })
     }
 
@@ -285,63 +285,65 @@ impl Node {
     pub fn host_worker(
         &self,
         executors: Executors,
-        store: Option<Store>,
+        store: Option<ObjectStore>,
         offer: controller_machine::WorkerInfo,
         config: worker::Config,
-    ) -> Seat {
+    ) -> Shell {
         let me = &self.me;
-        self.enter(|state, now| state.join_worker(me, now, executors, store, offer, config))
+        self.with_state(|state, now| state.join_worker(me, now, executors, store, offer, config))
     }
 
     /// Starts a client here; says which.
     pub fn host_client(&self) -> usize {
-        self.enter(|state, now| state.join_client(now))
+        self.with_state(|state, now| state.join_client(now))
     }
 
     /// The store of this node, if a worker of this process has one.
-    pub fn objects(&self) -> Option<Objects> {
-        self.store().map(Objects::here)
+    pub fn objects(&self) -> Option<ObjectStoreHandle> {
+        self.store().map(ObjectStoreHandle::here)
     }
 
-    pub fn store(&self) -> Option<Store> {
-        self.enter(|state, _| state.workers.iter().find_map(|seat| seat.store.clone()))
+    pub fn store(&self) -> Option<ObjectStore> {
+        self.with_state(|state, _| {
+            state.workers.iter().find_map(|shell| shell.object_store.clone())
+        })
     }
 
     /// What direct calls of this process's clients carry, from now on.
     pub fn set_token(&self, token: Token) {
-        self.enter(|state, _| state.token = token);
+        self.with_state(|state, _| state.token = token);
     }
 
     /// The controller that is elsewhere, and the token that its clients in this process have.
     pub fn upstream(&self) -> Option<(String, Token)> {
-        self.enter(|state, _| Some((state.upstream.clone()?, state.token.clone())))
+        self.with_state(|state, _| Some((state.upstream.clone()?, state.token.clone())))
     }
 
     /// What direct calls of this process's clients carry.
     pub fn token(&self) -> Token {
-        self.enter(|state, _| state.token.clone())
+        self.with_state(|state, _| state.token.clone())
     }
 
     /// Ends a client's session; its handle lives on.
     pub fn end_client(&self, index: usize) {
-        self.enter(|state, _| state.leave_client(index));
+        self.with_state(|state, _| state.leave_client(index));
     }
 
     /// Ends a client's session.
     pub fn leave_client(&self, index: usize) {
-        self.enter(|state, _| state.leave_client(index));
-        self.enter(|state, _| state.unseat_client(index));
+        self.with_state(|state, _| state.leave_client(index));
+        self.with_state(|state, _| state.remove_client_shell(index));
     }
 
     /// An executor said something. It does not wait for the lock: if somebody has it, that one hears.
-    pub(crate) fn executor_said(&self, worker: usize, event: worker::Event) {
+    pub(crate) fn deliver_executor_event(&self, worker: usize, event: worker::Event) {
         self.said().push((worker, event));
-        self.hear_late();
+        self.deliver_late_events();
     }
 
     /// Ends everything here: executors stop when they are idle, whoever waits is told.
     pub fn close(&self) {
-        let stores = self.enter(|state, _| {
+        let stores = self.with_state(|state, _| {
             state.close();
             state.end_waits();
             state.stores_of_the_cluster()
@@ -353,12 +355,12 @@ impl Node {
     }
 }
 
-impl State {
+impl NodeState {
     /// When something is due.
     fn next_wake(&self) -> Option<Time> {
         let controller = self.controller.as_ref().and_then(Controller::next_wake);
-        let workers = self.workers.iter().filter_map(|seat| seat.machine.next_wake());
-        let clients = self.clients.iter().flatten().filter_map(|seat| seat.machine.next_wake());
+        let workers = self.workers.iter().filter_map(|shell| shell.machine.next_wake());
+        let clients = self.clients.iter().flatten().filter_map(|shell| shell.machine.next_wake());
         workers.chain(clients).chain(controller).min()
     }
 

@@ -2,22 +2,22 @@
 
 use crate::client::Client;
 use crate::executor::lifeline::{self, Lifeline};
-use crate::executor::process::{ForkServer, Forks, Launch};
-use crate::executor::{Executors, PassOn, Program, command};
+use crate::executor::process::{ForkServerHandle, ForkServerOptions, LaunchContext};
+use crate::executor::{Executors, Program, StderrForwarding, command};
+use crate::net::credentials::{Credentials, Token};
 use crate::net::dial;
-use crate::net::plain::MAX_TOKEN_BYTES;
-use crate::net::secret::{Secret, Token};
-use crate::net::server::{Bound, Server};
-use crate::node::{Membership, Node, Seat};
-use crate::proof::Process;
+use crate::net::frame_connection::MAX_TOKEN_BYTES;
+use crate::net::server::{BoundListener, Server};
+use crate::node::{Membership, Node, Shell};
+use crate::object_store::{ObjectStore, StoreOptions};
+use crate::process_identity::ProcessIdentity;
 use crate::signal::run_until_left;
-use crate::store::{Store, StoreOptions};
 use crate::upstream::{Upstream, UpstreamToken};
 use marline_core::controller::{self, Role, WorkerInfo};
 use marline_core::error::Error;
 use marline_core::id::SessionId;
 use marline_core::resources::Resources;
-use marline_core::schedule::Provided;
+use marline_core::schedule::WorkerCapabilities;
 use marline_core::worker;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::ErrorKind;
@@ -57,7 +57,7 @@ impl Drop for SocketFile {
 fn serve(
     node: &Arc<Node>,
     at: &str,
-    secret: &Secret,
+    secret: &Credentials,
     towards: &str,
 ) -> Result<(Listening, String), Error> {
     let (reserved, address) = Reserved::new(at, secret, towards)?;
@@ -66,14 +66,14 @@ fn serve(
 
 /// A place that is taken, where nobody can connect yet.
 struct Reserved {
-    bound: Bound,
+    bound: BoundListener,
     file: Option<SocketFile>,
 }
 
 impl Reserved {
     /// Takes `host:port` or `unix:/path`; says where that is, with the port that was found for 0, and for
     /// "on every address" with the one that this machine has `towards` others.
-    fn new(at: &str, secret: &Secret, towards: &str) -> Result<(Reserved, String), Error> {
+    fn new(at: &str, secret: &Credentials, towards: &str) -> Result<(Reserved, String), Error> {
         let token = secret.token();
         if let Some(token) = token.as_deref()
             && !(1..=MAX_TOKEN_BYTES).contains(&token.len())
@@ -86,7 +86,7 @@ impl Reserved {
         if let Some(path) = at.strip_prefix("unix:") {
             let path = Path::new(path.trim_start_matches("//"));
             take_away_if_dead(path);
-            let bound = Bound::unix(path)?;
+            let bound = BoundListener::unix(path)?;
             let file = Some(SocketFile(path.into()));
             // Only its user can connect, whatever the folder and the file mask are.
             let private = std::fs::set_permissions(path, PermissionsExt::from_mode(0o600));
@@ -105,12 +105,12 @@ impl Reserved {
                 "{address} can be reached from other machines: give a token, or listen on 127.0.0.1"
             )));
         }
-        let (bound, address) = Bound::tcp(address)?;
+        let (bound, address) = BoundListener::tcp(address)?;
         Ok((Reserved { bound, file: None }, reachable(address, towards).to_string()))
     }
 
     /// From now on others can connect.
-    fn listen(self, node: &Arc<Node>, secret: &Secret) -> Result<Listening, Error> {
+    fn listen(self, node: &Arc<Node>, secret: &Credentials) -> Result<Listening, Error> {
         let Reserved { bound, file } = self;
         Ok(Listening { _server: bound.listen(node, secret.clone())?, _file: file })
     }
@@ -121,7 +121,7 @@ impl Reserved {
 fn serve_store(
     node: &Arc<Node>,
     executors: &Executors,
-    secret: &Secret,
+    secret: &Credentials,
 ) -> Option<(Listening, Arc<str>)> {
     let launch = launch_of(executors)?;
     let path = lifeline::store_path(Path::new(launch.lifeline.path()));
@@ -157,7 +157,7 @@ fn reachable(bound: SocketAddr, towards: &str) -> SocketAddr {
 }
 
 /// Waits until executors that were told to end have ended, and takes their file away.
-fn see_off(launch: &Launch) {
+fn see_off(launch: &LaunchContext) {
     let end = Instant::now() + END_PATIENCE;
     while launch.alive.load(Ordering::Acquire) > 0 {
         if Instant::now() > end {
@@ -178,9 +178,9 @@ pub struct Controller {
     reserved: Option<Reserved>,
     servers: Vec<Listening>,
     address: String,
-    secret: Secret,
+    secret: Credentials,
     /// The executors of workers in this process.
-    launches: Vec<Arc<Launch>>,
+    launches: Vec<Arc<LaunchContext>>,
 }
 
 impl Controller {
@@ -196,7 +196,7 @@ impl Controller {
     pub fn bind(at: &str, token: Token, config: controller::Config) -> Result<Controller, Error> {
         let node = Node::new();
         node.host_controller(config);
-        let secret = Secret::of(token.clone(), node.incarnation());
+        let secret = Credentials::of(token.clone(), node.incarnation());
         let (reserved, address) = Reserved::new(at, &secret, ELSEWHERE)?;
         node.set_token(token);
         let (reserved, servers, launches) = (Some(reserved), Vec::new(), Vec::new());
@@ -223,13 +223,14 @@ impl Controller {
         options.resources.validate()?;
         let (info, executors, _) =
             options.prepare(&self.node, Some(self.address.as_str().into()))?;
-        let store = options.store.as_ref().map(|store| Store::new(store, self.secret.clone()));
+        let store =
+            options.store.as_ref().map(|store| ObjectStore::new(store, self.secret.clone()));
         self.launches.extend(launch_of(&executors));
         let listening =
             store.as_ref().and_then(|_| serve_store(&self.node, &executors, &self.secret));
         let (server, path) = listening.unzip();
         self.servers.extend(server);
-        let durable = store.as_ref().is_some_and(Store::saves);
+        let durable = store.as_ref().is_some_and(ObjectStore::saves);
         let info = WorkerInfo { store: path, durable, ..info };
         self.node.host_worker(executors, store, info, options.behaviour());
         Ok(())
@@ -254,7 +255,7 @@ impl Controller {
         let (never, left) = marline_channel::oneshot();
         let result = run_until_left(ready, left, || {
             asked();
-            self.node.wind_up(grace)
+            self.node.shut_down(grace)
         });
         drop(never);
         result
@@ -272,21 +273,22 @@ impl Controller {
 
     /// What happened so far.
     pub fn counters(&self) -> controller::Counters {
-        let counters =
-            self.node.enter(|state, _| state.controller().map(controller::Controller::counters));
+        let counters = self
+            .node
+            .with_state(|state, _| state.controller().map(controller::Controller::counters));
         counters.unwrap_or_default()
     }
 
     /// What it has to remember.
     pub fn load(&self) -> Load {
-        self.node.enter(|state, _| state.controller().map(Load::of)).unwrap_or_default()
+        self.node.with_state(|state, _| state.controller().map(Load::of)).unwrap_or_default()
     }
 
     /// The workers, and what is free there.
     pub fn workers(&self) -> Vec<controller::WorkerStatus> {
         let workers = self
             .node
-            .enter(|state, _| state.controller().map(controller::Controller::list_workers));
+            .with_state(|state, _| state.controller().map(controller::Controller::list_workers));
         workers.unwrap_or_default()
     }
 }
@@ -313,7 +315,7 @@ pub struct Load {
 
 impl Load {
     fn of(controller: &controller::Controller) -> Load {
-        let (objects, object_bytes) = controller.kept();
+        let (objects, object_bytes) = controller.object_count_and_inline_bytes();
         let (sessions, pending_tasks) = (controller.session_count(), controller.pending_tasks());
         Load { sessions, pending_tasks, objects, object_bytes }
     }
@@ -362,7 +364,7 @@ impl WorkerOptions {
         &self,
         node: &Node,
         address: Option<Arc<str>>,
-    ) -> Result<(WorkerInfo, Executors, Option<Process>), Error> {
+    ) -> Result<(WorkerInfo, Executors, Option<ProcessIdentity>), Error> {
         let mut names = self.program.provides();
         if let ExecutorOptions::Processes { commands, forks, .. } = &self.executors {
             names.extend(commands.then(|| command::PROVIDES.into()));
@@ -377,11 +379,11 @@ impl WorkerOptions {
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").into(),
             resources: self.resources.clone(),
-            provides: Arc::new(Provided {
+            provides: Arc::new(WorkerCapabilities {
                 names,
                 preemptible: self.preemptible,
                 code_version,
-                ..Provided::default()
+                ..WorkerCapabilities::default()
             }),
             store: None,
             durable: false,
@@ -404,9 +406,9 @@ pub enum ExecutorOptions {
         /// The most memory one may take, in bytes of address space.
         memory: Option<u64>,
         /// What of what they print is passed on to the worker's standard error.
-        pass_on: PassOn,
+        pass_on: StderrForwarding,
         /// Where executors of another runtime come from.
-        forks: Option<ForkServer>,
+        forks: Option<ForkServerOptions>,
         /// The arguments that they are started with; without any, those of this process.
         arguments: Option<Vec<String>>,
     },
@@ -418,26 +420,27 @@ impl ExecutorOptions {
         &self,
         node: &Node,
         program: Arc<dyn Program>,
-    ) -> Result<(Executors, Option<Process>, u32), Error> {
+    ) -> Result<(Executors, Option<ProcessIdentity>, u32), Error> {
         let (memory, pass_on, forks, arguments) = match self {
             ExecutorOptions::Threads => {
-                return Ok((Executors::Threads(program), Process::this(), 0));
+                return Ok((Executors::Threads(program), ProcessIdentity::this(), 0));
             }
             ExecutorOptions::Processes { memory, pass_on, forks, arguments, .. } => {
                 (*memory, *pass_on, forks.clone(), arguments.clone())
             }
         };
         allow_descriptors();
-        let forks = forks.map(Forks::new);
-        let code_version = forks.as_ref().map_or(Ok(0), Forks::check)?;
+        let forks = forks.map(ForkServerHandle::new);
+        let code_version = forks.as_ref().map_or(Ok(0), ForkServerHandle::check)?;
         let lifeline = Lifeline::create().map_err(|error| {
             Error::unsupported(format!(
                 "a worker needs a folder of its own for running processes (XDG_RUNTIME_DIR): {error}"
             ))
         })?;
         let path = lifeline.path().to_owned();
-        let process = Process::this().map(|this| Process { lifeline: Some(path), ..this });
-        let launch = Launch {
+        let process =
+            ProcessIdentity::this().map(|this| ProcessIdentity { lifeline: Some(path), ..this });
+        let launch = LaunchContext {
             lifeline: Arc::new(lifeline),
             logs: node.logs(),
             memory,
@@ -467,8 +470,8 @@ fn allow_descriptors() {
 /// A worker of a controller elsewhere.
 pub struct Worker {
     node: Arc<Node>,
-    seat: Seat,
-    launch: Option<Arc<Launch>>,
+    shell: Shell,
+    launch: Option<Arc<LaunchContext>>,
     _servers: Vec<Listening>,
 }
 
@@ -492,7 +495,7 @@ impl Worker {
     fn join_upstream(upstream: Upstream, options: WorkerOptions) -> Result<Worker, Error> {
         let found = upstream.find(None)?;
         let node = Node::new();
-        let secret = Secret::new(found.token);
+        let secret = Credentials::new(found.token);
         let (server, address) = match &options.listen {
             Some(at) => {
                 let (server, address) = serve(&node, at, &secret, &found.address)?;
@@ -504,14 +507,14 @@ impl Worker {
         let launch = launch_of(&executors);
         // What nobody could be brought is not kept.
         let store = options.store.as_ref().filter(|_| options.listen.is_some());
-        let store = store.map(|store| Store::new(store, secret.clone()));
+        let store = store.map(|store| ObjectStore::new(store, secret.clone()));
         let listening = store.as_ref().and_then(|_| serve_store(&node, &executors, &secret));
         let (store_server, path) = listening.unzip();
-        let durable = store.as_ref().is_some_and(Store::saves);
+        let durable = store.as_ref().is_some_and(ObjectStore::saves);
         let info = WorkerInfo { store: path, durable, ..info };
-        let seat = node.seat_worker(executors, store, options.behaviour());
+        let shell = node.seat_worker(executors, store, options.behaviour());
         let membership = Membership {
-            seat,
+            shell,
             session_id: crate::new_session_id(),
             role: Role::Worker(info),
             upstream,
@@ -519,21 +522,21 @@ impl Worker {
             process,
         };
         let servers = server.into_iter().chain(store_server).collect();
-        let worker = Worker { node, seat, launch, _servers: servers };
+        let worker = Worker { node, shell, launch, _servers: servers };
         dial::join(&worker.node, membership, JOIN_PATIENCE)?;
         Ok(worker)
     }
 
     /// Returns a function that gives the worker's id, while it has one: the worker has another each time that it joins.
     pub fn identity(&self) -> impl Fn() -> Option<SessionId> + Send + Sync + use<> {
-        let (node, seat) = (self.node.clone(), self.seat);
-        move || node.worker_session(seat).map(|session| session.id)
+        let (node, shell) = (self.node.clone(), self.shell);
+        move || node.worker_session(shell).map(|session| session.id)
     }
 
     /// What is done with words for whoever started it: that the cluster was lost, and that it is back.
     /// They are printed to standard error, unless said otherwise.
     pub fn on_note(&self, note: impl Fn(&str) + Send + Sync + 'static) {
-        self.node.on_note(self.seat, Arc::new(note));
+        self.node.on_note(self.shell, Arc::new(note));
     }
 
     /// Works until it is drained by its controller, or the process is asked to end (SIGTERM, SIGINT):
@@ -551,10 +554,10 @@ impl Worker {
         ready: impl FnOnce() -> bool,
         asked: impl FnOnce(),
     ) -> Result<(), Error> {
-        let left = self.node.left(self.seat);
+        let left = self.node.left(self.shell);
         run_until_left(ready, left, || {
             asked();
-            self.node.drain(self.seat, grace)
+            self.node.drain(self.shell, grace)
         })
     }
 }
@@ -566,7 +569,7 @@ impl Drop for Worker {
     }
 }
 
-fn launch_of(executors: &Executors) -> Option<Arc<Launch>> {
+fn launch_of(executors: &Executors) -> Option<Arc<LaunchContext>> {
     match executors {
         Executors::Threads(_) => None,
         Executors::Processes(launch) => Some(launch.clone()),

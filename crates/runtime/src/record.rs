@@ -23,7 +23,7 @@ const SOCKET: &str = "sock";
 
 /// What is written down of a running cluster.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Cluster {
+pub struct ClusterRecord {
     /// Where its controller listens.
     pub address: String,
     /// Where it also listens, for this user alone.
@@ -34,7 +34,7 @@ pub struct Cluster {
     pub pid: u32,
 }
 
-impl Cluster {
+impl ClusterRecord {
     /// The token that it asks for.
     pub fn token(&self) -> Result<String, Error> {
         read_token(&self.token_file)
@@ -47,13 +47,13 @@ impl Cluster {
 }
 
 /// The files of this process's cluster. They go with it.
-pub struct Record {
+pub struct ClusterFiles {
     file: PathBuf,
     lock: fs::File,
 }
 
 /// A cluster's token, and the file it is in.
-pub struct Token {
+pub struct TokenFile {
     /// What is said.
     pub secret: String,
     /// Where it is kept.
@@ -78,10 +78,10 @@ fn take_away(file: &Path) {
     }
 }
 
-impl Record {
+impl ClusterFiles {
     /// Begins one: others see that this process lives, and nothing else yet.
-    pub fn begin() -> Result<Record, Error> {
-        look()?; // What an earlier process with the same id left is taken away.
+    pub fn begin() -> Result<ClusterFiles, Error> {
+        list_clusters()?; // What an earlier process with the same id left is taken away.
         let (folder, pid) = (folder()?, std::process::id());
         // A process of another container that shares the folder may have the same id.
         let mut names = (1..).map(|n| if n == 1 { pid.to_string() } else { format!("{pid}-{n}") });
@@ -101,7 +101,7 @@ impl Record {
             // Somebody may have looked before it was locked, and taken it for one that was left.
             let named = fs::metadata(&draft).map(|file| file.ino()).ok();
             if named == Some(lock.metadata().map_err(&cannot)?.ino()) {
-                return Ok(Record { file, lock });
+                return Ok(ClusterFiles { file, lock });
             }
         }
     }
@@ -112,11 +112,11 @@ impl Record {
     }
 
     /// The token in this file, or a new one, in this file if it is named.
-    pub fn token(&self, file: Option<&Path>) -> Result<Token, Error> {
+    pub fn token(&self, file: Option<&Path>) -> Result<TokenFile, Error> {
         if let Some(file) = file
             && file.exists()
         {
-            return Ok(Token { secret: read_token(file)?, file: file.into() });
+            return Ok(TokenFile { secret: read_token(file)?, file: file.into() });
         }
         let mut bytes = [0; 32];
         let random = Path::new("/dev/urandom");
@@ -128,7 +128,7 @@ impl Record {
         let made = options.write(true).create_new(true).mode(0o600).open(&file);
         let written = made.and_then(|mut made| writeln!(made, "{secret}"));
         written.map_err(cannot("write", &file))?;
-        Ok(Token { secret, file })
+        Ok(TokenFile { secret, file })
     }
 
     /// Writes down where this process's cluster is.
@@ -136,11 +136,11 @@ impl Record {
         &mut self,
         address: &str,
         socket: Option<&str>,
-        token: &Token,
+        token: &TokenFile,
     ) -> Result<(), Error> {
         let token_file = std::path::absolute(&token.file).map_err(cannot("find", &token.file))?;
         let (address, socket) = (address.into(), socket.map(Into::into));
-        let cluster = Cluster { address, socket, token_file, pid: std::process::id() };
+        let cluster = ClusterRecord { address, socket, token_file, pid: std::process::id() };
         let text = serde_json::to_string(&cluster).expect("it can be written");
         let written = self.lock.write_all(text.as_bytes());
         let named = written.and_then(|()| fs::rename(self.file.with_extension(DRAFT), &self.file));
@@ -148,7 +148,7 @@ impl Record {
     }
 }
 
-impl Drop for Record {
+impl Drop for ClusterFiles {
     fn drop(&mut self) {
         take_away(&self.file);
     }
@@ -178,13 +178,13 @@ pub fn read_token(file: &Path) -> Result<String, Error> {
 #[derive(Default, Debug)]
 pub struct Clusters {
     /// They can be joined.
-    pub running: Vec<Cluster>,
+    pub running: Vec<ClusterRecord>,
     /// They did not end in good order; what they left was taken away just now.
-    pub killed: Vec<Cluster>,
+    pub killed: Vec<ClusterRecord>,
 }
 
 /// Looks who is here. What is left of others is taken away.
-pub fn look() -> Result<Clusters, Error> {
+pub fn list_clusters() -> Result<Clusters, Error> {
     let folder = folder()?;
     let mut clusters = Clusters::default();
     let entries = fs::read_dir(&folder).map_err(cannot("read", &folder))?;
@@ -199,7 +199,7 @@ pub fn look() -> Result<Clusters, Error> {
         let lives = file.try_lock_shared().is_err();
         let mut text = String::new();
         let cluster = file.read_to_string(&mut text).ok();
-        let cluster = cluster.and_then(|_| serde_json::from_str::<Cluster>(&text).ok());
+        let cluster = cluster.and_then(|_| serde_json::from_str::<ClusterRecord>(&text).ok());
         if lives {
             clusters.running.extend(cluster.filter(|_| extension == Some(CLUSTER)));
         } else {
@@ -220,13 +220,13 @@ pub fn sweep() {
 }
 
 /// The one cluster that runs here.
-pub fn only() -> Result<Cluster, Error> {
-    look()?.only(None)
+pub fn only_cluster() -> Result<ClusterRecord, Error> {
+    list_clusters()?.only_cluster(None)
 }
 
 impl Clusters {
     /// The one that this address names: as it says itself, or by its port on this machine.
-    pub fn at(mut self, address: &str) -> Option<Cluster> {
+    pub fn at(mut self, address: &str) -> Option<ClusterRecord> {
         let running = &mut self.running;
         let exact = running.iter().position(|cluster| cluster.address == address);
         let port = |address: &str| address.rsplit_once(':')?.1.parse::<u16>().ok();
@@ -239,7 +239,10 @@ impl Clusters {
     }
 
     /// The one that was meant `before`, if it still runs; otherwise the only one.
-    pub(crate) fn only(self, before: Option<&Cluster>) -> Result<Cluster, Error> {
+    pub(crate) fn only_cluster(
+        self,
+        before: Option<&ClusterRecord>,
+    ) -> Result<ClusterRecord, Error> {
         let Clusters { mut running, killed } = self;
         if let Some(same) = before.filter(|before| running.contains(before)) {
             return Ok(same.clone());
@@ -253,7 +256,7 @@ impl Clusters {
         }
         running.pop().ok_or_else(|| {
             let what = killed.last().map_or(String::new(), |killed| {
-                let Cluster { address, pid, .. } = killed;
+                let ClusterRecord { address, pid, .. } = killed;
                 format!(
                     " any more: the one at {address} (process {pid}) was killed, and what it left is taken away"
                 )
@@ -268,9 +271,9 @@ impl Clusters {
 mod tests {
     use super::*;
 
-    fn cluster(pid: u32) -> Cluster {
+    fn cluster(pid: u32) -> ClusterRecord {
         let address = format!("127.0.0.1:{pid}");
-        Cluster { address, socket: None, token_file: PathBuf::new(), pid }
+        ClusterRecord { address, socket: None, token_file: PathBuf::new(), pid }
     }
 
     fn running(pids: &[u32]) -> Clusters {
@@ -279,14 +282,14 @@ mod tests {
 
     #[test]
     fn whoever_belonged_to_one_of_several_clusters_still_does() {
-        assert_eq!(running(&[1, 2]).only(Some(&cluster(2))).unwrap(), cluster(2));
-        assert!(running(&[1, 2]).only(None).is_err());
+        assert_eq!(running(&[1, 2]).only_cluster(Some(&cluster(2))).unwrap(), cluster(2));
+        assert!(running(&[1, 2]).only_cluster(None).is_err());
     }
 
     #[test]
     fn the_next_cluster_is_meant_when_the_one_before_has_ended() {
-        assert_eq!(running(&[2]).only(Some(&cluster(1))).unwrap(), cluster(2));
-        assert!(running(&[2, 3]).only(Some(&cluster(1))).is_err());
-        assert!(running(&[]).only(Some(&cluster(1))).is_err());
+        assert_eq!(running(&[2]).only_cluster(Some(&cluster(1))).unwrap(), cluster(2));
+        assert!(running(&[2, 3]).only_cluster(Some(&cluster(1))).is_err());
+        assert!(running(&[]).only_cluster(Some(&cluster(1))).is_err());
     }
 }

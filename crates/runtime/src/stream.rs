@@ -6,9 +6,9 @@
 use crate::client::Client;
 use crate::executor::COUNT_MARK;
 use marline_core::error::{Error, Ran};
-use marline_core::id::{ObjectId, TaskId, Thing};
+use marline_core::id::{ObjectId, Referent, TaskId};
 use marline_core::payload::{Encoding, Outcome, Payload, Value};
-use marline_core::spec::{TaskSpec, UNCONSUMED, took_step};
+use marline_core::spec::{DEFAULT_MAX_UNCONSUMED, TaskSpec, consumed_report_step};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 pub type Ring = Box<dyn FnOnce() + Send>;
 
 /// What is next in a stream.
-pub enum Next {
+pub enum StreamNext {
     /// An item, which this process holds: to be [released](Client::release).
     Item(ObjectId, Result<Value, Error>),
     /// Nothing yet.
@@ -86,20 +86,20 @@ impl Drop for Feed {
 }
 
 /// A task or call whose items are taken one after the other. Dropping it closes it.
-pub struct Stream {
+pub struct ItemStream {
     client: Client,
     task: TaskId,
     step: u32,
     inbox: Arc<Inbox>,
 }
 
-impl Stream {
+impl ItemStream {
     /// The two ends of a stream.
-    pub(crate) fn new(client: Client, spec: &TaskSpec) -> (Stream, Feed) {
+    pub(crate) fn new(client: Client, spec: &TaskSpec) -> (ItemStream, Feed) {
         let inbox = Arc::<Inbox>::default();
-        let step = took_step(spec.stream.unwrap_or(UNCONSUMED));
+        let step = consumed_report_step(spec.stream_window.unwrap_or(DEFAULT_MAX_UNCONSUMED));
         let feed = Feed(inbox.clone());
-        (Stream { client, task: spec.id, step, inbox }, feed)
+        (ItemStream { client, task: spec.id, step, inbox }, feed)
     }
 
     /// The task, or call.
@@ -108,12 +108,12 @@ impl Stream {
     }
 
     /// Takes what is next.
-    pub fn take(&self) -> Next {
+    pub fn take(&self) -> StreamNext {
         let mut came = self.inbox.came();
         let Some(value) = came.items.pop_front() else {
             return match &mut came.end {
-                Some(end) => Next::End(std::mem::replace(end, Ok(()))),
-                None => Next::Pending,
+                Some(end) => StreamNext::End(std::mem::replace(end, Ok(()))),
+                None => StreamNext::Pending,
             };
         };
         let index = came.taken;
@@ -127,7 +127,7 @@ impl Stream {
         if tell {
             self.client.took(self.task, taken);
         }
-        Next::Item(ObjectId::item(self.task, index), value)
+        StreamNext::Item(ObjectId::item(self.task, index), value)
     }
 
     /// Whether there is something to take, or the end.
@@ -137,7 +137,7 @@ impl Stream {
     }
 
     /// Does this when there is something to take, or the end; at once if there is.
-    pub fn then(&self, ring: Ring) {
+    pub fn on_ready(&self, ring: Ring) {
         let mut came = self.inbox.came();
         if came.items.is_empty() && came.end.is_none() {
             return came.rings.push(ring);
@@ -157,7 +157,7 @@ impl Stream {
         let rings = std::mem::take(&mut came.rings);
         drop(came);
         for index in first..first + left {
-            self.client.release(Thing::Object(ObjectId::item(self.task, index)));
+            self.client.release(Referent::Object(ObjectId::item(self.task, index)));
         }
         for ring in rings {
             ring();
@@ -165,7 +165,7 @@ impl Stream {
     }
 }
 
-impl Drop for Stream {
+impl Drop for ItemStream {
     fn drop(&mut self) {
         self.close();
     }

@@ -3,8 +3,8 @@
 //! machine each time it joins: the next controller is another process with another socket and another
 //! token.
 
-use crate::net::secret::Token;
-use crate::record::{self, Cluster, read_token};
+use crate::net::credentials::Token;
+use crate::record::{self, ClusterRecord, read_token};
 use marline_core::error::{Error, Ran};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -34,28 +34,28 @@ pub(crate) enum UpstreamToken {
 
 /// Where it is at the moment.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Found {
+pub(crate) struct FoundController {
     /// Where others reach it.
     pub address: String,
     /// The quickest way to it from here.
     pub nearest: String,
     pub token: Token,
     /// Its record, if it was looked up.
-    record: Option<Cluster>,
+    record: Option<ClusterRecord>,
 }
 
-impl Found {
-    fn at(address: &str, token: Token) -> Found {
-        Found { address: address.into(), nearest: address.into(), token, record: None }
+impl FoundController {
+    fn at(address: &str, token: Token) -> FoundController {
+        FoundController { address: address.into(), nearest: address.into(), token, record: None }
     }
 
-    fn recorded(cluster: Cluster, token: &UpstreamToken) -> Result<Found, Error> {
+    fn recorded(cluster: ClusterRecord, token: &UpstreamToken) -> Result<FoundController, Error> {
         let token = match token {
             UpstreamToken::Recorded => cluster.token()?.into(),
             UpstreamToken::File(file) => read_token(file)?.into(),
             UpstreamToken::Given(token) => token.clone(),
         };
-        Ok(Found {
+        Ok(FoundController {
             address: cluster.address.clone(),
             nearest: cluster.nearest().into(),
             token: Some(token),
@@ -75,19 +75,19 @@ impl Upstream {
     }
 
     /// Looks where it is. One that was found before and still runs is meant again, whatever else runs.
-    pub fn find(&self, before: Option<&Found>) -> Result<Found, Error> {
+    pub fn find(&self, before: Option<&FoundController>) -> Result<FoundController, Error> {
         let before = before.and_then(|found| found.record.as_ref());
         match self {
-            Upstream::At { address, token } => Ok(Found::at(address, token.clone())),
+            Upstream::At { address, token } => Ok(FoundController::at(address, token.clone())),
             Upstream::Named { address } => {
-                match (record::look().unwrap_or_default().at(address), before) {
+                match (record::list_clusters().unwrap_or_default().at(address), before) {
                     // An address that was named is dialled, though a socket of this machine may be nearer: the process
                     // may be in another network namespace, or its user may want the network in between.
                     (Some(cluster), _) => {
-                        let found = Found::recorded(cluster, &UpstreamToken::Recorded)?;
-                        Ok(Found { nearest: found.address.clone(), ..found })
+                        let found = FoundController::recorded(cluster, &UpstreamToken::Recorded)?;
+                        Ok(FoundController { nearest: found.address.clone(), ..found })
                     }
-                    (None, None) => Ok(Found::at(address, None)),
+                    (None, None) => Ok(FoundController::at(address, None)),
                     // A process that had a token does not go on without one: others of the cluster
                     // would need none either to connect to it.
                     (None, Some(_)) => {
@@ -96,12 +96,14 @@ impl Upstream {
                     }
                 }
             }
-            Upstream::Here { token } => Found::recorded(record::look()?.only(before)?, token),
+            Upstream::Here { token } => {
+                FoundController::recorded(record::list_clusters()?.only_cluster(before)?, token)
+            }
         }
     }
 
     /// The same where nothing may block: files are read on another thread.
-    pub async fn find_again(&self, before: &Found) -> Result<Found, Error> {
+    pub async fn find_again(&self, before: &FoundController) -> Result<FoundController, Error> {
         if let Upstream::At { .. } = self {
             return Ok(before.clone());
         }

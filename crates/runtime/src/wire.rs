@@ -7,7 +7,7 @@ pub(crate) mod convert;
 pub(crate) mod frame;
 pub(crate) mod join;
 pub(crate) mod message;
-pub(crate) mod wall;
+pub(crate) mod wall_clock;
 
 /// The generated types.
 #[allow(missing_docs, clippy::all)]

@@ -6,9 +6,9 @@ mod generic;
 #[path = "control/world.rs"]
 mod world;
 
-use generic::{CONTROL, Generic, Raw, called};
+use generic::{CONTROL, Raw, ReflectionClient, called};
 use marline_runtime::core::controller::Config;
-use marline_runtime::core::lease::Terms;
+use marline_runtime::core::lease::LeaseTerms;
 use prost_reflect::prost::Message;
 use prost_reflect::{DynamicMessage, ReflectMessage};
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ use std::time::Duration;
 use tonic::Code;
 use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
-use world::{TOKEN, World, alone, world};
+use world::{TOKEN, TestCluster, alone, world};
 
 const NOBODY: &str = "00000000-0000-0000-0000-000000000001";
 /// Long enough for anything that is waited for here.
@@ -53,7 +53,7 @@ stories! {
     a_worker_answers_for_itself_and_says_whom_to_ask_for_the_rest
 }
 
-fn pages_are_bounded(client: &Generic, operation: &str) {
+fn pages_are_bounded(client: &ReflectionClient, operation: &str) {
     let words =
         client.refused(operation, json!({"limit": 1001}), Code::ResourceExhausted, "TooLarge");
     assert!(words.contains("the limit is 1000 (MAX_PAGE)"), "{words}");
@@ -63,17 +63,17 @@ fn raw(text: &str) -> Value {
     json!({"encoding": "ENCODING_RAW", "inline": text})
 }
 
-fn submit(client: &Generic, function: &str) -> Value {
+fn submit(client: &ReflectionClient, function: &str) -> Value {
     client.ok("SubmitTask", json!({"function": function, "args": raw("aGVsbG8=")}))["task_id"]
         .clone()
 }
 
-fn ended(client: &Generic, task: &Value) {
+fn ended(client: &ReflectionClient, task: &Value) {
     let waited = client.ok("WaitTasks", json!({"task_ids": [task], "timeout_ms": LONG}));
     assert_eq!(waited, json!({"ended": [task], "pending": []}));
 }
 
-fn state(client: &Generic, task: &Value) -> String {
+fn state(client: &ReflectionClient, task: &Value) -> String {
     let status = client.ok("GetTaskStatus", json!({"task_id": task}));
     status["state"].as_str().unwrap().to_owned()
 }
@@ -113,7 +113,7 @@ fn sessions_are_opened_kept_and_closed() {
 
 fn a_session_without_keep_alive_is_over_and_its_tasks_with_it() {
     let lease = Duration::from_millis(300);
-    let terms = Terms { lease, ping_interval: Duration::from_millis(100) };
+    let terms = LeaseTerms { lease, ping_interval: Duration::from_millis(100) };
     let world = alone(Config { terms, ..Config::default() });
     let client = &world.client;
     let session = client.ok("OpenSession", json!({}))["session"].clone();
@@ -353,13 +353,13 @@ fn payloads_may_be_as_large_as_their_limit() {
 }
 
 /// An actor of its own, with these options besides.
-fn detached(client: &Generic, mut options: Value) -> Value {
+fn detached(client: &ReflectionClient, mut options: Value) -> Value {
     options["lifetime"] = json!("LIFETIME_DETACHED");
     let request = json!({"class": "Counter", "options": options});
     client.ok("CreateActor", request)["actor_id"].clone()
 }
 
-fn call(client: &Generic, actor: &Value, method: &str) -> Value {
+fn call(client: &ReflectionClient, actor: &Value, method: &str) -> Value {
     client.ok("CallActor", json!({"actor_id": actor, "method": method}))["task_id"].clone()
 }
 
@@ -559,7 +559,7 @@ fn workers_are_drained() {
 
 fn a_worker_answers_for_itself_and_says_whom_to_ask_for_the_rest() {
     let world = world(Config::default());
-    let World { client, workers, controller, gate } = &world;
+    let TestCluster { client, workers, controller, gate } = &world;
     let there = &workers[0].1;
     let actor = detached(client, json!({"resources": {"cpu": 5_000}}));
     let held = call(client, &actor, "gate");
@@ -618,11 +618,11 @@ fn all_but_health_ask_for_the_token() {
         assert_eq!(stranger.health(service).unwrap(), 1, "{service:?} is SERVING");
     }
     assert_eq!(stranger.health("marline.v1.Nothing").unwrap_err().code(), Code::NotFound);
-    let Err(status) = Generic::connect(world.controller.address(), None) else {
+    let Err(status) = ReflectionClient::connect(world.controller.address(), None) else {
         panic!("reflection answers")
     };
     assert_eq!(status.code(), Code::PermissionDenied);
-    assert!(Generic::connect(world.controller.address(), Some(TOKEN)).is_ok());
+    assert!(ReflectionClient::connect(world.controller.address(), Some(TOKEN)).is_ok());
 }
 
 #[test]

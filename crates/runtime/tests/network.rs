@@ -55,9 +55,9 @@ fn task(name: &str, args: &'static [u8]) -> Arc<TaskSpec> {
         target: Target::Function(name.into()),
         args: Payload::raw(args),
         needs: Vec::new(),
-        holds: Vec::new(),
+        referents: Vec::new(),
         returns: 1,
-        stream: None,
+        stream_window: None,
         options: Arc::new(TaskOptions::default()),
     })
 }

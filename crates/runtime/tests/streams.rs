@@ -2,13 +2,13 @@
 
 use marline_runtime::core::controller::Config;
 use marline_runtime::core::error::{Error, ErrorKind};
-use marline_runtime::core::id::{ActorId, ObjectId, Thing};
+use marline_runtime::core::id::{ActorId, ObjectId, Referent};
 use marline_runtime::core::payload::{Outcome, Payload};
 use marline_runtime::core::resources::Resources;
 use marline_runtime::core::spec::{ActorOptions, ActorSpec, Target, TaskOptions, TaskSpec};
 use marline_runtime::{
-    Client, Cluster, Controller, ExecutorOptions, Instance, Invocation, Next, Program, Reply,
-    Stream, Waiter, Worker, WorkerOptions, new_actor_id, new_task_id,
+    Client, Cluster, Controller, ExecutorOptions, Instance, Invocation, ItemStream, Program, Reply,
+    StreamNext, Waiter, Worker, WorkerOptions, new_actor_id, new_task_id,
 };
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{self, Receiver};
@@ -35,7 +35,7 @@ impl Count {
         for number in 0..count {
             items.wait()?;
             self.made.fetch_add(1, Ordering::Relaxed);
-            items.give(Payload::raw(number.to_string()).into())?;
+            items.yield_item(Payload::raw(number.to_string()).into())?;
         }
         match count % 2 {
             0 => Ok(Reply::default()),
@@ -76,9 +76,9 @@ fn task(count: u32, most: u32) -> Arc<TaskSpec> {
         target: Target::Function("count".into()),
         args: Payload::raw(count.to_string()),
         needs: Vec::new(),
-        holds: Vec::new(),
+        referents: Vec::new(),
         returns: 1,
-        stream: Some(most),
+        stream_window: Some(most),
         options: Arc::new(TaskOptions::default()),
     })
 }
@@ -89,12 +89,12 @@ fn call(actor: ActorId, count: u32, most: u32) -> Arc<TaskSpec> {
 }
 
 /// How something ended, for who waits for it.
-fn told() -> (impl Fn() -> marline_runtime::Tell<Outcome>, Receiver<Outcome>) {
+fn told() -> (impl Fn() -> marline_runtime::Callback<Outcome>, Receiver<Outcome>) {
     let (tell, told) = mpsc::channel();
     let tell = Arc::new(Mutex::new(tell));
     let make = move || {
         let tell = tell.clone();
-        let tell: marline_runtime::Tell<Outcome> =
+        let tell: marline_runtime::Callback<Outcome> =
             Box::new(move |outcome| drop(tell.lock().unwrap().send(outcome)));
         tell
     };
@@ -102,29 +102,29 @@ fn told() -> (impl Fn() -> marline_runtime::Tell<Outcome>, Receiver<Outcome>) {
 }
 
 /// The next item, or how it ended.
-fn next(stream: &Stream) -> Result<Option<(ObjectId, String)>, Error> {
+fn next(stream: &ItemStream) -> Result<Option<(ObjectId, String)>, Error> {
     loop {
         match stream.take() {
-            Next::Item(object, value) => {
+            StreamNext::Item(object, value) => {
                 let text = String::from_utf8_lossy(&value?.payload.inline).into_owned();
                 return Ok(Some((object, text)));
             }
-            Next::End(end) => return end.map(|()| None),
-            Next::Pending => {
+            StreamNext::End(end) => return end.map(|()| None),
+            StreamNext::Pending => {
                 let waiter = Arc::<Waiter>::default();
                 let ring = waiter.clone();
-                stream.then(Box::new(move || ring.ring()));
+                stream.on_ready(Box::new(move || ring.notify()));
                 waiter.wait(Instant::now() + LONG);
             }
         }
     }
 }
 
-fn takes_all(client: &Client, stream: &Stream, count: u32) {
+fn takes_all(client: &Client, stream: &ItemStream, count: u32) {
     for number in 0..count {
         let (object, text) = next(stream).unwrap().expect("there are more");
         assert_eq!((object, text), (ObjectId::item(stream.task(), number), number.to_string()));
-        client.release(Thing::Object(object));
+        client.release(Referent::Object(object));
     }
     match count % 2 {
         0 => assert_eq!(next(stream).unwrap(), None),

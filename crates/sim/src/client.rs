@@ -2,14 +2,14 @@
 //! user.
 
 use crate::net::{ConnectionId, Frame};
-use crate::process::{End, Input, Message, ProcessId, Role};
+use crate::process::{Input, LinkEnd, Message, ProcessId, ProcessShell};
 use crate::user::User;
 use crate::worker::Upstream;
 use crate::world::World;
 use marline_core::client::{Client, Effect, Event};
 use marline_core::id::{Session, SessionId};
-use marline_core::link::Output;
-use marline_core::message::{ToHost, Try};
+use marline_core::link::LinkEffect;
+use marline_core::message::{AttemptId, ToHost};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -21,12 +21,12 @@ pub struct ClientShell {
     pub hosts: BTreeMap<Session, Host>,
     pub user: User,
     /// It has no user, and says anything.
-    pub odd: bool,
+    pub is_fuzz_client: bool,
 }
 
 #[derive(Debug)]
 pub struct Host {
-    end: End,
+    end: LinkEnd,
     process: ProcessId,
 }
 
@@ -38,7 +38,7 @@ impl ClientShell {
             upstream: Upstream::default(),
             hosts: BTreeMap::new(),
             user: User::default(),
-            odd: false,
+            is_fuzz_client: false,
         }
     }
 }
@@ -46,8 +46,8 @@ impl ClientShell {
 impl World {
     pub fn client_shell(&mut self, id: ProcessId) -> &mut ClientShell {
         match &mut self.processes[id.0].role {
-            Role::Client(shell) => shell,
-            Role::Controller(_) | Role::Worker(_) => panic!("{id:?} is no client"),
+            ProcessShell::Client(shell) => shell,
+            ProcessShell::Controller(_) | ProcessShell::Worker(_) => panic!("{id:?} is no client"),
         }
     }
 
@@ -63,7 +63,7 @@ impl World {
             Input::Connect { host: None } => self.connect_upstream(id),
             Input::Connect { host: Some(host) } => self.connect_host(id, host),
             Input::Join { request } => self.join(id, request),
-            Input::Idea if self.client_shell(id).odd => self.make_mischief(id),
+            Input::Idea if self.client_shell(id).is_fuzz_client => self.make_mischief(id),
             Input::Idea => self.have_idea(id),
             Input::Take { task } => self.take(id, task),
             Input::Executor(_) | Input::Died { .. } | Input::Drain => {
@@ -152,10 +152,10 @@ impl World {
         self.host_outputs(id, session, out);
     }
 
-    fn host_outputs(&mut self, id: ProcessId, session: Session, out: Vec<Output<Message>>) {
+    fn host_outputs(&mut self, id: ProcessId, session: Session, out: Vec<LinkEffect<Message>>) {
         for output in out {
             match output {
-                Output::Transmit(packet) => {
+                LinkEffect::Transmit(packet) => {
                     if let Some(host) = self.client_shell(id).hosts.get(&session)
                         && let Some(connection) = host.end.connection
                     {
@@ -163,13 +163,13 @@ impl World {
                         self.transmit(connection, id, to, Frame::Packet(packet));
                     }
                 }
-                Output::Deliver(Message::FromHost(message)) => {
-                    self.client_event(id, Event::HostSaid { host: session, message });
+                LinkEffect::Deliver(Message::FromHost(message)) => {
+                    self.client_event(id, Event::HostMessageReceived { host: session, message });
                 }
-                Output::Deliver(message) => panic!("a host does not say {message:?}"),
-                Output::Lost { unsent, .. } => self.drop_host(id, session, unsent),
+                LinkEffect::Deliver(message) => panic!("a host does not say {message:?}"),
+                LinkEffect::Lost { unsent, .. } => self.drop_host(id, session, unsent),
                 // A worker that starts over counts from the beginning.
-                Output::Break(_) => {}
+                LinkEffect::Break(_) => {}
             }
         }
     }
@@ -217,7 +217,7 @@ impl World {
                 let process = ProcessId(address.parse().expect("an address is a process"));
                 let shell = self.client_shell(id);
                 let new = !shell.hosts.contains_key(&host);
-                let end = || Host { end: End::new(mine.epoch.0), process };
+                let end = || Host { end: LinkEnd::new(mine.epoch.0), process };
                 let link = &mut shell.hosts.entry(host).or_insert_with(end).end.link;
                 let mut out = Vec::new();
                 link.send(Message::ToHost(message), 100, &mut out);
@@ -227,8 +227,8 @@ impl World {
                 }
             }
             Effect::CloseHost { host } => self.drop_host(id, host, Vec::new()),
-            Effect::Room | Effect::Synced { .. } | Effect::Warn(_) | Effect::Show(_) => {}
-            Effect::ActorBorn { .. } => {} // Its user does not ask.
+            Effect::CreditGranted | Effect::Synced { .. } | Effect::Warn(_) | Effect::Show(_) => {}
+            Effect::FirstInstanceReady { .. } => {} // Its user does not ask.
             Effect::Ended { task, outcome } => self.user_ended(id, task, outcome),
             Effect::Yielded { task, index, value } => self.user_given(id, task, index, value),
             Effect::ObjectReady { object, value } => self.user_got(id, object, value),
@@ -250,9 +250,11 @@ impl World {
 }
 
 /// The call that a message makes.
-fn tried(message: Message) -> Option<Try> {
+fn tried(message: Message) -> Option<AttemptId> {
     match message {
-        Message::ToHost(ToHost::Call { spec, attempt, .. }) => Some(Try { task: spec.id, attempt }),
+        Message::ToHost(ToHost::Call { spec, attempt, .. }) => {
+            Some(AttemptId { task: spec.id, attempt })
+        }
         _ => None,
     }
 }

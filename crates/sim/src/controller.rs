@@ -1,12 +1,12 @@
 //! The controller's process: the machine, and a link for every session.
 
 use crate::net::{ConnectionId, Frame};
-use crate::process::{End, Input, Message, ProcessId, Role};
+use crate::process::{Input, LinkEnd, Message, ProcessId, ProcessShell};
 use crate::world::World;
 use marline_core::controller::{Config, Controller, Effect, Event};
 use marline_core::id::{ControllerEpoch, Session};
-use marline_core::lease::Terms;
-use marline_core::link::{Output, Packet};
+use marline_core::lease::LeaseTerms;
+use marline_core::link::{LinkEffect, Packet};
 use marline_core::random::Random;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,8 +21,8 @@ pub struct ControllerShell {
     pub machine: Controller,
     /// Which life of the controller this is.
     pub incarnation: u64,
-    terms: Terms,
-    pub links: BTreeMap<Session, End>,
+    terms: LeaseTerms,
+    pub links: BTreeMap<Session, LinkEnd>,
     /// Whose link a connection carries.
     carries: BTreeMap<ConnectionId, (Session, ProcessId)>,
     /// Who asked to join, for the answer.
@@ -33,7 +33,7 @@ impl ControllerShell {
     pub fn new(incarnation: u64, random: &mut Random) -> ControllerShell {
         let max_pending_tasks = [60, 8, 1_000][random.below(3) as usize];
         let submit_window = [16, 1, 64][random.below(3) as usize];
-        let terms = Terms::of(LEASE);
+        let terms = LeaseTerms::of(LEASE);
         let config = Config {
             terms,
             max_pending_tasks,
@@ -61,8 +61,8 @@ impl ControllerShell {
 impl World {
     pub fn controller_shell(&mut self, id: ProcessId) -> &mut ControllerShell {
         match &mut self.processes[id.0].role {
-            Role::Controller(shell) => shell,
-            Role::Worker(_) | Role::Client(_) => panic!("{id:?} is no controller"),
+            ProcessShell::Controller(shell) => shell,
+            ProcessShell::Worker(_) | ProcessShell::Client(_) => panic!("{id:?} is no controller"),
         }
     }
 
@@ -97,7 +97,7 @@ impl World {
                 let now = self.processes[id.0].clock.read(self.now);
                 let machine = &mut self.controller_shell(id).machine;
                 let mut effects = Vec::new();
-                machine.wind_up(now, GRACE, &mut effects);
+                machine.shut_down(now, GRACE, &mut effects);
                 machine.check_invariants();
                 for effect in effects {
                     self.controller_effect(id, effect);
@@ -118,7 +118,7 @@ impl World {
                 self.controller_shell(id).asking = Some((from, request));
                 self.controller_event(
                     id,
-                    Event::SessionOpened { id: session, request, local: false, role },
+                    Event::JoinRequested { id: session, request, local: false, role },
                 );
                 self.controller_shell(id).asking = None;
             }
@@ -168,17 +168,22 @@ impl World {
     fn stale_packet(&mut self, id: ProcessId, session: Session, packet: Packet<Message>) {
         let Packet::Data { message, .. } = packet else { return };
         let event = match message {
-            Message::FromClient(message) => Event::ClientSaid { session, message },
-            Message::FromWorker(message) => Event::WorkerSaid { session, message },
+            Message::FromClient(message) => Event::ClientMessageReceived { session, message },
+            Message::FromWorker(message) => Event::WorkerMessageReceived { session, message },
             message => panic!("not for a controller: {message:?}"),
         };
         self.controller_event(id, event);
     }
 
-    fn controller_outputs(&mut self, id: ProcessId, session: Session, out: Vec<Output<Message>>) {
+    fn controller_outputs(
+        &mut self,
+        id: ProcessId,
+        session: Session,
+        out: Vec<LinkEffect<Message>>,
+    ) {
         for output in out {
             match output {
-                Output::Transmit(packet) => {
+                LinkEffect::Transmit(packet) => {
                     let shell = self.controller_shell(id);
                     let connection = shell.links.get(&session).and_then(|end| end.connection);
                     if let Some(connection) = connection
@@ -187,15 +192,15 @@ impl World {
                         self.transmit(connection, id, to, Frame::Packet(packet));
                     }
                 }
-                Output::Deliver(Message::FromClient(message)) => {
-                    self.controller_event(id, Event::ClientSaid { session, message });
+                LinkEffect::Deliver(Message::FromClient(message)) => {
+                    self.controller_event(id, Event::ClientMessageReceived { session, message });
                 }
-                Output::Deliver(Message::FromWorker(message)) => {
-                    self.controller_event(id, Event::WorkerSaid { session, message });
+                LinkEffect::Deliver(Message::FromWorker(message)) => {
+                    self.controller_event(id, Event::WorkerMessageReceived { session, message });
                 }
-                Output::Deliver(message) => panic!("not for a controller: {message:?}"),
-                Output::Lost { .. } => panic!("a session has one incarnation"),
-                Output::Break(rule) => panic!("the link of {session} broke: {rule}"),
+                LinkEffect::Deliver(message) => panic!("not for a controller: {message:?}"),
+                LinkEffect::Lost { .. } => panic!("a session has one incarnation"),
+                LinkEffect::Break(rule) => panic!("the link of {session} broke: {rule}"),
             }
         }
     }
@@ -220,14 +225,14 @@ impl World {
 
     fn controller_effect(&mut self, id: ProcessId, effect: Effect) {
         match effect {
-            Effect::Opened(session) => {
+            Effect::OpenSession(session) => {
                 let shell = self.controller_shell(id);
-                shell.links.insert(session, End::new(shell.incarnation));
+                shell.links.insert(session, LinkEnd::new(shell.incarnation));
                 let (to, request) = shell.asking.expect("only who asks is let in");
                 let frame = Frame::Opened { request, session, terms: shell.terms };
                 self.transmit(ConnectionId::NONE, id, to, frame);
             }
-            Effect::Over { session, .. } => {
+            Effect::EndSession { session, .. } => {
                 let shell = self.controller_shell(id);
                 if let Some(end) = shell.links.remove(&session)
                     && let Some(connection) = end.connection
@@ -257,8 +262,8 @@ impl World {
             Effect::ToWorker { to, message } => {
                 self.controller_send(id, to, Message::ToWorker(message))
             }
-            Effect::Ended(_) => {}
-            Effect::WoundUp => self.controller_ends(id),
+            Effect::WakeTaskWaiters(_) => {}
+            Effect::AllowExit => self.controller_ends(id),
         }
     }
 

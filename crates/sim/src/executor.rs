@@ -2,22 +2,22 @@
 //! its worker and exits past it, also when the worker itself is frozen.
 
 use crate::process::{Input, ProcessId};
-use crate::world::{Happening, World};
+use crate::world::{SimEvent, World};
 use bytes::Bytes;
 use marline_core::error::{Error, Failure, Ran};
-use marline_core::id::{ActorEpoch, Attempt, ObjectId, TaskId, Thing};
-use marline_core::message::{Instance, Lack};
+use marline_core::id::{ActorEpoch, Attempt, ObjectId, Referent, TaskId};
+use marline_core::message::{Instance, SystemLimit};
 use marline_core::payload::{Payload, Value};
 use marline_core::spec::{ActorSpec, TaskSpec};
 use marline_core::time::Time;
-use marline_core::worker::{CallEnd, Event, ExecutorId};
+use marline_core::worker::{Event, ExecutorId, UserCodeResult};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// What user code does; the first byte of its arguments.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Deed {
+pub enum UserCodeBehavior {
     /// Returns.
     Return,
     /// Raises.
@@ -34,32 +34,35 @@ pub enum Deed {
     Keep,
 }
 
-impl Deed {
-    pub const ALL: [Deed; 7] = [
-        Deed::Return,
-        Deed::Raise,
-        Deed::Crash,
-        Deed::PassOn,
-        Deed::Block,
-        Deed::Ignore,
-        Deed::Keep,
+impl UserCodeBehavior {
+    pub const ALL: [UserCodeBehavior; 7] = [
+        UserCodeBehavior::Return,
+        UserCodeBehavior::Raise,
+        UserCodeBehavior::Crash,
+        UserCodeBehavior::PassOn,
+        UserCodeBehavior::Block,
+        UserCodeBehavior::Ignore,
+        UserCodeBehavior::Keep,
     ];
 
     pub fn args(self) -> Payload {
-        Payload::raw(
-            vec![Deed::ALL.iter().position(|deed| *deed == self).expect("it is one") as u8],
-        )
+        Payload::raw(vec![
+            UserCodeBehavior::ALL.iter().position(|deed| *deed == self).expect("it is one") as u8,
+        ])
     }
 
-    fn of(payload: &Payload) -> Deed {
+    fn of(payload: &Payload) -> UserCodeBehavior {
         // What a worker calls for itself has no arguments.
-        payload.inline.first().map_or(Deed::Return, |deed| Deed::ALL[*deed as usize])
+        payload
+            .inline
+            .first()
+            .map_or(UserCodeBehavior::Return, |deed| UserCodeBehavior::ALL[*deed as usize])
     }
 }
 
 /// What an executor does next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Turn {
+pub enum ExecutorStep {
     Ready,
     Die,
     End {
@@ -95,7 +98,7 @@ struct Executor {
     state: u64,
     /// Its actor has ended itself: it begins nothing any more.
     exited: bool,
-    kept: Vec<Thing>,
+    kept: Vec<Referent>,
     /// How many items were taken of streams that it runs, or is about to.
     took: BTreeMap<TaskId, u32>,
     /// What it gives.
@@ -134,7 +137,7 @@ impl World {
         };
         let at = self.processes[worker.0].clock.when(ends_at);
         if self.executors.leases.insert(worker, at) != Some(at) {
-            self.schedule(at, Happening::Watchdog { worker });
+            self.schedule(at, SimEvent::Watchdog { worker });
         }
     }
 
@@ -154,7 +157,7 @@ impl World {
 
     pub fn spawn(&mut self, worker: ProcessId, executor: ExecutorId) {
         if self.faults && self.random.one_in(60) {
-            let lack = Some(Lack::Descriptors);
+            let lack = Some(SystemLimit::Descriptors);
             return self.tell(worker, Event::ExecutorRefused { executor, lack });
         }
         let (running, ahead) = (BTreeMap::new(), VecDeque::new());
@@ -163,7 +166,7 @@ impl World {
         let new = Executor { running, ahead, actor: None, state, exited, kept, took, streams };
         self.executors.alive.insert((worker, executor), new);
         let wait = self.random.up_to(Duration::from_millis(20));
-        let turn = if self.starts_fail(worker) { Turn::Die } else { Turn::Ready };
+        let turn = if self.starts_fail(worker) { ExecutorStep::Die } else { ExecutorStep::Ready };
         self.act(wait, worker, executor, turn);
     }
 
@@ -177,12 +180,12 @@ impl World {
         self.faults && self.executors.broken.get(&worker).is_some_and(|until| *until > self.now)
     }
 
-    fn act(&mut self, wait: Duration, worker: ProcessId, executor: ExecutorId, turn: Turn) {
-        self.schedule_in(wait, Happening::Executor { worker, executor, turn });
+    fn act(&mut self, wait: Duration, worker: ProcessId, executor: ExecutorId, turn: ExecutorStep) {
+        self.schedule_in(wait, SimEvent::Executor { worker, executor, turn });
     }
 
     pub fn tell(&mut self, worker: ProcessId, event: Event) {
-        self.schedule_in(HOP, Happening::Arrive { to: worker, input: Input::Executor(event) });
+        self.schedule_in(HOP, SimEvent::Arrive { to: worker, input: Input::Executor(event) });
     }
 
     fn duration(&mut self) -> Duration {
@@ -206,7 +209,7 @@ impl World {
     ) {
         if self.faults && !spec.needs.is_empty() && self.random.one_in(50) {
             let wait = self.duration();
-            return self.act(wait, worker, id, Turn::NotBegun { task: spec.id });
+            return self.act(wait, worker, id, ExecutorStep::NotBegun { task: spec.id });
         }
         if let Some(executor) = self.executors.alive.get_mut(&(worker, id)) {
             executor.running.insert(spec.id, (spec.clone(), attempt));
@@ -261,42 +264,45 @@ impl World {
             }
             executor.took.remove(&spec.id);
             let outcome = Err(Error::cancelled("it was to stop before it ran"));
-            let end = CallEnd { outcome, kept: Vec::new() };
-            self.tell(worker, Event::CallFinished { executor: id, call: spec.id, end });
+            let end = UserCodeResult { outcome, still_held: Vec::new() };
+            self.tell(worker, Event::CallEnded { executor: id, call: spec.id, end });
         }
     }
 
     fn begin(&mut self, worker: ProcessId, id: ExecutorId, spec: &TaskSpec, attempt: Attempt) {
         let task = spec.id;
         let mut wait = self.duration();
-        match Deed::of(&spec.args) {
-            Deed::Crash => {
-                self.act(wait, worker, id, Turn::Die);
-                if spec.stream.is_none() {
+        match UserCodeBehavior::of(&spec.args) {
+            UserCodeBehavior::Crash => {
+                self.act(wait, worker, id, ExecutorStep::Die);
+                if spec.stream_window.is_none() {
                     return;
                 }
             }
-            Deed::Block => {
-                self.act(wait, worker, id, Turn::Block { task, attempt, blocks: true });
+            UserCodeBehavior::Block => {
+                self.act(wait, worker, id, ExecutorStep::Block { task, attempt, blocks: true });
                 wait += self.random.up_to(Duration::from_secs(3));
-                self.act(wait, worker, id, Turn::Block { task, attempt, blocks: false });
+                self.act(wait, worker, id, ExecutorStep::Block { task, attempt, blocks: false });
                 wait += Duration::from_millis(1);
             }
-            Deed::Ignore => wait += Duration::from_secs(3),
-            Deed::Return | Deed::Raise | Deed::PassOn | Deed::Keep => {}
+            UserCodeBehavior::Ignore => wait += Duration::from_secs(3),
+            UserCodeBehavior::Return
+            | UserCodeBehavior::Raise
+            | UserCodeBehavior::PassOn
+            | UserCodeBehavior::Keep => {}
         }
         if self.faults && self.random.one_in(30) {
-            self.act(wait / 2, worker, id, Turn::Die);
-            if spec.stream.is_none() {
+            self.act(wait / 2, worker, id, ExecutorStep::Die);
+            if spec.stream_window.is_none() {
                 return;
             }
         }
-        if spec.stream.is_some() {
+        if spec.stream_window.is_some() {
             let executor = self.executors.alive.get_mut(&(worker, id)).expect("it begins");
             executor.streams.insert(task, Giving::default());
-            return self.act(wait / 8, worker, id, Turn::Give { task, attempt });
+            return self.act(wait / 8, worker, id, ExecutorStep::Give { task, attempt });
         }
-        self.act(wait, worker, id, Turn::End { task, attempt });
+        self.act(wait, worker, id, ExecutorStep::End { task, attempt });
     }
 
     pub fn exec_construct(
@@ -315,7 +321,7 @@ impl World {
             executor.actor = Some((spec, instance));
             self.oracle.instance_begins(instance);
             let wait = self.random.up_to(Duration::from_millis(200));
-            self.act(wait, worker, id, Turn::Constructed);
+            self.act(wait, worker, id, ExecutorStep::Constructed);
         }
     }
 
@@ -330,10 +336,10 @@ impl World {
             giving.stopped = true;
             giving.waits
         });
-        if waits || Deed::of(&spec.args) != Deed::Ignore {
+        if waits || UserCodeBehavior::of(&spec.args) != UserCodeBehavior::Ignore {
             let attempt = *attempt;
             let wait = self.random.up_to(Duration::from_millis(5));
-            self.act(wait, worker, id, Turn::End { task, attempt });
+            self.act(wait, worker, id, ExecutorStep::End { task, attempt });
         }
     }
 
@@ -343,7 +349,7 @@ impl World {
 
     pub fn exec_kill(&mut self, worker: ProcessId, id: ExecutorId) {
         let wait = self.random.up_to(Duration::from_micros(500));
-        self.act(wait, worker, id, Turn::Die);
+        self.act(wait, worker, id, ExecutorStep::Die);
     }
 
     fn executor_dies(&mut self, worker: ProcessId, id: ExecutorId) {
@@ -355,24 +361,24 @@ impl World {
         self.tell(worker, Event::ExecutorDied { executor: id, error });
     }
 
-    pub fn executor_acts(&mut self, worker: ProcessId, id: ExecutorId, turn: Turn) {
+    pub fn executor_acts(&mut self, worker: ProcessId, id: ExecutorId, turn: ExecutorStep) {
         let Some(executor) = self.executors.alive.get_mut(&(worker, id)) else { return };
         match turn {
-            Turn::Ready => self.tell(worker, Event::ExecutorReady { executor: id }),
-            Turn::Die => self.executor_dies(worker, id),
-            Turn::NotBegun { task } => {
+            ExecutorStep::Ready => self.tell(worker, Event::ExecutorReady { executor: id }),
+            ExecutorStep::Die => self.executor_dies(worker, id),
+            ExecutorStep::NotBegun { task } => {
                 let error = Error::unavailable(Ran::No, "what it is given did not come");
-                self.tell(worker, Event::NotBegun { executor: id, task, error });
+                self.tell(worker, Event::InputsUnavailable { executor: id, task, error });
             }
-            Turn::Constructed => {
+            ExecutorStep::Constructed => {
                 let (spec, _) = executor.actor.as_ref().expect("it constructs one");
-                let result = match Deed::of(&spec.args) {
-                    Deed::Raise => Err(raised()),
+                let result = match UserCodeBehavior::of(&spec.args) {
+                    UserCodeBehavior::Raise => Err(raised()),
                     _ => Ok(()),
                 };
                 self.tell(worker, Event::Constructed { executor: id, result });
             }
-            Turn::Block { task, attempt, blocks } => {
+            ExecutorStep::Block { task, attempt, blocks } => {
                 if executor.running.get(&task).is_some_and(|(_, current)| *current == attempt) {
                     let event = if blocks {
                         Event::Blocked { executor: id }
@@ -382,12 +388,12 @@ impl World {
                     self.tell(worker, event);
                 }
             }
-            Turn::Give { task, attempt } => self.executor_gives(worker, id, task, attempt),
-            Turn::End { task, attempt } => self.executor_ends(worker, id, task, attempt),
-            Turn::LetGo => {
+            ExecutorStep::Give { task, attempt } => self.executor_gives(worker, id, task, attempt),
+            ExecutorStep::End { task, attempt } => self.executor_ends(worker, id, task, attempt),
+            ExecutorStep::LetGo => {
                 let things = std::mem::take(&mut executor.kept);
                 if executor.actor.is_some() && !things.is_empty() {
-                    self.tell(worker, Event::Dropped { executor: id, things });
+                    self.tell(worker, Event::ReferencesReleased { executor: id, things });
                 }
             }
         }
@@ -401,7 +407,7 @@ impl World {
             && let Some(giving) = executor.streams.get_mut(&task)
             && std::mem::take(&mut giving.waits)
         {
-            let turn = Turn::Give { task, attempt: *attempt };
+            let turn = ExecutorStep::Give { task, attempt: *attempt };
             self.act(HOP, worker, id, turn);
         }
     }
@@ -420,11 +426,11 @@ impl World {
         }
         let spec = spec.clone();
         let giving = executor.streams.get_mut(&task).expect("it streams");
-        let window = spec.stream.expect("it streams");
+        let window = spec.stream_window.expect("it streams");
         let took = executor.took.get(&task).copied().unwrap_or_default();
         let index = giving.given;
         if index >= items_of(&spec) || giving.stopped && index >= took + window {
-            return self.act(HOP, worker, id, Turn::End { task, attempt });
+            return self.act(HOP, worker, id, ExecutorStep::End { task, attempt });
         }
         giving.waits = index >= took + window;
         if giving.waits {
@@ -433,15 +439,15 @@ impl World {
         giving.given += 1;
         self.oracle.gives(&spec, index);
         let mut value = item_of(task, attempt, index);
-        if Deed::of(&spec.args) == Deed::PassOn {
-            value.contains = spec.holds.clone();
+        if UserCodeBehavior::of(&spec.args) == UserCodeBehavior::PassOn {
+            value.referents = spec.referents.clone();
         }
         if self.random.one_in(3) {
             self.store_item(worker, id, ObjectId::item(task, index), &mut value);
         }
         self.tell(worker, Event::Yielded { executor: id, task, index, value });
         let wait = self.duration() / 8;
-        self.act(wait, worker, id, Turn::Give { task, attempt });
+        self.act(wait, worker, id, ExecutorStep::Give { task, attempt });
     }
 
     fn executor_ends(&mut self, worker: ProcessId, id: ExecutorId, task: TaskId, attempt: Attempt) {
@@ -453,9 +459,9 @@ impl World {
         executor.took.remove(&task);
         let giving = executor.streams.remove(&task);
         let cut_short = giving.is_some_and(|giving| giving.given < items_of(&spec));
-        let mut end = CallEnd {
+        let mut end = UserCodeResult {
             outcome: Ok(vec![result_of(task, attempt); spec.returns as usize]),
-            kept: vec![],
+            still_held: vec![],
         };
         if let Some((actor, _)) = &executor.actor {
             if spec.id.as_u128() == actor.id.as_u128() {
@@ -470,21 +476,27 @@ impl World {
                 self.oracle.state_changed(actor.id, executor.state);
             }
         }
-        match Deed::of(&spec.args) {
-            Deed::Raise if spec.stream.is_some() => end.outcome = Err(raised_in_stream()),
-            Deed::Raise => end.outcome = Err(raised()),
-            Deed::PassOn => {
+        match UserCodeBehavior::of(&spec.args) {
+            UserCodeBehavior::Raise if spec.stream_window.is_some() => {
+                end.outcome = Err(raised_in_stream())
+            }
+            UserCodeBehavior::Raise => end.outcome = Err(raised()),
+            UserCodeBehavior::PassOn => {
                 for value in end.outcome.iter_mut().flatten() {
-                    value.contains = spec.holds.clone();
+                    value.referents = spec.referents.clone();
                 }
             }
-            Deed::Keep if executor.actor.is_some() => {
-                end.kept = spec.holds.clone();
-                executor.kept.extend(&end.kept);
+            UserCodeBehavior::Keep if executor.actor.is_some() => {
+                end.still_held = spec.referents.clone();
+                executor.kept.extend(&end.still_held);
                 let wait = self.random.up_to(Duration::from_secs(20));
-                self.act(wait, worker, id, Turn::LetGo);
+                self.act(wait, worker, id, ExecutorStep::LetGo);
             }
-            Deed::Keep | Deed::Return | Deed::Crash | Deed::Block | Deed::Ignore => {}
+            UserCodeBehavior::Keep
+            | UserCodeBehavior::Return
+            | UserCodeBehavior::Crash
+            | UserCodeBehavior::Block
+            | UserCodeBehavior::Ignore => {}
         }
         if cut_short {
             end.outcome = Err(Error::cancelled("it stopped as asked"));
@@ -499,8 +511,8 @@ impl World {
         }
         let executor = &self.executors.alive[&(worker, id)];
         let event = match executor.actor {
-            Some(_) => Event::CallFinished { executor: id, call: task, end },
-            None => Event::RunEnded { executor: id, task, end },
+            Some(_) => Event::CallEnded { executor: id, call: task, end },
+            None => Event::TaskEnded { executor: id, task, end },
         };
         let exits = executor.actor.is_some() && self.faults && self.random.one_in(200);
         self.tell(worker, event);

@@ -16,12 +16,12 @@
 mod client;
 mod controller;
 mod executor;
-mod mischief;
+mod fuzz_client;
 mod nemesis;
 mod net;
+mod object_store;
 mod oracle;
 mod process;
-mod store;
 mod user;
 mod worker;
 mod world;

@@ -27,10 +27,12 @@ fn main() -> ExitCode {
     };
     let from = value("--from").unwrap_or_else(|| Some(marline_sim::fresh_seed()));
     match (value("--seed"), value("--seeds"), value("--minutes"), from) {
-        (Some(Some(seed)), None, None, _) => one(seed, !args.iter().any(|arg| arg == "--quiet")),
-        (None, Some(Some(count)), None, Some(from)) => many(from, Until::Seeds(count)),
+        (Some(Some(seed)), None, None, _) => {
+            replay_seed(seed, !args.iter().any(|arg| arg == "--quiet"))
+        }
+        (None, Some(Some(count)), None, Some(from)) => run_seeds(from, Until::Seeds(count)),
         (None, None, Some(Some(minutes)), Some(from)) => {
-            many(from, Until::Time(Duration::from_secs(minutes.saturating_mul(60))))
+            run_seeds(from, Until::Time(Duration::from_secs(minutes.saturating_mul(60))))
         }
         _ => {
             eprintln!("{HELP}");
@@ -39,7 +41,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn one(seed: u64, trace: bool) -> ExitCode {
+fn replay_seed(seed: u64, trace: bool) -> ExitCode {
     let report = marline_sim::run(seed, trace);
     println!("seed {seed}: {report:?}");
     ExitCode::SUCCESS
@@ -52,7 +54,7 @@ enum Until {
     Time(Duration),
 }
 
-fn many(from: u64, until: Until) -> ExitCode {
+fn run_seeds(from: u64, until: Until) -> ExitCode {
     let start = Instant::now();
     let mut printed = start;
     let mut total = marline_sim::Report::default();

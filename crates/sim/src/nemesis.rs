@@ -1,10 +1,10 @@
 //! The nemesis: what goes wrong, and when.
 
 use crate::controller::LEASE;
-use crate::process::{Input, ProcessId, Role};
-use crate::world::{Happening, Restart, World};
+use crate::process::{Input, ProcessId, ProcessShell};
+use crate::world::{ProcessKind, SimEvent, World};
 use marline_core::id::Session;
-use marline_core::lease::Terms;
+use marline_core::lease::LeaseTerms;
 use marline_core::random::Random;
 use std::time::Duration;
 
@@ -83,7 +83,7 @@ impl World {
             return self.silence();
         }
         let pause = self.random.up_to(self.nemesis.pause);
-        self.schedule_in(pause, Happening::Strike);
+        self.schedule_in(pause, SimEvent::Strike);
         if self.nemesis.kinds.is_empty() {
             return;
         }
@@ -98,24 +98,33 @@ impl World {
                 }
             }
             Fault::CutOneWay | Fault::CutBothWays => self.cut(fault == Fault::CutBothWays),
-            Fault::FreezeWorker => self.freeze(|role| matches!(role, Role::Worker(_))),
-            Fault::FreezeClient => self.freeze(|role| matches!(role, Role::Client(_))),
-            Fault::FreezeController => self.freeze(|role| matches!(role, Role::Controller(_))),
-            Fault::KillWorker => self.kill(|role| matches!(role, Role::Worker(_)), Restart::Worker),
-            Fault::KillClient => self.kill(|role| matches!(role, Role::Client(_)), Restart::Client),
+            Fault::FreezeWorker => self.freeze(|role| matches!(role, ProcessShell::Worker(_))),
+            Fault::FreezeClient => self.freeze(|role| matches!(role, ProcessShell::Client(_))),
+            Fault::FreezeController => {
+                self.freeze(|role| matches!(role, ProcessShell::Controller(_)))
+            }
+            Fault::KillWorker => {
+                self.kill(|role| matches!(role, ProcessShell::Worker(_)), ProcessKind::Worker)
+            }
+            Fault::KillClient => {
+                self.kill(|role| matches!(role, ProcessShell::Client(_)), ProcessKind::Client)
+            }
             // In good order, or not.
             Fault::KillController if self.random.one_in(2) => {
-                if let Some(id) = self.one_of(|role| matches!(role, Role::Controller(_))) {
+                if let Some(id) = self.one_of(|role| matches!(role, ProcessShell::Controller(_))) {
                     self.soon(id, Duration::from_millis(1), Input::Drain);
                 }
             }
             Fault::KillController => {
-                self.kill(|role| matches!(role, Role::Controller(_)), Restart::Controller);
+                self.kill(
+                    |role| matches!(role, ProcessShell::Controller(_)),
+                    ProcessKind::Controller,
+                );
             }
             Fault::Drain => {
-                if let Some(id) = self.one_of(|role| matches!(role, Role::Worker(_))) {
+                if let Some(id) = self.one_of(|role| matches!(role, ProcessShell::Worker(_))) {
                     self.soon(id, Duration::from_millis(1), Input::Drain);
-                    self.start_another(Restart::Worker);
+                    self.start_another(ProcessKind::Worker);
                 }
             }
             Fault::Slow => {
@@ -125,16 +134,16 @@ impl World {
                     _ => self.nemesis.usual_delay,
                 };
             }
-            Fault::NewWorker => self.start_another(Restart::Worker),
+            Fault::NewWorker => self.start_another(ProcessKind::Worker),
             Fault::CloseClient => {
-                if let Some(id) = self.one_of(|role| matches!(role, Role::Client(_))) {
+                if let Some(id) = self.one_of(|role| matches!(role, ProcessShell::Client(_))) {
                     self.close_client(id);
                 }
             }
         }
     }
 
-    fn one_of(&mut self, kind: impl Fn(&Role) -> bool) -> Option<ProcessId> {
+    fn one_of(&mut self, kind: impl Fn(&ProcessShell) -> bool) -> Option<ProcessId> {
         let living = self.living(kind);
         (!living.is_empty()).then(|| living[self.random.below(living.len() as u64) as usize])
     }
@@ -163,7 +172,7 @@ impl World {
         }
     }
 
-    fn freeze(&mut self, kind: impl Fn(&Role) -> bool) {
+    fn freeze(&mut self, kind: impl Fn(&ProcessShell) -> bool) {
         if let Some(id) = self.one_of(kind) {
             let time = self.some_time();
             self.freeze_for(id, time);
@@ -176,7 +185,8 @@ impl World {
         let time = match survives {
             true => {
                 // Clocks run up to a fiftieth fast or slow, and messages take their time.
-                let longest = Terms::of(LEASE).tolerated() * 95 / 100 - 4 * self.net.delay;
+                let longest =
+                    LeaseTerms::of(LEASE).tolerated_silence() * 95 / 100 - 4 * self.net.delay;
                 longest * (700 + self.random.below(301) as u32) / 1_000
             }
             false => LEASE + self.random.up_to(LEASE / 3),
@@ -186,18 +196,20 @@ impl World {
         let late =
             if in_turn { LEASE / 10 + self.random.up_to(LEASE * 2 / 3) } else { Duration::ZERO };
         let next = late + time + LEASE / 2 + self.random.up_to(self.nemesis.pause);
-        self.schedule_in(next, Happening::Strike);
-        let Some(other) = self.one_of(|role| !matches!(role, Role::Controller(_))) else { return };
+        self.schedule_in(next, SimEvent::Strike);
+        let Some(other) = self.one_of(|role| !matches!(role, ProcessShell::Controller(_))) else {
+            return;
+        };
         self.report.faults += 1;
         if survives {
             let settled = time + 4 * self.net.delay + Duration::from_secs(1);
-            self.schedule_in(settled, Happening::Survived(self.joined()));
+            self.schedule_in(settled, SimEvent::Survived(self.joined()));
         }
         let controller = self.controller;
         if in_turn {
             self.cut_for(controller, other, late);
             let just_before = late - Duration::from_millis(1);
-            return self.schedule_in(just_before, Happening::Cut(other, controller, time));
+            return self.schedule_in(just_before, SimEvent::Cut(other, controller, time));
         }
         match self.random.below(5) {
             0 => self.freeze_for(controller, time),
@@ -220,12 +232,14 @@ impl World {
     /// The session of a process that is part of the cluster, by its own word and the controller's.
     fn session_of(&self, id: ProcessId) -> Option<Session> {
         let session = match &self.processes[id.0].role {
-            Role::Controller(_) => None,
-            Role::Worker(shell) => shell.machine.session(),
+            ProcessShell::Controller(_) => None,
+            ProcessShell::Worker(shell) => shell.machine.session(),
             // One that makes mischief may be told to go.
-            Role::Client(shell) => shell.machine.session().filter(|_| !shell.odd),
+            ProcessShell::Client(shell) => {
+                shell.machine.session().filter(|_| !shell.is_fuzz_client)
+            }
         };
-        let Role::Controller(controller) = &self.processes[self.controller.0].role else {
+        let ProcessShell::Controller(controller) = &self.processes[self.controller.0].role else {
             panic!("the controller is one")
         };
         session.filter(|session| controller.machine.is_alive(*session))
@@ -243,20 +257,20 @@ impl World {
 
     fn freeze_for(&mut self, id: ProcessId, time: Duration) {
         self.processes[id.0].frozen = true;
-        self.schedule_in(time, Happening::Thaw(id));
+        self.schedule_in(time, SimEvent::Thaw(id));
     }
 
     pub fn cut_for(&mut self, from: ProcessId, to: ProcessId, time: Duration) {
         self.net.cut.insert((from, to));
-        self.schedule_in(time, Happening::Heal(from, to));
+        self.schedule_in(time, SimEvent::Heal(from, to));
     }
 
-    fn start_another(&mut self, what: Restart) {
+    fn start_another(&mut self, what: ProcessKind) {
         let time = self.random.up_to(Duration::from_secs(10));
-        self.schedule_in(time, Happening::Restart(what));
+        self.schedule_in(time, SimEvent::Restart(what));
     }
 
-    fn kill(&mut self, kind: impl Fn(&Role) -> bool, restart: Restart) {
+    fn kill(&mut self, kind: impl Fn(&ProcessShell) -> bool, restart: ProcessKind) {
         let Some(id) = self.one_of(kind) else { return };
         self.bury(id);
         self.start_another(restart);
@@ -265,7 +279,7 @@ impl World {
     /// A controller has wound up: its process ends.
     pub fn controller_ends(&mut self, id: ProcessId) {
         self.bury(id);
-        self.start_another(Restart::Controller);
+        self.start_another(ProcessKind::Controller);
     }
 
     /// A process is killed by force; its executors notice, and perhaps there is proof of it.
@@ -275,12 +289,12 @@ impl World {
         process.frozen = false;
         process.backlog.clear();
         let session = match &process.role {
-            Role::Controller(_) => {
+            ProcessShell::Controller(_) => {
                 self.oracle.controller_restarted();
                 None
             }
-            Role::Worker(shell) => shell.upstream.session,
-            Role::Client(shell) => shell.upstream.session,
+            ProcessShell::Worker(shell) => shell.upstream.session,
+            ProcessShell::Client(shell) => shell.upstream.session,
         };
         for connection in self.connections_of(id) {
             self.break_connection(connection);
@@ -301,7 +315,7 @@ impl World {
             && !self.processes[id.0].frozen
         {
             self.transmit_upstream(id, crate::net::Frame::Close { session });
-            self.start_another(Restart::Client);
+            self.start_another(ProcessKind::Client);
             let process = &mut self.processes[id.0];
             process.alive = false;
         }

@@ -2,10 +2,10 @@
 //! and break without both ends noticing at once.
 
 use crate::process::{Input, Message, ProcessId};
-use crate::world::{Happening, World};
+use crate::world::{SimEvent, World};
 use marline_core::controller::Role;
 use marline_core::id::{Session, SessionId};
-use marline_core::lease::{Ping, Pong, Terms};
+use marline_core::lease::{LeaseTerms, Ping, Pong};
 use marline_core::link::Packet;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -32,7 +32,7 @@ pub enum Frame {
     Opened {
         request: u64,
         session: Session,
-        terms: Terms,
+        terms: LeaseTerms,
     },
     /// The first on a connection: whose link it carries, and to which session of the other end.
     Attach {
@@ -121,12 +121,9 @@ impl World {
         if connection == ConnectionId::NONE && self.faults && self.random.one_in(6) {
             let later = at + self.random.up_to(Duration::from_secs(20)).as_nanos() as u64;
             let input = Input::Frame { connection, from, frame: frame.clone() };
-            self.schedule(later, Happening::Arrive { to, input });
+            self.schedule(later, SimEvent::Arrive { to, input });
         }
-        self.schedule(
-            at,
-            Happening::Arrive { to, input: Input::Frame { connection, from, frame } },
-        );
+        self.schedule(at, SimEvent::Arrive { to, input: Input::Frame { connection, from, frame } });
     }
 
     /// A frame arrives nowhere: its sender learns, in time, that the connection is broken.
@@ -139,7 +136,7 @@ impl World {
         let Some(connection) = self.net.connections.remove(&id) else { return };
         for to in connection.ends {
             let at = self.now + self.random.up_to(Duration::from_millis(300)).as_nanos() as u64;
-            self.schedule(at, Happening::Arrive { to, input: Input::Broken { connection: id } });
+            self.schedule(at, SimEvent::Arrive { to, input: Input::Broken { connection: id } });
         }
     }
 

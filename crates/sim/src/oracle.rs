@@ -1,12 +1,12 @@
 //! The oracle: sees everything, and checks what no machine can see alone.
 
 use crate::executor::made_by;
-use crate::process::{ProcessId, Role};
+use crate::process::{ProcessId, ProcessShell};
 use crate::world::World;
 use marline_core::controller::{Effect, Event};
 use marline_core::error::Error;
 use marline_core::hold::Holder;
-use marline_core::id::{ActorId, ObjectId, Session, TaskId, Thing};
+use marline_core::id::{ActorId, ObjectId, Referent, Session, TaskId};
 use marline_core::message::{FromWorker, Instance, ToClient, ToWorker};
 use marline_core::payload::Outcome;
 use marline_core::spec::{ActorSpec, Budget, Target, TaskSpec};
@@ -19,7 +19,7 @@ pub struct Oracle {
     /// The latest ids that users made.
     pub recent: VecDeque<u128>,
     /// Ids under which something odd was submitted: nothing is promised about those.
-    pub odd: BTreeSet<TaskId>,
+    pub fuzzed_ids: BTreeSet<TaskId>,
     /// Instances whose executor lives.
     live: BTreeMap<ActorId, Instance>,
     /// How often each task started, may start, and was given back after it had started.
@@ -50,8 +50,8 @@ pub struct Oracle {
 impl Oracle {
     pub fn submitted(&mut self, spec: &TaskSpec) {
         // Somebody odd may have announced what it needs, and never say its value.
-        if spec.needs.iter().any(|object| self.odd.contains(&object.origin)) {
-            self.odd.insert(spec.id);
+        if spec.needs.iter().any(|object| self.fuzzed_ids.contains(&object.origin)) {
+            self.fuzzed_ids.insert(spec.id);
         }
         self.budgets.insert(spec.id, spec.options.max_retries);
     }
@@ -74,7 +74,7 @@ impl Oracle {
     }
 
     pub fn task_starts(&mut self, spec: &TaskSpec) {
-        if !self.odd.contains(&spec.id) {
+        if !self.fuzzed_ids.contains(&spec.id) {
             let budget = self.budgets[&spec.id];
             self.may_start(spec.id, budget);
         }
@@ -88,7 +88,7 @@ impl Oracle {
     /// User code gives an item: there is room for it.
     pub fn gives(&mut self, spec: &TaskSpec, index: u32) {
         let taken = self.taken.get(&spec.id).copied().unwrap_or_default();
-        let window = spec.stream.expect("it streams");
+        let window = spec.stream_window.expect("it streams");
         let item = ObjectId::item(spec.id, index);
         if !self.given.insert(item) {
             self.given_again.insert(item);
@@ -107,7 +107,7 @@ impl Oracle {
         instance: Instance,
         host: Option<Session>,
     ) {
-        if self.odd.contains(&spec.id) {
+        if self.fuzzed_ids.contains(&spec.id) {
             return;
         }
         self.may_start(spec.id, actor.options.max_task_retries);
@@ -162,7 +162,7 @@ impl Oracle {
 
     /// What says that it did not run did not.
     pub fn check_ran(&self, task: TaskId, error: &Error) {
-        let odd = self.odd.contains(&task);
+        let odd = self.fuzzed_ids.contains(&task);
         let ran = !odd && self.starts.contains_key(&task) && !self.given_back.contains_key(&task);
         assert!(
             error.may_have_run() || !ran,
@@ -179,16 +179,17 @@ impl Oracle {
 impl World {
     pub fn oracle_before(&mut self, id: ProcessId, event: &Event) {
         let speaker = match event {
-            Event::ClientSaid { session, .. }
-            | Event::WorkerSaid { session, .. }
+            Event::ClientMessageReceived { session, .. }
+            | Event::WorkerMessageReceived { session, .. }
             | Event::PongReceived { session, .. }
             | Event::SessionClosed { session } => Some(*session),
-            Event::SessionOpened { .. } | Event::ProcessDied { .. } | Event::TimePassed => None,
+            Event::JoinRequested { .. } | Event::ProcessDied { .. } | Event::TimePassed => None,
         };
         let machine = &self.controller_shell(id).machine;
         let stale = speaker.is_some_and(|session| !machine.is_alive(session));
         self.oracle.stale_speaker = stale;
-        if let Event::WorkerSaid { message: FromWorker::Refused { attempt, .. }, .. } = event
+        if let Event::WorkerMessageReceived { message: FromWorker::Refused { attempt, .. }, .. } =
+            event
             && !stale
         {
             *self.oracle.given_back.entry(attempt.task).or_default() += 1;
@@ -202,7 +203,7 @@ impl World {
         }
         for effect in effects {
             match effect {
-                Effect::Over { session, .. } => {
+                Effect::EndSession { session, .. } => {
                     let told = effects.iter().filter_map(|effect| match effect {
                         Effect::ToWorker {
                             to,
@@ -225,7 +226,7 @@ impl World {
 
     /// A result is that of the attempt that was current.
     fn check_result(&mut self, id: ProcessId, task: TaskId, outcome: &Outcome) {
-        if self.oracle.odd.contains(&task) {
+        if self.oracle.fuzzed_ids.contains(&task) {
             return;
         }
         let Ok(status) = self.controller_shell(id).machine.task_status(task) else { return };
@@ -244,7 +245,7 @@ impl World {
         self.check_copies();
         self.check_forgotten();
         let controller = self.controller;
-        let odd = self.oracle.odd.clone();
+        let odd = self.oracle.fuzzed_ids.clone();
         let machine = &self.controller_shell(controller).machine;
         let waiting = machine
             .list_tasks(10_000, &Default::default())
@@ -255,9 +256,9 @@ impl World {
             .map(|task| format!("{task:?}"))
             .collect();
         assert!(waiting.is_empty(), "tasks never ended: {waiting:#?}");
-        for id in self.living(|role| matches!(role, Role::Client(_))) {
+        for id in self.living(|role| matches!(role, ProcessShell::Client(_))) {
             let trace = self.trace;
-            if self.client_shell(id).odd {
+            if self.client_shell(id).is_fuzz_client {
                 continue;
             }
             let shell = self.client_shell(id);
@@ -265,7 +266,7 @@ impl World {
             if trace {
                 eprintln!("{id:?} at the end: {:?}", shell.machine);
             }
-            let odd = self.oracle.odd.clone();
+            let odd = self.oracle.fuzzed_ids.clone();
             let shell = self.client_shell(id);
             let at_odds = shell.user.check_content(id, &odd);
             assert_eq!(shell.machine.outstanding(), at_odds, "{id:?} still waits");
@@ -275,15 +276,15 @@ impl World {
 
     /// What a client has handles to, the controller holds for it.
     fn check_handles(&mut self) {
-        for id in self.living(|role| matches!(role, Role::Client(_))) {
+        for id in self.living(|role| matches!(role, ProcessShell::Client(_))) {
             let shell = self.client_shell(id);
             let session = shell.id;
             let objects = shell.user.objects.clone();
             let controller = self.controller;
-            let odd = self.oracle.odd.clone();
+            let odd = self.oracle.fuzzed_ids.clone();
             let holds = self.controller_shell(controller).machine.holds();
             for object in objects.into_iter().filter(|object| !odd.contains(&object.origin)) {
-                let held = holds.holds(Holder::Session(session), Thing::Object(object));
+                let held = holds.holds(Holder::Session(session), Referent::Object(object));
                 assert!(held, "{id:?} has a handle to {object}, and the controller does not know");
             }
         }
@@ -296,7 +297,7 @@ impl World {
         let machine = &self.controller_shell(controller).machine;
         for holder in machine.holds().all_holders() {
             let things = machine.holds().all_things();
-            let held: Vec<Thing> =
+            let held: Vec<Referent> =
                 things.filter(|thing| machine.holds().holds(holder, *thing)).collect();
             assert!(
                 matches!(
@@ -306,7 +307,7 @@ impl World {
                 "{holder:?} holds {held:?} after everybody let go"
             );
         }
-        let things: Vec<Thing> = machine.holds().all_things().collect();
+        let things: Vec<Referent> = machine.holds().all_things().collect();
         for thing in things {
             let mut seen = BTreeSet::new();
             assert!(self.is_rooted(thing, &mut seen), "{thing:?} is held by nobody who lives");
@@ -318,15 +319,17 @@ impl World {
     }
 
     /// Whether a thing is held, perhaps through others, by an actor that lives.
-    fn is_rooted(&self, thing: Thing, seen: &mut BTreeSet<Thing>) -> bool {
-        let Role::Controller(shell) = &self.processes[self.controller.0].role else { return false };
+    fn is_rooted(&self, thing: Referent, seen: &mut BTreeSet<Referent>) -> bool {
+        let ProcessShell::Controller(shell) = &self.processes[self.controller.0].role else {
+            return false;
+        };
         seen.insert(thing)
             && shell.machine.holds().holders(thing).into_iter().any(|holder| match holder {
                 Holder::Actor(_) | Holder::Instance(_) => true,
-                Holder::Object(object) => self.is_rooted(Thing::Object(object), seen),
+                Holder::Object(object) => self.is_rooted(Referent::Object(object), seen),
                 Holder::Lineage(task) => {
-                    let kept = shell.machine.remembered_for(task);
-                    kept.into_iter().any(|object| self.is_rooted(Thing::Object(object), seen))
+                    let kept = shell.machine.lineage_users(task);
+                    kept.into_iter().any(|object| self.is_rooted(Referent::Object(object), seen))
                 }
                 _ => false,
             })

@@ -54,14 +54,14 @@ pub enum Input {
 
 /// One end of a link, and the connection that it is on now.
 #[derive(Debug)]
-pub struct End {
+pub struct LinkEnd {
     pub link: Link<Message>,
     pub connection: Option<ConnectionId>,
 }
 
-impl End {
-    pub fn new(incarnation: u64) -> End {
-        End { link: Link::new(Incarnation(incarnation)), connection: None }
+impl LinkEnd {
+    pub fn new(incarnation: u64) -> LinkEnd {
+        LinkEnd { link: Link::new(Incarnation(incarnation)), connection: None }
     }
 }
 
@@ -92,7 +92,7 @@ impl Clock {
 
 /// Which machine it is.
 #[derive(Debug)]
-pub enum Role {
+pub enum ProcessShell {
     Controller(Box<ControllerShell>),
     Worker(Box<WorkerShell>),
     Client(Box<ClientShell>),
@@ -100,7 +100,7 @@ pub enum Role {
 
 #[derive(Debug)]
 pub struct Process {
-    pub role: Role,
+    pub role: ProcessShell,
     pub alive: bool,
     pub frozen: bool,
     /// What came while it was frozen.

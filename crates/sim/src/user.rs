@@ -1,16 +1,16 @@
 //! A client's user: has ideas, and remembers what is owed to it.
 
-use crate::executor::{Deed, RAISED_IN_STREAM, item_made_by, items_of_task, made_by};
-use crate::process::{Input, ProcessId, Role};
-use crate::world::{Happening, World};
+use crate::executor::{RAISED_IN_STREAM, UserCodeBehavior, item_made_by, items_of_task, made_by};
+use crate::process::{Input, ProcessId, ProcessShell};
+use crate::world::{SimEvent, World};
 use marline_core::error::{Error, ErrorKind};
-use marline_core::id::{ActorId, ObjectId, TaskId, Thing};
-use marline_core::message::Manner;
+use marline_core::id::{ActorId, ObjectId, Referent, TaskId};
+use marline_core::message::CancelMode;
 use marline_core::payload::{Outcome, Payload, Value};
 use marline_core::resources::{Amount, Resources};
 use marline_core::spec::{
-    ActorOptions, ActorSpec, Budget, Checkpoints, Lifetime, RetryOn, Target, TaskOptions, TaskSpec,
-    took_step,
+    ActorOptions, ActorSpec, Budget, CheckpointPolicy, Lifetime, RetryOn, Target, TaskOptions,
+    TaskSpec, consumed_report_step,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -55,7 +55,7 @@ impl User {
     }
 
     fn begins_to_take(&mut self, spec: &TaskSpec) {
-        if let Some(window) = spec.stream {
+        if let Some(window) = spec.stream_window {
             self.streams.insert(spec.id, Taking { window, ..Taking::default() });
         }
     }
@@ -131,23 +131,23 @@ impl World {
         })
     }
 
-    fn some_deed(&mut self) -> Deed {
+    fn some_deed(&mut self) -> UserCodeBehavior {
         match self.random.below(20) {
-            0 => Deed::Raise,
-            1 => Deed::Crash,
-            2 | 3 => Deed::PassOn,
-            4 | 5 => Deed::Block,
-            6 => Deed::Ignore,
-            7 | 8 => Deed::Keep,
-            _ => Deed::Return,
+            0 => UserCodeBehavior::Raise,
+            1 => UserCodeBehavior::Crash,
+            2 | 3 => UserCodeBehavior::PassOn,
+            4 | 5 => UserCodeBehavior::Block,
+            6 => UserCodeBehavior::Ignore,
+            7 | 8 => UserCodeBehavior::Keep,
+            _ => UserCodeBehavior::Return,
         }
     }
 
-    fn some_things(&mut self, id: ProcessId) -> Vec<Thing> {
-        let mut things: Vec<Thing> =
-            self.some_objects(id, 2).into_iter().map(Thing::Object).collect();
+    fn some_things(&mut self, id: ProcessId) -> Vec<Referent> {
+        let mut things: Vec<Referent> =
+            self.some_objects(id, 2).into_iter().map(Referent::Object).collect();
         if self.random.one_in(4) {
-            things.extend(self.some_actor(id).map(Thing::Actor));
+            things.extend(self.some_actor(id).map(Referent::Actor));
         }
         things.sort_unstable();
         things.dedup();
@@ -182,9 +182,9 @@ impl World {
             target: Target::Function(name.into()),
             args: self.some_deed().args(),
             needs,
-            holds,
+            referents: holds,
             returns,
-            stream,
+            stream_window: stream,
             options: Arc::new(options),
         });
         let shell = self.client_shell(id);
@@ -213,9 +213,9 @@ impl World {
             target: Target::Method { actor, method: "increment".into() },
             args: deed.args(),
             needs: Vec::new(),
-            holds,
+            referents: holds,
             returns: 1,
-            stream: self.some_stream(),
+            stream_window: self.some_stream(),
             options: Arc::new(TaskOptions {
                 timeout,
                 max_retries: Budget::Unlimited,
@@ -226,7 +226,7 @@ impl World {
         let later = self.random.one_in(6);
         if later {
             let wait = self.random.up_to(Duration::from_secs(2));
-            self.schedule_in(wait, Happening::Supply { client: id, call });
+            self.schedule_in(wait, SimEvent::Supply { client: id, call });
         }
         let shell = self.client_shell(id);
         let session = shell.machine.session().expect("it was looked up");
@@ -250,7 +250,7 @@ impl World {
             true => Err(Error::cancelled("what it needs was cancelled")),
             false => Ok(Vec::new()),
         };
-        if let Role::Client(shell) = &mut self.processes[id.0].role {
+        if let ProcessShell::Client(shell) = &mut self.processes[id.0].role {
             let mut effects = Vec::new();
             shell.machine.supply(call, values, &mut effects);
             self.client_effects(id, effects);
@@ -265,7 +265,7 @@ impl World {
         let holds = self.some_things(id);
         // Somebody odd may have announced what it needs, and never say its value.
         let mut needs = self.some_objects(id, 1);
-        needs.retain(|object| !self.oracle.odd.contains(&object.origin));
+        needs.retain(|object| !self.oracle.fuzzed_ids.contains(&object.origin));
         let named = self.random.one_in(2);
         let options = ActorOptions {
             resources: if self.random.one_in(3) {
@@ -293,7 +293,7 @@ impl World {
             get_if_exists: self.random.one_in(2) && named,
             preemptible: !self.random.one_in(6),
             idle_ttl: self.random.one_in(8).then_some(Duration::from_secs(10)),
-            checkpoints: self.random.one_in(3).then(|| Checkpoints {
+            checkpoints: self.random.one_in(3).then(|| CheckpointPolicy {
                 every_calls: Some(1 + self.random.below(5) as u32),
                 interval: self.random.one_in(3).then_some(Duration::from_secs(1)),
             }),
@@ -303,7 +303,12 @@ impl World {
         let spec = ActorSpec {
             id: actor,
             class: "Counter".into(),
-            args: if self.random.one_in(10) { Deed::Raise } else { Deed::Return }.args(),
+            args: if self.random.one_in(10) {
+                UserCodeBehavior::Raise
+            } else {
+                UserCodeBehavior::Return
+            }
+            .args(),
             needs,
             holds,
             name,
@@ -321,11 +326,11 @@ impl World {
     fn put(&mut self, id: ProcessId) {
         let object = ObjectId::of(TaskId::from_u128(self.new_id()), 0);
         let contains = self.some_things(id);
-        let mut value = Value { payload: Payload::raw(vec![7; 100]), contains };
+        let mut value = Value { payload: Payload::raw(vec![7; 100]), referents: contains };
         let later = self.random.one_in(2);
         if later {
             let wait = self.random.up_to(Duration::from_secs(5));
-            self.schedule_in(wait, Happening::Resolve { client: id, object });
+            self.schedule_in(wait, SimEvent::Resolve { client: id, object });
         }
         let at = (!later && self.random.one_in(2))
             .then(|| self.store_put(id, object, &mut value))
@@ -347,7 +352,7 @@ impl World {
             true => Err(Error::cancelled("it was cancelled")),
             false => Ok(Value::from(Payload::raw(vec![7; 100]))),
         };
-        if let Role::Client(shell) = &mut self.processes[id.0].role {
+        if let ProcessShell::Client(shell) = &mut self.processes[id.0].role {
             let mut effects = Vec::new();
             shell.machine.resolve(object, value, &mut effects);
             self.client_effects(id, effects);
@@ -368,7 +373,7 @@ impl World {
         if count > 0 {
             let index = self.random.below(count) as usize;
             let object = self.client_shell(id).user.objects.swap_remove(index);
-            self.release(id, Thing::Object(object));
+            self.release(id, Referent::Object(object));
         }
     }
 
@@ -377,11 +382,11 @@ impl World {
         if count > 0 {
             let index = self.random.below(count) as usize;
             let actor = self.client_shell(id).user.actors.swap_remove(index);
-            self.release(id, Thing::Actor(actor));
+            self.release(id, Referent::Actor(actor));
         }
     }
 
-    fn release(&mut self, id: ProcessId, thing: Thing) {
+    fn release(&mut self, id: ProcessId, thing: Referent) {
         let mut effects = Vec::new();
         self.client_shell(id).machine.release(thing, &mut effects);
         self.client_effects(id, effects);
@@ -393,9 +398,9 @@ impl World {
             return;
         }
         let task = waits[self.random.below(waits.len() as u64) as usize];
-        let how = Manner::forced(self.random.one_in(3));
+        let mode = CancelMode::from_force(self.random.one_in(3));
         let mut effects = Vec::new();
-        self.client_shell(id).machine.cancel(task, how, &mut effects);
+        self.client_shell(id).machine.cancel(task, mode, &mut effects);
         self.client_effects(id, effects);
     }
 
@@ -420,7 +425,7 @@ impl World {
         let user = &mut self.client_shell(id).user;
         let Some(returns) = user.waits.remove(&task) else {
             // Something odd may be waited for longer than its user does.
-            return assert!(self.oracle.odd.contains(&task), "{task} ended twice");
+            return assert!(self.oracle.fuzzed_ids.contains(&task), "{task} ended twice");
         };
         let is_call = user.calls.remove(&task);
         if let Some(taking) = user.streams.get_mut(&task) {
@@ -434,17 +439,21 @@ impl World {
                     raised && error.may_have_run()
                 }
             };
-            if whole && !closed && !self.oracle.odd.contains(&task) {
+            if whole && !closed && !self.oracle.fuzzed_ids.contains(&task) {
                 assert_eq!(came, items_of_task(task), "items of {task}, which {outcome:?}");
             }
         }
         match &outcome {
             Ok(values) => {
                 self.report.finished += 1;
-                let right = values.len() == returns as usize || self.oracle.odd.contains(&task);
+                let right =
+                    values.len() == returns as usize || self.oracle.fuzzed_ids.contains(&task);
                 assert!(right, "results of {task}");
                 let made = values.iter().all(|value| made_by(value).0 == task);
-                assert!(made || self.oracle.odd.contains(&task), "{task} got another's results");
+                assert!(
+                    made || self.oracle.fuzzed_ids.contains(&task),
+                    "{task} got another's results"
+                );
             }
             Err(error) => {
                 self.report.failed += 1;
@@ -454,11 +463,11 @@ impl World {
         }
         if is_call {
             // What the answer names is held for the user, one handle each.
-            for thing in outcome.iter().flatten().flat_map(Value::names) {
+            for thing in outcome.iter().flatten().flat_map(Value::referents_to_hold) {
                 let user = &mut self.client_shell(id).user;
                 match thing {
-                    Thing::Object(object) => user.objects.push(object),
-                    Thing::Actor(actor) => user.actors.push(actor),
+                    Referent::Object(object) => user.objects.push(object),
+                    Referent::Actor(actor) => user.actors.push(actor),
                 }
             }
         }
@@ -480,7 +489,7 @@ impl World {
         assert!(!taking.ended && !taking.closed, "{task} gave item {index} after its end");
         assert_eq!(taking.came, index, "the next item of {task}");
         taking.came += 1;
-        if !self.oracle.odd.contains(&task) {
+        if !self.oracle.fuzzed_ids.contains(&task) {
             match value {
                 Ok(value) => assert_eq!(item_made_by(&value), (task, index), "an item of another"),
                 // Its data went with its worker.
@@ -509,16 +518,16 @@ impl World {
             let machine = &mut self.client_shell(id).machine;
             machine.close_stream(task, &mut effects);
             for index in left {
-                machine.release(Thing::Object(ObjectId::item(task, index)), &mut effects);
+                machine.release(Referent::Object(ObjectId::item(task, index)), &mut effects);
             }
         } else {
             user.objects.push(ObjectId::item(task, taking.took));
             taking.took += 1;
-            let told = taking.took - taking.said >= took_step(taking.window);
+            let told = taking.took - taking.said >= consumed_report_step(taking.window);
             let took = taking.took;
             if told {
                 taking.said = took;
-                self.client_shell(id).machine.took(task, took, &mut effects);
+                self.client_shell(id).machine.report_consumed(task, took, &mut effects);
             }
             self.oracle.takes(task);
         }
@@ -529,7 +538,7 @@ impl World {
         let user = &mut self.client_shell(id).user;
         let waited = user.fetching.remove(&object);
         // What somebody odd announced may come when its user has left.
-        assert!(waited || self.oracle.odd.contains(&object.origin), "{object} came twice");
+        assert!(waited || self.oracle.fuzzed_ids.contains(&object.origin), "{object} came twice");
         if let Err(error) = value {
             assert_ne!(error.kind(), ErrorKind::Internal, "{object}: {error}");
         }
@@ -550,9 +559,9 @@ impl World {
 
     /// Every user lets go of everything, and leaves.
     pub fn say_goodbye(&mut self) {
-        for id in self.living(|role| matches!(role, crate::process::Role::Client(_))) {
+        for id in self.living(|role| matches!(role, crate::process::ProcessShell::Client(_))) {
             if let Some(session) = self.client_shell(id).upstream.session
-                && self.client_shell(id).odd
+                && self.client_shell(id).is_fuzz_client
             {
                 self.transmit_upstream(id, crate::net::Frame::Close { session });
                 self.processes[id.0].alive = false;
@@ -560,15 +569,15 @@ impl World {
             }
             let user = std::mem::take(&mut self.client_shell(id).user);
             for object in user.objects {
-                self.release(id, Thing::Object(object));
+                self.release(id, Referent::Object(object));
             }
             for (task, taking) in user.streams.into_iter().filter(|(_, taking)| !taking.closed) {
                 for index in taking.took..taking.came {
-                    self.release(id, Thing::Object(ObjectId::item(task, index)));
+                    self.release(id, Referent::Object(ObjectId::item(task, index)));
                 }
             }
             for actor in user.actors {
-                self.release(id, Thing::Actor(actor));
+                self.release(id, Referent::Actor(actor));
             }
         }
     }

@@ -1,15 +1,15 @@
 //! A worker's process: the machine, its link to the controller, and one for every caller.
 
 use crate::net::{ConnectionId, Frame};
-use crate::process::{End, Input, Message, ProcessId, Role};
-use crate::store::Store;
+use crate::object_store::Store;
+use crate::process::{Input, LinkEnd, Message, ProcessId, ProcessShell};
 use crate::world::World;
 use marline_core::controller::{Role as Joins, WorkerInfo};
 use marline_core::id::{Session, SessionId};
-use marline_core::link::Output;
+use marline_core::link::LinkEffect;
 use marline_core::random::Random;
 use marline_core::resources::{Amount, Resources};
-use marline_core::schedule::Provided;
+use marline_core::schedule::WorkerCapabilities;
 use marline_core::time::Time;
 use marline_core::worker::{Config, Effect, Event, Worker};
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ pub struct Upstream {
     pub request: u64,
     asked_at: Time,
     pub session: Option<Session>,
-    pub end: Option<End>,
+    pub end: Option<LinkEnd>,
 }
 
 #[derive(Debug)]
@@ -31,7 +31,7 @@ pub struct WorkerShell {
     pub id: SessionId,
     pub info: WorkerInfo,
     pub upstream: Upstream,
-    pub callers: BTreeMap<Session, End>,
+    pub callers: BTreeMap<Session, LinkEnd>,
     carries: BTreeMap<ConnectionId, (Session, ProcessId)>,
     pub drained: bool,
     pub store: Store,
@@ -45,10 +45,10 @@ impl WorkerShell {
             1 if faults => &["mul", "actor:Counter"],
             _ => &["add", "mul", "actor:Counter"],
         };
-        let provides = Provided {
+        let provides = WorkerCapabilities {
             names: names.iter().map(|name| Arc::from(*name)).collect(),
             preemptible: faults && random.one_in(5),
-            ..Provided::default()
+            ..WorkerCapabilities::default()
         };
         // Those that come when the faults are over have room for everything.
         let resources = match faults {
@@ -96,17 +96,17 @@ impl WorkerShell {
 impl World {
     pub fn worker_shell(&mut self, id: ProcessId) -> &mut WorkerShell {
         match &mut self.processes[id.0].role {
-            Role::Worker(shell) => shell,
-            Role::Controller(_) | Role::Client(_) => panic!("{id:?} is no worker"),
+            ProcessShell::Worker(shell) => shell,
+            ProcessShell::Controller(_) | ProcessShell::Client(_) => panic!("{id:?} is no worker"),
         }
     }
 
     /// The way to the controller of a worker or a client.
     fn upstream(&mut self, id: ProcessId) -> &mut Upstream {
         match &mut self.processes[id.0].role {
-            Role::Worker(shell) => &mut shell.upstream,
-            Role::Client(shell) => &mut shell.upstream,
-            Role::Controller(_) => panic!("a controller has no controller"),
+            ProcessShell::Worker(shell) => &mut shell.upstream,
+            ProcessShell::Client(shell) => &mut shell.upstream,
+            ProcessShell::Controller(_) => panic!("a controller has no controller"),
         }
     }
 
@@ -119,10 +119,10 @@ impl World {
         }
         (upstream.request, upstream.asked_at) = (request, now);
         let (session, role) = match &self.processes[id.0].role {
-            Role::Worker(shell) if shell.drained => return,
-            Role::Worker(shell) => (shell.id, Joins::Worker(shell.info.clone())),
-            Role::Client(shell) => (shell.id, Joins::Client),
-            Role::Controller(_) => panic!("a controller has no controller"),
+            ProcessShell::Worker(shell) if shell.drained => return,
+            ProcessShell::Worker(shell) => (shell.id, Joins::Worker(shell.info.clone())),
+            ProcessShell::Client(shell) => (shell.id, Joins::Client),
+            ProcessShell::Controller(_) => panic!("a controller has no controller"),
         };
         let frame = Frame::Open { id: session, request, role };
         self.transmit(ConnectionId::NONE, id, self.controller, frame);
@@ -136,7 +136,7 @@ impl World {
             return None;
         }
         upstream.session = Some(session);
-        upstream.end = Some(End::new(session.epoch.0));
+        upstream.end = Some(LinkEnd::new(session.epoch.0));
         Some(upstream.asked_at)
     }
 
@@ -173,12 +173,12 @@ impl World {
         }
     }
 
-    fn upstream_outputs(&mut self, id: ProcessId, out: Vec<Output<Message>>) {
+    fn upstream_outputs(&mut self, id: ProcessId, out: Vec<LinkEffect<Message>>) {
         for output in out {
             match output {
-                Output::Transmit(packet) => self.transmit_upstream(id, Frame::Packet(packet)),
-                Output::Deliver(message) => self.upstream_said(id, message),
-                Output::Lost { .. } | Output::Break(_) => {
+                LinkEffect::Transmit(packet) => self.transmit_upstream(id, Frame::Packet(packet)),
+                LinkEffect::Deliver(message) => self.upstream_said(id, message),
+                LinkEffect::Lost { .. } | LinkEffect::Break(_) => {
                     // Another controller answers: the session is over.
                     let session = self.upstream(id).session.expect("it has a link");
                     self.fenced(id, session);
@@ -191,7 +191,7 @@ impl World {
         let Some(session) = self.upstream(id).session else { return };
         match message {
             Message::ToWorker(message) => {
-                self.worker_event(id, Event::ControllerSaid { session, message });
+                self.worker_event(id, Event::ControllerMessageReceived { session, message });
             }
             Message::ToClient(message) => {
                 let event = marline_core::client::Event::ControllerSaid { session, message };
@@ -238,11 +238,11 @@ impl World {
     /// The controller says that a session is over.
     pub fn fenced(&mut self, id: ProcessId, session: Session) {
         match &self.processes[id.0].role {
-            Role::Worker(_) => self.worker_event(id, Event::Fenced { session }),
-            Role::Client(_) => {
+            ProcessShell::Worker(_) => self.worker_event(id, Event::Fenced { session }),
+            ProcessShell::Client(_) => {
                 self.client_event(id, marline_core::client::Event::Fenced { session })
             }
-            Role::Controller(_) => panic!("nobody fences a controller"),
+            ProcessShell::Controller(_) => panic!("nobody fences a controller"),
         }
     }
 
@@ -281,7 +281,7 @@ impl World {
             Input::Join { request } => self.join(id, request),
             Input::Executor(event) => self.worker_event(id, event),
             Input::Drain => {
-                self.worker_event(id, Event::DrainAsked { grace: Duration::from_secs(5) })
+                self.worker_event(id, Event::DrainRequested { grace: Duration::from_secs(5) })
             }
             Input::Idea | Input::Take { .. } | Input::Died { .. } => {
                 panic!("not for a worker: {input:?}")
@@ -313,7 +313,8 @@ impl World {
                 let Some(mine) = shell.upstream.session.filter(|mine| *mine == host) else {
                     return self.transmit(connection, id, from, Frame::NotMe { host });
                 };
-                let end = shell.callers.entry(session).or_insert_with(|| End::new(mine.epoch.0));
+                let end =
+                    shell.callers.entry(session).or_insert_with(|| LinkEnd::new(mine.epoch.0));
                 let mut out = Vec::new();
                 if !end.link.connected(connection.0, &mut out) {
                     return self.break_connection(connection);
@@ -347,10 +348,10 @@ impl World {
         }
     }
 
-    fn caller_outputs(&mut self, id: ProcessId, session: Session, out: Vec<Output<Message>>) {
+    fn caller_outputs(&mut self, id: ProcessId, session: Session, out: Vec<LinkEffect<Message>>) {
         for output in out {
             match output {
-                Output::Transmit(packet) => {
+                LinkEffect::Transmit(packet) => {
                     let shell = self.worker_shell(id);
                     let connection = shell.callers.get(&session).and_then(|end| end.connection);
                     if let Some(connection) = connection
@@ -359,13 +360,13 @@ impl World {
                         self.transmit(connection, id, to, Frame::Packet(packet));
                     }
                 }
-                Output::Deliver(Message::ToHost(message)) => {
-                    self.worker_event(id, Event::CallerSaid { session, message });
+                LinkEffect::Deliver(Message::ToHost(message)) => {
+                    self.worker_event(id, Event::CallerMessageReceived { session, message });
                 }
-                Output::Deliver(message) => panic!("a caller does not say {message:?}"),
-                Output::Lost { .. } => panic!("a session has one incarnation"),
+                LinkEffect::Deliver(message) => panic!("a caller does not say {message:?}"),
+                LinkEffect::Lost { .. } => panic!("a session has one incarnation"),
                 // A caller that was fenced here, and has not heard of it, goes on where it was.
-                Output::Break(_) => {
+                LinkEffect::Break(_) => {
                     let connection = self
                         .worker_shell(id)
                         .callers
@@ -433,13 +434,15 @@ impl World {
             Effect::Interrupt { executor, task, alone: _ } => {
                 self.exec_interrupt(id, executor, task)
             }
-            Effect::Took { executor, task, count } => self.exec_took(id, executor, task, count),
+            Effect::ReportConsumed { executor, task, count } => {
+                self.exec_took(id, executor, task, count)
+            }
             Effect::RefuseBlock { executor, task: _, limit: _ } => self.exec_go_on(id, executor),
             Effect::Kill { executor } => self.exec_kill(id, executor),
-            Effect::Keep { .. }
+            Effect::Retain { .. }
             | Effect::Forget { .. }
             | Effect::Located { .. }
-            | Effect::Bring { .. }
+            | Effect::Pull { .. }
             | Effect::Erase { .. } => {
                 self.store_effect(id, effect);
             }

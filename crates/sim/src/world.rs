@@ -2,11 +2,11 @@
 
 use crate::client::ClientShell;
 use crate::controller::ControllerShell;
-use crate::executor::{Executors, Turn};
+use crate::executor::{ExecutorStep, Executors};
 use crate::nemesis::Nemesis;
 use crate::net::{ConnectionId, Network};
 use crate::oracle::Oracle;
-use crate::process::{Clock, Input, Process, ProcessId, Role};
+use crate::process::{Clock, Input, Process, ProcessId, ProcessShell};
 use crate::worker::WorkerShell;
 use marline_core::id::{ObjectId, Session, TaskId};
 use marline_core::random::Random;
@@ -28,11 +28,11 @@ const EVENTS_A_CHECK: u64 = 8;
 
 /// What is to happen.
 #[derive(Debug)]
-pub enum Happening {
+pub enum SimEvent {
     /// Something reaches a process.
     Arrive { to: ProcessId, input: Input },
     /// An executor does what it does next.
-    Executor { worker: ProcessId, executor: ExecutorId, turn: Turn },
+    Executor { worker: ProcessId, executor: ExecutorId, turn: ExecutorStep },
     /// The watchdogs of a worker's executors look at the lease.
     Watchdog { worker: ProcessId },
     /// What a call of a client needs has come.
@@ -50,11 +50,11 @@ pub enum Happening {
     /// A cut ends.
     Heal(ProcessId, ProcessId),
     /// A killed process starts again, as a new one.
-    Restart(Restart),
+    Restart(ProcessKind),
 }
 
 #[derive(Clone, Copy, Debug)]
-pub enum Restart {
+pub enum ProcessKind {
     Controller,
     Worker,
     Client,
@@ -77,7 +77,7 @@ pub struct Report {
 pub struct World {
     pub now: u64,
     turn: u64,
-    queue: BTreeMap<(u64, u64), Happening>,
+    queue: BTreeMap<(u64, u64), SimEvent>,
     pub random: Random,
     pub processes: Vec<Process>,
     pub net: Network,
@@ -126,19 +126,19 @@ impl World {
             is_thorough: trace || seed.is_multiple_of(THOROUGH),
         };
         world.hasty = world.random.one_in(2);
-        world.restart(Restart::Controller);
+        world.restart(ProcessKind::Controller);
         for _ in 0..2 + world.random.below(3) {
-            world.restart(Restart::Worker);
+            world.restart(ProcessKind::Worker);
         }
         for _ in 0..1 + world.random.below(3) {
-            world.restart(Restart::Client);
+            world.restart(ProcessKind::Client);
         }
         if world.random.one_in(4) {
             let odd = ProcessId(world.processes.len());
-            world.restart(Restart::Client);
-            world.client_shell(odd).odd = true;
+            world.restart(ProcessKind::Client);
+            world.client_shell(odd).is_fuzz_client = true;
         }
-        world.schedule_in(Duration::from_secs(1), Happening::Strike);
+        world.schedule_in(Duration::from_secs(1), SimEvent::Strike);
         world
     }
 
@@ -176,37 +176,37 @@ impl World {
         self.now = end;
     }
 
-    fn happen(&mut self, happening: Happening) {
+    fn happen(&mut self, happening: SimEvent) {
         match happening {
-            Happening::Arrive { to, input } => self.arrive(to, input),
-            Happening::Executor { worker, executor, turn } => {
+            SimEvent::Arrive { to, input } => self.arrive(to, input),
+            SimEvent::Executor { worker, executor, turn } => {
                 self.executor_acts(worker, executor, turn)
             }
-            Happening::Watchdog { worker } => self.watchdog(worker),
-            Happening::Supply { client, call } => self.supply(client, call),
-            Happening::Resolve { client, object } => self.resolve(client, object),
-            Happening::Strike => self.strike(),
-            Happening::Survived(sessions) => self.check_survived(&sessions),
-            Happening::Thaw(process) => self.thaw(process),
-            Happening::Cut(from, to, time) => self.cut_for(from, to, time),
-            Happening::Heal(from, to) => self.heal(from, to),
-            Happening::Restart(what) => self.restart(what),
+            SimEvent::Watchdog { worker } => self.watchdog(worker),
+            SimEvent::Supply { client, call } => self.supply(client, call),
+            SimEvent::Resolve { client, object } => self.resolve(client, object),
+            SimEvent::Strike => self.strike(),
+            SimEvent::Survived(sessions) => self.check_survived(&sessions),
+            SimEvent::Thaw(process) => self.thaw(process),
+            SimEvent::Cut(from, to, time) => self.cut_for(from, to, time),
+            SimEvent::Heal(from, to) => self.heal(from, to),
+            SimEvent::Restart(what) => self.restart(what),
         }
     }
 
-    pub fn schedule(&mut self, at: u64, happening: Happening) {
+    pub fn schedule(&mut self, at: u64, happening: SimEvent) {
         self.turn += 1;
         self.queue.insert((at.max(self.now), self.turn), happening);
     }
 
-    pub fn schedule_in(&mut self, wait: Duration, happening: Happening) {
+    pub fn schedule_in(&mut self, wait: Duration, happening: SimEvent) {
         self.schedule(self.now + wait.as_nanos() as u64, happening);
     }
 
     /// Has `input` reach a process after at most `wait`.
     pub fn soon(&mut self, to: ProcessId, wait: Duration, input: Input) {
         let wait = self.random.up_to(wait);
-        self.schedule_in(wait, Happening::Arrive { to, input });
+        self.schedule_in(wait, SimEvent::Arrive { to, input });
     }
 
     fn arrive(&mut self, to: ProcessId, input: Input) {
@@ -224,9 +224,9 @@ impl World {
             return;
         }
         match process.role {
-            Role::Controller(_) => self.controller_input(to, input),
-            Role::Worker(_) => self.worker_input(to, input),
-            Role::Client(_) => self.client_input(to, input),
+            ProcessShell::Controller(_) => self.controller_input(to, input),
+            ProcessShell::Worker(_) => self.worker_input(to, input),
+            ProcessShell::Client(_) => self.client_input(to, input),
         }
         self.set_wake(to);
     }
@@ -234,31 +234,34 @@ impl World {
     fn set_wake(&mut self, id: ProcessId) {
         let process = &mut self.processes[id.0];
         let next = match &process.role {
-            Role::Controller(shell) => shell.machine.next_wake(),
-            Role::Worker(shell) => shell.machine.next_wake(),
-            Role::Client(shell) => shell.machine.next_wake(),
+            ProcessShell::Controller(shell) => shell.machine.next_wake(),
+            ProcessShell::Worker(shell) => shell.machine.next_wake(),
+            ProcessShell::Client(shell) => shell.machine.next_wake(),
         };
         let at = next.map(|time| process.clock.when(time).max(self.now));
         if at != process.wake || at == Some(self.now) {
             process.wake = at;
             if let Some(at) = at {
-                self.schedule(at, Happening::Arrive { to: id, input: Input::Wake });
+                self.schedule(at, SimEvent::Arrive { to: id, input: Input::Wake });
             }
         }
     }
 
-    pub fn restart(&mut self, what: Restart) {
+    pub fn restart(&mut self, what: ProcessKind) {
         let id = ProcessId(self.processes.len());
         let clock = Clock::new(&mut self.random);
         let role = match what {
-            Restart::Controller => {
+            ProcessKind::Controller => {
                 self.controller = id;
-                Role::Controller(Box::new(ControllerShell::new(id.0 as u64, &mut self.random)))
+                ProcessShell::Controller(Box::new(ControllerShell::new(
+                    id.0 as u64,
+                    &mut self.random,
+                )))
             }
-            Restart::Worker => {
-                Role::Worker(Box::new(WorkerShell::new(id, self.faults, &mut self.random)))
+            ProcessKind::Worker => {
+                ProcessShell::Worker(Box::new(WorkerShell::new(id, self.faults, &mut self.random)))
             }
-            Restart::Client => Role::Client(Box::new(ClientShell::new(id))),
+            ProcessKind::Client => ProcessShell::Client(Box::new(ClientShell::new(id))),
         };
         self.processes.push(Process {
             role,
@@ -268,10 +271,10 @@ impl World {
             clock,
             wake: None,
         });
-        if !matches!(what, Restart::Controller) {
+        if !matches!(what, ProcessKind::Controller) {
             self.soon(id, Duration::from_millis(100), Input::Join { request: 1 });
         }
-        if matches!(what, Restart::Client) {
+        if matches!(what, ProcessKind::Client) {
             self.soon(id, Duration::from_secs(1), Input::Idea);
         }
     }
@@ -283,14 +286,14 @@ impl World {
         }
         process.frozen = false;
         for input in std::mem::take(&mut process.backlog) {
-            self.schedule(self.now, Happening::Arrive { to: id, input });
+            self.schedule(self.now, SimEvent::Arrive { to: id, input });
         }
         self.processes[id.0].wake = None;
         self.set_wake(id);
     }
 
     /// All processes of a kind that are alive.
-    pub fn living(&self, kind: impl Fn(&Role) -> bool) -> Vec<ProcessId> {
+    pub fn living(&self, kind: impl Fn(&ProcessShell) -> bool) -> Vec<ProcessId> {
         let living = self.processes.iter().enumerate().filter(|(_, p)| p.alive && kind(&p.role));
         living.map(|(index, _)| ProcessId(index)).collect()
     }
@@ -304,11 +307,11 @@ impl World {
             self.thaw(ProcessId(id));
         }
         if !self.processes[self.controller.0].alive {
-            self.restart(Restart::Controller);
+            self.restart(ProcessKind::Controller);
         }
         // Two fresh workers, of the sort that provides everything.
         for _ in 0..2 {
-            self.restart(Restart::Worker);
+            self.restart(ProcessKind::Worker);
         }
         self.nemesis.pending_restarts = 0;
     }

@@ -3,8 +3,8 @@
 use crate::arguments::Settings;
 use crate::child::Child;
 use crate::contest::{Contestant, play};
+use crate::marline_cluster::{MarlineCluster, Transport, program};
 use crate::memory::resident_here;
-use crate::ours::{Ours, Transport, program};
 use crate::report::{Better, Row};
 use marline::Cluster;
 use marline::channel::unbounded;
@@ -56,7 +56,7 @@ fn create(settings: &Settings) -> Vec<Row> {
         },
         Contestant { name: FIRST_CALL, once: Box::new(move || first_call(&third)), bulk: None },
     ];
-    let over_tcp = Ours::start(Transport::Tcp);
+    let over_tcp = MarlineCluster::start(Transport::Tcp);
     let remote = over_tcp.client.clone();
     let tcp = [
         Contestant { name: FIRST_CALL, once: Box::new(move || first_call(&remote)), bulk: None },
@@ -90,7 +90,7 @@ fn many(settings: &Settings) -> Vec<Row> {
     let count = settings.count(MANY);
     let child = Child::start(&["many-actors", &count.to_string()]);
     let numbers: Vec<f64> =
-        child.said.split_whitespace().map(|word| word.parse().expect("a number")).collect();
+        child.ready_line.split_whitespace().map(|word| word.parse().expect("a number")).collect();
     let shape = format!("actor/many/{count}");
     vec![
         Row::new(&shape, "created, all of them", "ms", Better::Lower, numbers[0]),

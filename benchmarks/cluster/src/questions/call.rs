@@ -3,13 +3,13 @@
 use super::Goals;
 use super::task::contest;
 use crate::arguments::Settings;
-use crate::ours::{Ours, Transport};
+use crate::marline_cluster::{MarlineCluster, Transport};
 use crate::report::Row;
 use crate::rivals::{grpc, mailbox};
 
 pub fn ask(settings: &Settings) -> Vec<Row> {
     let shape = |transport: Transport| format!("call/{}", transport.name());
-    contest(settings, shape, Ours::call, goals)
+    contest(settings, shape, MarlineCluster::call, goals)
 }
 
 fn goals(transport: Transport) -> Goals {

@@ -8,11 +8,13 @@ use crate::contest::median;
 use crate::memory::resident_here;
 use crate::report::{Better, Row};
 use marline_core::controller::{Config, Controller, Effect, Event, Role, WorkerInfo};
-use marline_core::id::{ObjectId, Session, SessionId, TaskId, Thing};
-use marline_core::message::{End, FromClient, FromWorker, Refusal, ToClient, ToWorker, Try};
+use marline_core::id::{ObjectId, Referent, Session, SessionId, TaskId};
+use marline_core::message::{
+    AttemptEnd, AttemptId, FromClient, FromWorker, Refusal, ToClient, ToWorker,
+};
 use marline_core::payload::{Payload, Value};
 use marline_core::resources::{Amount, Resources};
-use marline_core::schedule::Provided;
+use marline_core::schedule::WorkerCapabilities;
 use marline_core::spec::{Target, TaskOptions, TaskSpec};
 use marline_core::time::Time;
 use std::collections::VecDeque;
@@ -62,8 +64,8 @@ pub fn profile(what: &str, time: Duration) -> Option<f64> {
         None => (what, Duration::from_secs(1)),
     };
     let mut office = match kind.split_once('-')? {
-        ("workers", count) => Office::busy(count.parse().ok()?, WAITING, ran_for),
-        ("pending", count) => Office::busy(10, count.parse().ok()?, ran_for),
+        ("workers", count) => FakeCluster::busy(count.parse().ok()?, WAITING, ran_for),
+        ("pending", count) => FakeCluster::busy(10, count.parse().ok()?, ran_for),
         _ => return None,
     };
     let begin = Instant::now();
@@ -77,10 +79,10 @@ pub fn profile(what: &str, time: Duration) -> Option<f64> {
 /// Many workers have many tasks with them, so one more office has few workers and as many tasks: what it
 /// costs more than the first is the price of tasks, not of workers.
 fn by_workers(settings: &Settings, kind: &str, ran_for: Duration) -> Vec<Row> {
-    let mut all: Vec<Office> =
-        WORKERS.iter().map(|workers| Office::busy(*workers, WAITING, ran_for)).collect();
+    let mut all: Vec<FakeCluster> =
+        WORKERS.iter().map(|workers| FakeCluster::busy(*workers, WAITING, ran_for)).collect();
     let alive = all.last().expect("there are many workers").controller.pending_tasks();
-    all.push(Office::busy(WORKERS[0], alive, ran_for));
+    all.push(FakeCluster::busy(WORKERS[0], alive, ran_for));
     let costs = interleaved(&mut all, settings);
     let few = format!("{} workers", WORKERS[0]);
     let row = |shape: &str, metric: String, cost: f64, goal: f64| {
@@ -97,8 +99,8 @@ fn by_workers(settings: &Settings, kind: &str, ran_for: Duration) -> Vec<Row> {
 }
 
 fn by_pending(settings: &Settings, kind: &str, ran_for: Duration) -> Vec<Row> {
-    let mut all: Vec<Office> =
-        PENDING.iter().map(|pending| Office::busy(10, *pending, ran_for)).collect();
+    let mut all: Vec<FakeCluster> =
+        PENDING.iter().map(|pending| FakeCluster::busy(10, *pending, ran_for)).collect();
     let costs = interleaved(&mut all, settings);
     let few = format!("{} pending", PENDING[0]);
     let row = |(pending, cost): (&usize, &f64)| {
@@ -112,7 +114,7 @@ fn by_pending(settings: &Settings, kind: &str, ran_for: Duration) -> Vec<Row> {
 
 /// Another client's tasks wait, each asking for something else: for what no worker has, or for what is taken.
 fn by_shapes(settings: &Settings) -> Vec<Row> {
-    let office = || Office::busy(10, WAITING, Duration::from_secs(1));
+    let office = || FakeCluster::busy(10, WAITING, Duration::from_secs(1));
     let (mut infeasible, mut taken) = (office(), office());
     for number in 0..SHAPES {
         let name = format!("resource {number}");
@@ -136,7 +138,7 @@ fn by_shapes(settings: &Settings) -> Vec<Row> {
 }
 
 /// Nanoseconds per task, median of the rounds, in which all take turns.
-fn interleaved(all: &mut [Office], settings: &Settings) -> Vec<f64> {
+fn interleaved(all: &mut [FakeCluster], settings: &Settings) -> Vec<f64> {
     let mut costs = vec![Vec::new(); all.len()];
     for office in all.iter_mut() {
         office.work(settings.count(TASKS));
@@ -152,7 +154,7 @@ fn interleaved(all: &mut [Office], settings: &Settings) -> Vec<f64> {
 /// The resident memory that so many pending tasks add to a fresh process.
 fn memory() -> Row {
     let child = Child::start(&["pending", "1000000"]);
-    let taken: f64 = child.said.parse().expect("a number");
+    let taken: f64 = child.ready_line.parse().expect("a number");
     let metric = "1,000,000 pending (resident, fresh process)";
     Row::new("decisions/memory", metric, "MiB", Better::Lower, taken).asked(1024.0)
 }
@@ -160,7 +162,7 @@ fn memory() -> Row {
 /// Says how many MiB so many pending tasks take, as they come off the wire: nothing shared.
 pub fn pending_here(count: usize) {
     let before = resident_here();
-    let mut office = Office::new(0, Duration::ZERO);
+    let mut office = FakeCluster::new(0, Duration::ZERO);
     for _ in 0..count {
         let spec = TaskSpec {
             target: Target::Function(NAME.into()),
@@ -176,14 +178,14 @@ pub fn pending_here(count: usize) {
 const NAME: &str = "nothing";
 
 /// A controller, and everybody it knows, played by hand.
-struct Office {
+struct FakeCluster {
     controller: Controller,
     now: Time,
     effects: Vec<Effect>,
     client: Session,
-    workers: Vec<Desk>,
+    workers: Vec<FakeWorker>,
     /// What runs, in the order in which it started, and whether that was said.
-    running: VecDeque<(usize, Try, bool)>,
+    running: VecDeque<(usize, AttemptId, bool)>,
     /// What waits in backlogs.
     backlogged: usize,
     ran_for: Duration,
@@ -194,15 +196,15 @@ struct Office {
 }
 
 /// A worker with one CPU.
-struct Desk {
+struct FakeWorker {
     session: Session,
-    backlog: VecDeque<Try>,
+    backlog: VecDeque<AttemptId>,
 }
 
-impl Office {
-    fn new(workers: usize, ran_for: Duration) -> Office {
+impl FakeCluster {
+    fn new(workers: usize, ran_for: Duration) -> FakeCluster {
         let config = Config { max_pending_tasks: 4_000_000, ..Config::default() };
-        let mut office = Office {
+        let mut office = FakeCluster {
             controller: Controller::new(config),
             now: Time::ZERO,
             effects: Vec::new(),
@@ -217,7 +219,10 @@ impl Office {
             next_task: 0,
         };
         office.client = office.join(0, Role::Client);
-        let provides = Arc::new(Provided { names: [NAME.into()].into(), ..Provided::default() });
+        let provides = Arc::new(WorkerCapabilities {
+            names: [NAME.into()].into(),
+            ..WorkerCapabilities::default()
+        });
         for number in 1..=workers {
             let info = WorkerInfo {
                 resources: Resources::cpus(1),
@@ -225,15 +230,15 @@ impl Office {
                 ..WorkerInfo::default()
             };
             let session = office.join(number as u128, Role::Worker(info));
-            office.workers.push(Desk { session, backlog: VecDeque::new() });
-            office.happens(Event::WorkerSaid { session, message: FromWorker::Joined });
+            office.workers.push(FakeWorker { session, backlog: VecDeque::new() });
+            office.happens(Event::WorkerMessageReceived { session, message: FromWorker::Joined });
         }
         office
     }
 
     /// One in which every worker has all it can take, and so many tasks wait.
-    fn busy(workers: usize, waiting: usize, ran_for: Duration) -> Office {
-        let mut office = Office::new(workers, ran_for);
+    fn busy(workers: usize, waiting: usize, ran_for: Duration) -> FakeCluster {
+        let mut office = FakeCluster::new(workers, ran_for);
         // Until it is known how long they take there are no backlogs; then they fill from what waits.
         for _ in 0..workers + waiting {
             let spec = Arc::new(office.next_spec());
@@ -254,10 +259,10 @@ impl Office {
 
     fn join(&mut self, number: u128, role: Role) -> Session {
         let id = SessionId::from_u128(number);
-        let event = Event::SessionOpened { id, request: 1, local: false, role };
+        let event = Event::JoinRequested { id, request: 1, local: false, role };
         self.controller.handle(self.now, event, &mut self.effects);
         let opened = self.effects.drain(..).find_map(|effect| match effect {
-            Effect::Opened(session) => Some(session),
+            Effect::OpenSession(session) => Some(session),
             _ => None,
         });
         opened.expect("everybody may join")
@@ -272,9 +277,9 @@ impl Office {
             target: Target::Function(self.name.clone()),
             args: Payload::message_pack(vec![0x90; 16]),
             needs: Vec::new(),
-            holds: Vec::new(),
+            referents: Vec::new(),
             returns: 1,
-            stream: None,
+            stream_window: None,
             options: self.options.clone(),
         }
     }
@@ -288,12 +293,15 @@ impl Office {
 
     /// A worker with a GPU joins, and a task takes that for ever.
     fn take_a_gpu(&mut self) {
-        let provides = Arc::new(Provided { names: [NAME.into()].into(), ..Provided::default() });
+        let provides = Arc::new(WorkerCapabilities {
+            names: [NAME.into()].into(),
+            ..WorkerCapabilities::default()
+        });
         let resources = Resources::cpus(1).with_gpus(Amount::ONE).with_memory(1 << 30);
         let info = WorkerInfo { resources, provides, ..WorkerInfo::default() };
         let session = self.join(self.workers.len() as u128 + 1, Role::Worker(info));
-        self.workers.push(Desk { session, backlog: VecDeque::new() });
-        self.happens(Event::WorkerSaid { session, message: FromWorker::Joined });
+        self.workers.push(FakeWorker { session, backlog: VecDeque::new() });
+        self.happens(Event::WorkerMessageReceived { session, message: FromWorker::Joined });
         self.submit_needing(Resources::default().with_gpus(Amount::ONE));
         let (index, ..) = self.running.pop_back().expect("the GPU was free");
         assert_eq!(index, self.workers.len() - 1, "only one worker has a GPU");
@@ -301,7 +309,7 @@ impl Office {
 
     fn submit(&mut self, spec: Arc<TaskSpec>) {
         let message = FromClient::Submit(spec);
-        self.happens(Event::ClientSaid { session: self.client, message });
+        self.happens(Event::ClientMessageReceived { session: self.client, message });
     }
 
     /// Has so many tasks end and as many come; nanoseconds for each. Kept whole for profilers.
@@ -320,15 +328,18 @@ impl Office {
         let (index, attempt, said) = self.running.pop_front().expect("all workers are busy");
         let session = self.workers[index].session;
         if !said {
-            self.happens(Event::WorkerSaid { session, message: FromWorker::Started { attempt } });
+            self.happens(Event::WorkerMessageReceived {
+                session,
+                message: FromWorker::Started { attempt },
+            });
         }
         let next = self.workers[index].backlog.pop_front();
         self.backlogged -= usize::from(next.is_some());
         self.running.extend(next.map(|next| (index, next, true)));
-        let end = End::Finished(vec![self.result.clone()]);
+        let end = AttemptEnd::Finished(vec![self.result.clone()]);
         let (kept, ran_for) = (Vec::new(), self.ran_for);
         let message = FromWorker::Ended { attempt, end, kept, ran_for, next };
-        self.happens(Event::WorkerSaid { session, message });
+        self.happens(Event::WorkerMessageReceived { session, message });
     }
 
     /// Something happened; everybody does what the controller says.
@@ -341,9 +352,9 @@ impl Office {
                 Effect::ToWorker { to, message } => self.worker_is_told(to, message),
                 Effect::ToClient { message: ToClient::TaskEnded { task, outcome }, .. } => {
                     outcome.expect("it finished");
-                    let thing = Thing::Object(ObjectId::of(task, 0));
+                    let thing = Referent::Object(ObjectId::of(task, 0));
                     let message = FromClient::Release { thing };
-                    self.happens(Event::ClientSaid { session: self.client, message });
+                    self.happens(Event::ClientMessageReceived { session: self.client, message });
                 }
                 Effect::ToClient { .. } => {}
                 other => panic!("nobody asked for {other:?}"),
@@ -356,7 +367,7 @@ impl Office {
         let index = to.id.as_u128() as usize - 1;
         match message {
             ToWorker::Assign { spec, attempt, grant, .. } => {
-                let attempt = Try { task: spec.id, attempt };
+                let attempt = AttemptId { task: spec.id, attempt };
                 match grant {
                     Some(_) => self.running.push_back((index, attempt, false)),
                     None => {
@@ -369,7 +380,7 @@ impl Office {
                 self.workers[index].backlog.retain(|other| *other != attempt);
                 self.backlogged -= 1;
                 let message = FromWorker::Refused { attempt, reason: Refusal::TakenBack };
-                self.happens(Event::WorkerSaid { session: to, message });
+                self.happens(Event::WorkerMessageReceived { session: to, message });
             }
             other => panic!("nobody asked for {other:?}"),
         }

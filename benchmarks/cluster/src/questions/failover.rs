@@ -3,7 +3,7 @@
 
 use crate::arguments::Settings;
 use crate::contest::median;
-use crate::ours::{Ours, Transport};
+use crate::marline_cluster::{MarlineCluster, Transport};
 use crate::report::{Better, Row};
 use marline::{Budget, ErrorKind};
 use std::time::Instant;
@@ -14,7 +14,7 @@ pub fn ask(settings: &Settings) -> Vec<Row> {
     if !settings.wants("failover") {
         return Vec::new();
     }
-    let mut ours = Ours::start(Transport::Tcp);
+    let mut ours = MarlineCluster::start(Transport::Tcp);
     let mut took = Vec::new();
     for _ in 0..settings.rounds.max(3) {
         // A new one each time: the wait before a restart doubles with every restart of the same actor.

@@ -3,13 +3,13 @@
 use super::{Goals, rows};
 use crate::arguments::Settings;
 use crate::contest::{Contestant, Score, play};
-use crate::ours::{Ours, Transport};
+use crate::marline_cluster::{MarlineCluster, Transport};
 use crate::report::Row;
 use crate::rivals::{grpc, mailbox, socket};
 
 pub fn ask(settings: &Settings) -> Vec<Row> {
     let shape = |transport: Transport| format!("task/{}", transport.name());
-    contest(settings, shape, Ours::task, goals)
+    contest(settings, shape, MarlineCluster::task, goals)
 }
 
 fn goals(transport: Transport) -> Goals {
@@ -28,7 +28,7 @@ fn goals(transport: Transport) -> Goals {
 pub fn contest(
     settings: &Settings,
     shape: impl Fn(Transport) -> String,
-    ours: impl Fn(&Ours) -> Contestant,
+    ours: impl Fn(&MarlineCluster) -> Contestant,
     goals: impl Fn(Transport) -> Goals,
 ) -> Vec<Row> {
     let wanted = Transport::ALL.into_iter().filter(|one| settings.wants(&shape(*one)));
@@ -36,7 +36,7 @@ pub fn contest(
     let mut contestants = Vec::new();
     let mut groups = Vec::new();
     for transport in wanted {
-        let cluster = Ours::start(transport);
+        let cluster = MarlineCluster::start(transport);
         let first = contestants.len();
         contestants.push(ours(&cluster));
         contestants.extend(rivals(transport));

@@ -5,7 +5,7 @@
 
 use crate::child::{Child, ready};
 use crate::contest::Contestant;
-use crate::ours::Transport;
+use crate::marline_cluster::Transport;
 use echo::echoes_client::EchoesClient;
 use echo::echoes_server::{Echoes, EchoesServer};
 use futures_util::StreamExt;
@@ -36,7 +36,7 @@ fn message() -> echo::Echo {
 }
 
 fn connect(runtime: &Runtime, server: &Child) -> EchoesClient<Channel> {
-    let said = &server.said;
+    let said = &server.ready_line;
     let uri = if said.starts_with("unix:") { said.clone() } else { format!("http://{said}") };
     let endpoint = Endpoint::from_shared(uri).expect("it is an address").tcp_nodelay(true);
     EchoesClient::new(runtime.block_on(endpoint.connect()).expect("the server listens"))

@@ -2,7 +2,7 @@
 
 use crate::child::{Child, ready};
 use crate::contest::Contestant;
-use crate::ours::Transport;
+use crate::marline_cluster::Transport;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -13,10 +13,10 @@ const BYTES: usize = 16;
 
 pub fn contestant(transport: Transport) -> Contestant {
     let server = Child::start(&["socket", &transport.anywhere()]);
-    match server.said.strip_prefix("unix:") {
+    match server.ready_line.strip_prefix("unix:") {
         Some(path) => asking(UnixStream::connect(path).expect("the server listens"), server),
         None => {
-            let stream = TcpStream::connect(&server.said).expect("the server listens");
+            let stream = TcpStream::connect(&server.ready_line).expect("the server listens");
             stream.set_nodelay(true).expect("TCP has the option");
             asking(stream, server)
         }

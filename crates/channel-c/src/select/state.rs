@@ -27,13 +27,13 @@ use crate::{
 };
 
 pub(super) struct Select {
-    inside: Exclusive<Inside>,
+    inside: Exclusive<SelectState>,
     stop: Mutex<Stop>,
     interruptible: bool,
 }
 
 /// In this order: what waits goes before the clauses it refers to. Never moved, see `Operation`.
-struct Inside {
+struct SelectState {
     phase: Phase,
     clauses: Clauses,
     alerts: Alerts,
@@ -59,7 +59,7 @@ pub(super) struct Chosen {
 }
 
 impl Object for Select {
-    const SORT: u64 = 4;
+    const ID_TAG: u64 = 4;
 
     fn table() -> &'static Table<Select> {
         static SELECTS: Table<Select> = Table::new();
@@ -70,7 +70,7 @@ impl Object for Select {
 impl Select {
     pub(super) fn new(biased: bool, skip_closed: bool, interruptible: bool) -> Select {
         Select {
-            inside: Exclusive::new(Inside {
+            inside: Exclusive::new(SelectState {
                 phase: Phase::Resting,
                 clauses: Clauses::new(biased, skip_closed),
                 alerts: Alerts::new(),
@@ -92,7 +92,7 @@ impl Select {
         change(&mut self.resting()?.clauses)
     }
 
-    fn resting(&self) -> Result<Guard<'_, Inside>, Code> {
+    fn resting(&self) -> Result<Guard<'_, SelectState>, Code> {
         let inside = self.inside.lock()?;
         match inside.phase {
             Phase::Resting => Ok(inside),
@@ -216,7 +216,7 @@ impl Ref<Select> {
         self.stop().token.cancel();
     }
 
-    fn started(&self) -> Result<Guard<'_, Inside>, Code> {
+    fn started(&self) -> Result<Guard<'_, SelectState>, Code> {
         let inside = self.inside.lock()?;
         match inside.phase {
             Phase::Started(_) => Ok(inside),
@@ -228,7 +228,7 @@ impl Ref<Select> {
     /// used again.
     fn selecting(
         &self,
-        inside: &mut Inside,
+        inside: &mut SelectState,
         limits: &Limits,
         parent: TokenId,
     ) -> Result<Selecting<'static, 'static>, Code> {
@@ -253,7 +253,7 @@ impl Ref<Select> {
     fn ended(
         &self,
         polled: Poll<Result<Chosen, Error>>,
-        inside: &mut Inside,
+        inside: &mut SelectState,
         limits: &Limits,
     ) -> Result<Chosen, Code> {
         match polled {
@@ -276,7 +276,7 @@ impl Ref<Select> {
     }
 }
 
-impl Inside {
+impl SelectState {
     /// With wake-ups being noted, polls what was started until a clause was chosen or it can be left pending with its alert
     /// armed. With the end come its calls, if one is running on another thread.
     ///

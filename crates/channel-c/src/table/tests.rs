@@ -14,7 +14,7 @@ macro_rules! objects {
     ($($Name:ident = $sort:literal),*) => {$(
         struct $Name(#[allow(dead_code, reason = "held for its drop")] Arc<Ends>);
         impl Object for $Name {
-            const SORT: u64 = $sort;
+            const ID_TAG: u64 = $sort;
             fn table() -> &'static Table<$Name> {
                 static TABLE: Table<$Name> = Table::new();
                 &TABLE
@@ -34,7 +34,7 @@ impl Drop for Counted {
     }
 }
 impl Object for Counted {
-    const SORT: u64 = 5;
+    const ID_TAG: u64 = 5;
     fn table() -> &'static Table<Counted> {
         static TABLE: Table<Counted> = Table::new();
         &TABLE

@@ -75,7 +75,7 @@ impl Flight {
     }
 
     /// Hands the buffer to its receiver; in vain when it cannot be mapped.
-    pub(crate) fn land(mut self) -> Result<Descriptor, (Code, Flight)> {
+    pub(crate) fn deliver(mut self) -> Result<Descriptor, (Code, Flight)> {
         match lease::map(self.lease()) {
             Err(code) => return Err((code, self)),
             Ok(None) => {}

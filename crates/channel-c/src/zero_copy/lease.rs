@@ -30,7 +30,7 @@ pub(super) enum Lease {
 }
 
 impl Object for Lease {
-    const SORT: u64 = 6;
+    const ID_TAG: u64 = 6;
 
     fn table() -> &'static Table<Lease> {
         static LEASES: Table<Lease> = Table::new();
@@ -54,7 +54,7 @@ impl Lease {
 
     fn uncount(&self) {
         if let Lease::Buffer { region, .. } = self {
-            region.land();
+            region.uncount_in_flight();
         }
     }
 }

@@ -9,7 +9,7 @@ use std::{
 
 use super::backend::{Backend, ZcBackend};
 use crate::{
-    border::{checked, enter, given},
+    border::{checked, checked_const, enter},
     code::Code,
     limits::Wait,
     table::{Object, Ref, Table},
@@ -52,7 +52,7 @@ struct Traffic {
 }
 
 impl Object for Region {
-    const SORT: u64 = 5;
+    const ID_TAG: u64 = 5;
 
     fn table() -> &'static Table<Region> {
         static REGIONS: Table<Region> = Table::new();
@@ -61,7 +61,7 @@ impl Object for Region {
 }
 
 /// Why a buffer cannot travel as it is.
-pub(super) enum Grounded {
+pub(super) enum FallbackReason {
     Small,
     Capacity,
 }
@@ -82,23 +82,23 @@ impl Region {
     }
 
     /// Counts a buffer as in flight, if it may travel as it is.
-    pub(super) fn take_off(&self, len: usize) -> Result<Result<(), Grounded>, Code> {
+    pub(super) fn count_in_flight(&self, len: usize) -> Result<Result<(), FallbackReason>, Code> {
         let mut traffic = self.traffic();
         if traffic.deregistering > 0 {
             return Err(Code::INVALID);
         }
         if len < self.min_len {
-            return Ok(Err(Grounded::Small));
+            return Ok(Err(FallbackReason::Small));
         }
         if self.max_in_flight > 0 && traffic.in_flight >= self.max_in_flight {
-            return Ok(Err(Grounded::Capacity));
+            return Ok(Err(FallbackReason::Capacity));
         }
         traffic.in_flight += 1;
         Ok(Ok(()))
     }
 
     /// One buffer fewer in flight.
-    pub(super) fn land(&self) {
+    pub(super) fn uncount_in_flight(&self) {
         let mut traffic = self.traffic();
         traffic.in_flight -= 1;
         if traffic.in_flight == 0 && traffic.deregistering > 0 {
@@ -107,7 +107,7 @@ impl Region {
     }
 
     /// Waits until nothing is in flight and nothing can take off any more.
-    fn ground(&self, wait: Wait) -> Result<(), Code> {
+    fn wait_until_none_in_flight(&self, wait: Wait) -> Result<(), Code> {
         let deadline = wait.deadline();
         let mut traffic = self.traffic();
         traffic.deregistering += 1;
@@ -154,7 +154,7 @@ pub unsafe extern "C" fn marline_region_register(
     enter(|| {
         let region = checked(region)?;
         // SAFETY: not null and aligned; valid by the caller's promise.
-        let options = unsafe { &*given(options)? };
+        let options = unsafe { &*checked_const(options)? };
         // SAFETY: valid by the caller's promise, if there is one.
         let id = register(options, unsafe { options.backend.as_ref() })?;
         // SAFETY: not null and aligned; valid by the caller's promise.
@@ -193,7 +193,7 @@ fn register(options: &RegionOptions, backend: Option<&ZcBackend>) -> Result<Regi
 #[unsafe(no_mangle)]
 pub extern "C" fn marline_region_deregister(region: RegionId, timeout_ms: i64) -> c_int {
     enter(|| {
-        Region::of(region)?.ground(Wait::of(timeout_ms))?;
+        Region::of(region)?.wait_until_none_in_flight(Wait::of(timeout_ms))?;
         // Of two callers that waited, one ends it.
         let region = Region::table().remove(region).ok_or(Code::INVALID)?;
         region.backend.deregister();

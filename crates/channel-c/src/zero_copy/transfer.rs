@@ -10,12 +10,12 @@ use super::{
     counters::{Route, ZcCounters},
     flight::{Descriptor, Flight, ZcFlag},
     lease::{self, Lease},
-    region::{Grounded, Region, RegionId},
+    region::{FallbackReason, Region, RegionId},
 };
 use crate::{
     alert::WakeFn,
     blocks,
-    border::{checked, enter, given, store},
+    border::{checked, checked_const, enter, store},
     channel::{Channel, ChannelId},
     code::Code,
     element::{Destination, Element},
@@ -46,7 +46,7 @@ pub(crate) unsafe fn element(
     if channel.mode != Mode::Descriptor {
         return Err(Code::INVALID);
     }
-    let (descriptor, route) = match region.take_off(len)? {
+    let (descriptor, route) = match region.count_in_flight(len)? {
         Ok(()) => {
             let descriptor = Descriptor {
                 addr: buffer,
@@ -60,8 +60,8 @@ pub(crate) unsafe fn element(
         }
         Err(grounded) => {
             let route = match grounded {
-                Grounded::Small => Route::CopiedSmall,
-                Grounded::Capacity => Route::CopiedCapacity,
+                FallbackReason::Small => Route::CopiedSmall,
+                FallbackReason::Capacity => Route::CopiedCapacity,
             };
             // SAFETY: the caller's promise.
             (unsafe { private_copy(buffer, len)? }, route)
@@ -231,7 +231,7 @@ pub unsafe extern "C" fn marline_recv_zc_start(
 pub unsafe extern "C" fn marline_zc_release(descriptor: *const Descriptor) -> c_int {
     enter(|| {
         // SAFETY: not null and aligned; valid by the caller's promise.
-        let descriptor = unsafe { &*given(descriptor)? };
+        let descriptor = unsafe { &*checked_const(descriptor)? };
         match lease::end(descriptor.lease) {
             true => Ok(()),
             false => Err(Code::INVALID),

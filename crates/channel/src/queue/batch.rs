@@ -151,7 +151,7 @@ impl<T> sealed::Action for SendAll<'_, T> {
     }
 
     fn wait_memory(&self) -> Option<&WaitMemory> {
-        Some(&self.tx.channel.spin)
+        Some(&self.tx.channel.wait_memory)
     }
 }
 
@@ -265,7 +265,7 @@ impl<T> sealed::Action for RecvMany<'_, T> {
     }
 
     fn wait_memory(&self) -> Option<&WaitMemory> {
-        Some(&self.rx.channel.spin)
+        Some(&self.rx.channel.wait_memory)
     }
 }
 

@@ -235,13 +235,13 @@ impl<T> Builder<T> {
     /// ```
     pub fn build(self) -> Result<(Sender<T>, Receiver<T>), Error> {
         if self.kind == Kind::Bounded && self.capacity == Some(0) {
-            return Err(Error::told(&(
+            return Err(Error::with_message(&(
                 ErrorKind::Invalid,
                 "a bounded channel needs a capacity of at least 1: use `rendezvous`",
             )));
         }
         if self.capacity > Some(MAX_CAPACITY) {
-            return Err(Error::told(&(
+            return Err(Error::with_message(&(
                 ErrorKind::Invalid,
                 "capacity is over MAX_CAPACITY (2^30): use `unbounded`",
             )));
@@ -250,19 +250,19 @@ impl<T> Builder<T> {
             && self.kind != Kind::Conflated
             && self.overflow != Overflow::Block
         {
-            return Err(Error::told(&(
+            return Err(Error::with_message(&(
                 ErrorKind::Invalid,
                 "only a bounded channel can overflow: use `Builder::bounded`",
             )));
         }
         if self.kind == Kind::Conflated && self.overflow != Overflow::DropOldest {
-            return Err(Error::told(&(
+            return Err(Error::with_message(&(
                 ErrorKind::Invalid,
                 "a conflated channel always drops the oldest: use `Builder::bounded(1)`",
             )));
         }
         if self.name.as_ref().is_some_and(|name| name.len() > MAX_NAME_BYTES) {
-            return Err(Error::told(&(
+            return Err(Error::with_message(&(
                 ErrorKind::Invalid,
                 "a channel's name has at most 255 bytes",
             )));
@@ -276,7 +276,7 @@ impl<T> Builder<T> {
             .then(|| Box::new(Extras { name: self.name, on_drop: self.on_drop }));
         Sender::pair(Channel {
             state: Lock::new(State::new(capacity, self.overflow, self.measure)),
-            spin: WaitMemory::new(),
+            wait_memory: WaitMemory::new(),
             kind: self.kind,
             holds_a_batch: capacity >= BATCH,
             extras,

@@ -231,7 +231,7 @@ macro_rules! both_ends {
             /// ```
             pub fn set_overflow(&self, overflow: Overflow) -> Result<(), Error> {
                 if self.channel.kind != Kind::Bounded {
-                    return Err(Error::told(&(
+                    return Err(Error::with_message(&(
                         ErrorKind::Unsupported,
                         "only a bounded channel has an overflow policy to change",
                     )));
@@ -364,8 +364,8 @@ macro_rules! both_ends {
     };
 }
 
-both_ends!(Sender, WeakSender, senders, let_go_sender);
-both_ends!(Receiver, WeakReceiver, receivers, let_go_receiver);
+both_ends!(Sender, WeakSender, senders, release_sender);
+both_ends!(Receiver, WeakReceiver, receivers, release_receiver);
 
 impl<T> Sender<T> {
     pub(super) fn pair(channel: Channel<T>) -> (Sender<T>, Receiver<T>) {

@@ -74,7 +74,7 @@ type OnDrop<T> = Box<dyn Fn(T) + Send + Sync>;
 #[repr(C, align(64))]
 pub(crate) struct Channel<T> {
     pub(crate) state: Lock<State<T>>,
-    pub(crate) spin: WaitMemory,
+    pub(crate) wait_memory: WaitMemory,
     kind: Kind,
     /// The buffer is large enough for the two sides to work in turns, a batch each.
     pub(crate) holds_a_batch: bool,

@@ -97,7 +97,7 @@ fn supported<T>(tx: &Sender<T>) -> Result<(), Error> {
     }
     let blocks = tx.channel.state.lock().overflow() == Overflow::Block;
     if tx.kind() == Kind::Rendezvous || !blocks {
-        return Err(Error::told(&(
+        return Err(Error::with_message(&(
             ErrorKind::Unsupported,
             "only bounded (blocking) and unbounded channels have room to reserve: use `send`",
         )));
@@ -159,7 +159,7 @@ impl<'a, T> sealed::Action for Reserve<'a, T> {
     }
 
     fn wait_memory(&self) -> Option<&WaitMemory> {
-        Some(&self.tx.channel.spin)
+        Some(&self.tx.channel.wait_memory)
     }
 }
 

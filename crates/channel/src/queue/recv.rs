@@ -126,7 +126,7 @@ impl<T> sealed::Action for Recv<'_, T> {
     }
 
     fn wait_memory(&self) -> Option<&WaitMemory> {
-        Some(&self.rx.channel.spin)
+        Some(&self.rx.channel.wait_memory)
     }
 
     fn before_sleep(&self) {

@@ -36,7 +36,7 @@ type Id = usize;
 
 /// How an operation stands in the reference.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Stand {
+enum OperationOutcome {
     Sent,
     Dropped,
     Closed,
@@ -56,7 +56,7 @@ struct Reference {
     senders: VecDeque<(Id, Wish)>,
     receivers: VecDeque<Id>,
     /// Parked operations that a peer has ended.
-    settled: HashMap<Id, Stand>,
+    settled: HashMap<Id, OperationOutcome>,
     reserved: usize,
     closed: bool,
     tickets: u64,
@@ -74,23 +74,23 @@ impl Reference {
 
     fn hand_over(&mut self, receiver: Id, value: u64) {
         self.tickets += 1;
-        self.settled.insert(receiver, Stand::Got { ticket: self.tickets, value });
+        self.settled.insert(receiver, OperationOutcome::Got { ticket: self.tickets, value });
     }
 
-    fn try_send(&mut self, value: u64) -> Option<Stand> {
+    fn try_send(&mut self, value: u64) -> Option<OperationOutcome> {
         if self.closed {
-            return Some(Stand::Closed);
+            return Some(OperationOutcome::Closed);
         }
         if let Some(receiver) = self.receivers.pop_front() {
             self.hand_over(receiver, value);
-            return Some(Stand::Sent);
+            return Some(OperationOutcome::Sent);
         }
         if !self.room() {
             match self.overflow {
                 Overflow::Block => return None,
                 Overflow::DropNewest => {
                     self.discarded.push(value);
-                    return Some(Stand::Dropped);
+                    return Some(OperationOutcome::Dropped);
                 }
                 Overflow::DropOldest => {
                     let oldest = self.pop().expect("full, so not empty");
@@ -99,7 +99,7 @@ impl Reference {
             }
         }
         self.buffer.push_back(value);
-        Some(Stand::Sent)
+        Some(OperationOutcome::Sent)
     }
 
     fn pop(&mut self) -> Option<u64> {
@@ -116,19 +116,19 @@ impl Reference {
         }
         if let Some(at) = self.senders.iter().position(|(_, wish)| wish.is_some()) {
             let (sender, wish) = self.senders.remove(at).expect("found");
-            self.settled.insert(sender, Stand::Sent);
+            self.settled.insert(sender, OperationOutcome::Sent);
             return Ok(wish.expect("found by it"));
         }
         Err(if self.closed { ErrorKind::Closed } else { ErrorKind::Empty })
     }
 
-    fn try_reserve(&mut self) -> Option<Stand> {
+    fn try_reserve(&mut self) -> Option<OperationOutcome> {
         if self.closed {
-            return Some(Stand::Closed);
+            return Some(OperationOutcome::Closed);
         }
         self.room().then(|| {
             self.reserved += 1;
-            Stand::Permitted
+            OperationOutcome::Permitted
         })
     }
 
@@ -139,27 +139,27 @@ impl Reference {
             match wish {
                 None => {
                     self.reserved += 1;
-                    self.settled.insert(sender, Stand::Permitted);
+                    self.settled.insert(sender, OperationOutcome::Permitted);
                 }
                 Some(value) => {
                     self.buffer.push_back(value);
-                    self.settled.insert(sender, Stand::Sent);
+                    self.settled.insert(sender, OperationOutcome::Sent);
                 }
             }
         }
     }
 
-    fn send_permitted(&mut self, value: u64) -> Stand {
+    fn send_permitted(&mut self, value: u64) -> OperationOutcome {
         self.reserved -= 1;
         if self.closed {
-            return Stand::Closed;
+            return OperationOutcome::Closed;
         }
         match self.receivers.pop_front() {
             Some(receiver) => self.hand_over(receiver, value),
             None => self.buffer.push_back(value),
         }
         self.admit();
-        Stand::Sent
+        OperationOutcome::Sent
     }
 
     fn drop_permit(&mut self) {
@@ -171,16 +171,16 @@ impl Reference {
         self.senders.retain(|(other, _)| *other != id);
         self.receivers.retain(|other| *other != id);
         match self.settled.remove(&id) {
-            Some(Stand::Got { ticket, value }) => {
+            Some(OperationOutcome::Got { ticket, value }) => {
                 if let Some(receiver) = self.receivers.pop_front() {
-                    self.settled.insert(receiver, Stand::Got { ticket, value });
+                    self.settled.insert(receiver, OperationOutcome::Got { ticket, value });
                 } else if self.overflow == Overflow::DropOldest && self.len() >= self.capacity {
                     self.discarded.push(value);
                 } else {
                     self.returned.insert(ticket, value);
                 }
             }
-            Some(Stand::Permitted) => self.drop_permit(),
+            Some(OperationOutcome::Permitted) => self.drop_permit(),
             _ => {}
         }
     }
@@ -188,10 +188,10 @@ impl Reference {
     fn close(&mut self) {
         self.closed = true;
         for receiver in self.receivers.drain(..) {
-            self.settled.insert(receiver, Stand::Closed);
+            self.settled.insert(receiver, OperationOutcome::Closed);
         }
         for (sender, _) in self.senders.drain(..) {
-            self.settled.insert(sender, Stand::Closed);
+            self.settled.insert(sender, OperationOutcome::Closed);
         }
     }
 }
@@ -220,40 +220,40 @@ struct Live<'a> {
 
 impl<'a> Live<'a> {
     /// Polls; a permit is handed to `permits`.
-    fn poll(&mut self, permits: &mut Vec<Permit<'a, u64>>) -> Poll<Stand> {
+    fn poll(&mut self, permits: &mut Vec<Permit<'a, u64>>) -> Poll<OperationOutcome> {
         let waker = Waker::from(self.bell.clone());
         let mut context = Context::from_waker(&waker);
         match &mut self.op {
             Pending::Send(op) => op.as_mut().poll(&mut context).map(|result| match result {
-                Ok(Sent::Accepted) => Stand::Sent,
-                Ok(Sent::Dropped) => Stand::Dropped,
+                Ok(Sent::Accepted) => OperationOutcome::Sent,
+                Ok(Sent::Dropped) => OperationOutcome::Dropped,
                 Err(error) => {
                     assert_eq!(error.kind(), ErrorKind::Closed);
-                    Stand::Closed
+                    OperationOutcome::Closed
                 }
             }),
             Pending::Recv(op) => op.as_mut().poll(&mut context).map(|result| match result {
-                Ok(value) => Stand::Got { ticket: 0, value },
+                Ok(value) => OperationOutcome::Got { ticket: 0, value },
                 Err(error) => {
                     assert_eq!(error.kind(), ErrorKind::Closed);
-                    Stand::Closed
+                    OperationOutcome::Closed
                 }
             }),
             Pending::Reserve(op) => op.as_mut().poll(&mut context).map(|result| match result {
                 Ok(permit) => {
                     permits.push(permit);
-                    Stand::Permitted
+                    OperationOutcome::Permitted
                 }
-                Err(_) => Stand::Closed,
+                Err(_) => OperationOutcome::Closed,
             }),
         }
     }
 }
 
 /// Outcomes are compared without hand-off numbers, which users do not see.
-fn plain(stand: Stand) -> Stand {
+fn plain(stand: OperationOutcome) -> OperationOutcome {
     match stand {
-        Stand::Got { value, .. } => Stand::Got { ticket: 0, value },
+        OperationOutcome::Got { value, .. } => OperationOutcome::Got { ticket: 0, value },
         other => other,
     }
 }
@@ -296,8 +296,8 @@ fn run(seed: u64) {
                     }
                     4..=7 => {
                         let expected = match reference.try_recv() {
-                            Ok(value) => Some(Stand::Got { ticket: 0, value }),
-                            Err(ErrorKind::Closed) => Some(Stand::Closed),
+                            Ok(value) => Some(OperationOutcome::Got { ticket: 0, value }),
+                            Err(ErrorKind::Closed) => Some(OperationOutcome::Closed),
                             Err(_) => {
                                 reference.receivers.push_back(next_id);
                                 None
@@ -349,7 +349,10 @@ fn run(seed: u64) {
                             continue;
                         };
                         let unsent = op.as_mut().into_unsent().is_some();
-                        assert_eq!(unsent, matches!(settled, None | Some(Stand::Closed)));
+                        assert_eq!(
+                            unsent,
+                            matches!(settled, None | Some(OperationOutcome::Closed))
+                        );
                         reference.drop_operation(gone.id);
                     }
                 }
@@ -358,9 +361,11 @@ fn run(seed: u64) {
                 next_value += 1;
                 let expected = reference.try_send(next_value);
                 match tx.try_send(next_value) {
-                    Ok(Sent::Accepted) => assert_eq!(expected, Some(Stand::Sent)),
-                    Ok(Sent::Dropped) => assert_eq!(expected, Some(Stand::Dropped)),
-                    Err(error) if error.is_closed() => assert_eq!(expected, Some(Stand::Closed)),
+                    Ok(Sent::Accepted) => assert_eq!(expected, Some(OperationOutcome::Sent)),
+                    Ok(Sent::Dropped) => assert_eq!(expected, Some(OperationOutcome::Dropped)),
+                    Err(error) if error.is_closed() => {
+                        assert_eq!(expected, Some(OperationOutcome::Closed))
+                    }
                     Err(error) => {
                         assert_eq!(
                             (error.kind(), error.into_inner()),
@@ -382,7 +387,7 @@ fn run(seed: u64) {
                     next_value += 1;
                     let expected = reference.send_permitted(next_value);
                     let sent = permit.send(next_value);
-                    assert_eq!(sent.is_ok(), expected == Stand::Sent);
+                    assert_eq!(sent.is_ok(), expected == OperationOutcome::Sent);
                 }
             }
             38 if random.below(20) == 0 => {

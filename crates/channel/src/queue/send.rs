@@ -139,7 +139,7 @@ impl<T> sealed::Action for SendValue<'_, T> {
     }
 
     fn wait_memory(&self) -> Option<&WaitMemory> {
-        Some(&self.tx.channel.spin)
+        Some(&self.tx.channel.wait_memory)
     }
 
     fn before_sleep(&self) {

@@ -422,7 +422,7 @@ impl<T> State<T> {
 
     fn take_held(&mut self, place: &mut MaybeUninit<T>, effects: &mut Effects<T>) -> Take {
         let value = if let Some((ticket, value)) = self.returned.pop() {
-            self.recvs_beside(1);
+            self.adjust_recvs(1);
             effects.ticket = ticket;
             place.write(value)
         } else {
@@ -443,7 +443,7 @@ impl<T> State<T> {
             return Some(value);
         }
         let slot = self.buffer.pop_slowly(&mut self.blocks)?;
-        self.recvs_beside(-1);
+        self.adjust_recvs(-1);
         // SAFETY: a value that was taken out, and moves on once.
         Some(unsafe { slot.read() })
     }
@@ -472,12 +472,12 @@ impl<T> State<T> {
         let bytes = self.measure.map_or(0, |measure| Self::measured(measure, &value));
         let received = &mut self.counters.totals.bytes_received;
         *received = received.saturating_sub(bytes);
-        self.recvs_beside(-1);
+        self.adjust_recvs(-1);
         if self.receivers == 0 {
             count!(self.counters, undelivered += 1);
             effects.discard(Some(value));
         } else if let Some(receiver) = self.claim_receiver() {
-            self.recvs_beside(1);
+            self.adjust_recvs(1);
             self.count_received(self.direct, &value, effects);
             effects.wake(Self::hand_over(receiver, value, ticket));
         } else if self.overflow == Overflow::DropOldest && !self.has_room() {
@@ -519,14 +519,14 @@ impl<T> State<T> {
     }
 
     /// One sender fewer; true when that closed the channel.
-    pub(super) fn let_go_sender(&mut self) -> bool {
+    pub(super) fn release_sender(&mut self) -> bool {
         self.senders -= 1;
         self.senders == 0 && self.close()
     }
 
     /// One receiver fewer; true when it was the last: the channel is closed, and what it holds is
     /// undelivered.
-    pub(super) fn let_go_receiver(&mut self) -> bool {
+    pub(super) fn release_receiver(&mut self) -> bool {
         self.receivers -= 1;
         if self.receivers == 0 {
             self.close();
@@ -560,7 +560,7 @@ impl<T> State<T> {
     pub(super) fn take_undelivered(&mut self) -> impl Iterator<Item = T> + use<T> {
         debug_assert!(self.receivers == 0);
         count!(self.counters, undelivered += self.len());
-        self.recvs_beside(-(self.buffer.len() as i64));
+        self.adjust_recvs(-(self.buffer.len() as i64));
         let returned = std::mem::take(&mut self.returned);
         let buffered = self.buffer.take_all(&mut self.blocks);
         returned.into_iter().rev().map(|(_, value)| value).chain(buffered)
@@ -645,7 +645,7 @@ mod tests {
             let parked = Parked { waker: None, claim: None, want: Want::Value };
             state.park_sender(NonNull::from(&node), parked);
         }
-        assert!(state.let_go_receiver());
+        assert!(state.release_receiver());
         assert_eq!(state.take_undelivered().count(), 0);
         let mut effects = Effects::none();
         state.unreserve(&mut effects);

@@ -17,7 +17,7 @@ pub trait Clause: sealed::Clause {}
 
 impl<C: sealed::Clause> Clause for C {}
 
-pub(crate) use sealed::{ClauseAction, Trial};
+pub(crate) use sealed::{AttemptOutcome, ClauseAction};
 
 pub(crate) mod sealed {
     use super::{Claim, ErrorKind, Instant, NonNull, Pin, RawLock, WaitMemory, Waker};
@@ -88,7 +88,7 @@ pub(crate) mod sealed {
 
     /// How an attempt at a clause went.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub enum Trial {
+    pub enum AttemptOutcome {
         /// It ended: polling would be ready.
         Ended,
         /// Its token was triggered.
@@ -104,7 +104,7 @@ pub(crate) mod sealed {
         fn lock(&self) -> Option<&RawLock>;
         /// Tries to end it now. Its token counts before that only when the select begins: later
         /// its completion comes first.
-        fn attempt(self: Pin<&mut Self>, begins: bool, skip_closed: bool) -> Trial;
+        fn attempt(self: Pin<&mut Self>, begins: bool, skip_closed: bool) -> AttemptOutcome;
         /// # Safety
         /// As for [`ClauseAction::could_end`].
         unsafe fn could_end(&self) -> bool;
@@ -127,17 +127,21 @@ impl<A: ClauseAction> sealed::Erased for Op<A> {
         self.inner().lock()
     }
 
-    fn attempt(mut self: Pin<&mut Self>, begins: bool, skip_closed: bool) -> Trial {
+    fn attempt(mut self: Pin<&mut Self>, begins: bool, skip_closed: bool) -> AttemptOutcome {
         if begins && self.is_cancelled() {
-            return Trial::Cancelled;
+            return AttemptOutcome::Cancelled;
         }
         if self.inner().is_spent() || skip_closed && self.inner().ended_closed() {
-            return Trial::Over;
+            return AttemptOutcome::Over;
         }
         if !self.as_mut().action().try_end() {
-            return Trial::Open;
+            return AttemptOutcome::Open;
         }
-        if skip_closed && self.inner().ended_closed() { Trial::Over } else { Trial::Ended }
+        if skip_closed && self.inner().ended_closed() {
+            AttemptOutcome::Over
+        } else {
+            AttemptOutcome::Ended
+        }
     }
 
     unsafe fn could_end(&self) -> bool {

@@ -10,7 +10,7 @@ use std::{
 
 use super::{
     Claim,
-    clause::{Trial, sealed::Erased},
+    clause::{AttemptOutcome, sealed::Erased},
     turn,
 };
 use crate::{
@@ -131,7 +131,7 @@ impl Progress {
     ) -> Poll<Result<Chosen, Error>> {
         let count = clauses.count();
         if count == 0 {
-            return Poll::Ready(Err(Error::told(&(
+            return Poll::Ready(Err(Error::with_message(&(
                 ErrorKind::Invalid,
                 "a select needs at least one clause: it would wait for ever",
             ))));
@@ -141,19 +141,19 @@ impl Progress {
         let mut live = 0;
         for index in in_turn() {
             match clauses.as_mut().clause(index).attempt(!self.begun, self.skip_closed) {
-                Trial::Ended => return Poll::Ready(Ok(Chosen { index, limit: None })),
-                Trial::Cancelled => {
+                AttemptOutcome::Ended => return Poll::Ready(Ok(Chosen { index, limit: None })),
+                AttemptOutcome::Cancelled => {
                     let limit = Some(ErrorKind::Cancelled);
                     return Poll::Ready(Ok(Chosen { index, limit }));
                 }
-                Trial::Open => live += 1,
-                Trial::Over => {}
+                AttemptOutcome::Open => live += 1,
+                AttemptOutcome::Over => {}
             }
         }
         if live == 0 {
             let spent = (0..count).all(|index| clauses.as_mut().clause(index).is_spent());
             return Poll::Ready(Err(if spent {
-                Error::told(&(
+                Error::with_message(&(
                     ErrorKind::Invalid,
                     "every clause of the select has sent its value: refill one, or add another",
                 ))

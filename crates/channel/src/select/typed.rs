@@ -276,7 +276,7 @@ impl<C: Clauses<R>, R> Race<C, R> {
     }
 
     #[inline(never)]
-    fn attempt_thoughtfully(self: Pin<&mut Self>) -> Option<Result<R, Error>> {
+    fn attempt_slowly(self: Pin<&mut Self>) -> Option<Result<R, Error>> {
         let (mut clauses, progress) = self.parts();
         match progress.attempt_all(ByNumber::<C, R>::of(clauses.as_mut())) {
             Poll::Ready(result) => Some(result.map(|chosen| clauses.finish(chosen))),
@@ -285,7 +285,7 @@ impl<C: Clauses<R>, R> Race<C, R> {
     }
 
     #[inline(never)]
-    fn poll_thoughtfully(
+    fn poll_slowly(
         self: Pin<&mut Self>,
         waker: Option<&Waker>,
         attempted: bool,
@@ -339,7 +339,7 @@ impl<C: Clauses<R>, R> sealed::Action for Race<C, R> {
     fn poll(mut self: Pin<&mut Self>, waker: Option<&Waker>) -> Poll<Self::Output> {
         match self.as_mut().attempt_plainly(waker.is_some()) {
             Some(Some(result)) => Poll::Ready(Ok(result)),
-            attempted => self.poll_thoughtfully(waker, attempted.is_some()),
+            attempted => self.poll_slowly(waker, attempted.is_some()),
         }
     }
 
@@ -347,7 +347,7 @@ impl<C: Clauses<R>, R> sealed::Action for Race<C, R> {
     fn attempt(mut self: Pin<&mut Self>, is_task: bool) -> Option<Self::Output> {
         match self.as_mut().attempt_plainly(is_task) {
             Some(result) => result.map(Ok),
-            None => self.attempt_thoughtfully(),
+            None => self.attempt_slowly(),
         }
     }
 

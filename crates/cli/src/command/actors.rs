@@ -1,9 +1,9 @@
 //! `marline actors`: the latest first.
 
-use super::Done;
-use super::workers::{known, more_text, now};
+use super::CommandResult;
+use super::workers::{more_text, non_empty, now};
 use crate::args::Limit;
-use crate::config::Settings;
+use crate::config::ClusterEndpoint;
 use crate::printer::{Printer, table};
 use crate::units::ago;
 use marline_runtime::control::{ActorState, ActorStatus, DeathCause};
@@ -11,7 +11,7 @@ use marline_runtime::label_of;
 use serde_json::{Value, json};
 use std::process::ExitCode;
 
-pub fn run(settings: &Settings, limit: &Limit, printer: Printer) -> Done {
+pub fn run(settings: &ClusterEndpoint, limit: &Limit, printer: Printer) -> CommandResult {
     let (actors, more) = settings.control()?.actors(limit.limit)?;
     let json = json!({ "actors": actors.iter().map(as_json).collect::<Vec<_>>(), "more": more });
     printer.answer(&json, || {
@@ -69,18 +69,18 @@ fn row(actor: &ActorStatus) -> Vec<String> {
 fn as_json(actor: &ActorStatus) -> Value {
     json!({
         "id": actor.actor_id,
-        "name": known(&actor.name),
+        "name": non_empty(&actor.name),
         "namespace": actor.namespace,
         "class": actor.class,
         "state": state_name(actor.state),
         "cause": cause_name(actor.cause),
         "error": actor.error.as_ref().map(|error| &error.message),
-        "worker_id": known(&actor.worker_id),
+        "worker_id": non_empty(&actor.worker_id),
         "epoch": actor.epoch,
         "restarts": actor.restarts,
         "created_at": actor.created_at,
         "last_used_at": actor.last_used_at,
         "pending_calls": actor.pending_calls,
-        "waits_for": known(&actor.waits_for),
+        "waits_for": non_empty(&actor.waits_for),
     })
 }

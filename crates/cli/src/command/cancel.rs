@@ -1,8 +1,8 @@
 //! `marline cancel`: stops tasks.
 
-use super::{Done, find};
+use super::{CommandResult, find};
 use crate::args::Cancel;
-use crate::config::Settings;
+use crate::config::ClusterEndpoint;
 use crate::exit::Failure;
 use crate::printer::Printer;
 use marline_runtime::control::Control;
@@ -11,7 +11,7 @@ use marline_runtime::core::id::{ActorId, TaskId};
 use serde_json::json;
 use std::process::ExitCode;
 
-pub fn run(settings: &Settings, asked: &Cancel, printer: Printer) -> Done {
+pub fn run(settings: &ClusterEndpoint, asked: &Cancel, printer: Printer) -> CommandResult {
     let control = settings.control()?;
     // All of them make sense, or nothing is done.
     let tasks = asked.tasks.iter().map(|task| find::task(&control, task));
@@ -38,7 +38,7 @@ fn cancel(control: &Control, task: TaskId, force: bool) -> Result<bool, Failure>
     control.cancel(task, force).map_err(|error| {
         let actor = ActorId::from_u128(task.as_u128());
         match error.kind() == ErrorKind::NotFound && control.actor(actor).is_ok() {
-            true => find::is_actor(actor),
+            true => find::actor_not_task(actor),
             false => error.into(),
         }
     })

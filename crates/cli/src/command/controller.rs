@@ -1,16 +1,16 @@
 //! `marline controller`: a controller alone, and what it has in common with `marline up`.
 
-use super::Done;
-use super::worker::{Farewell, is_local, workers};
+use super::CommandResult;
+use super::worker::{ShutdownProgress, is_local, workers};
 use crate::args::{Args, Controller as Asked, Listen};
-use crate::config::Settings;
+use crate::config::ClusterEndpoint;
 use crate::exit::Failure;
 use crate::printer::Printer;
 use marline_runtime::Controller;
 use marline_runtime::core::controller::Config;
 use marline_runtime::core::error::Error;
-use marline_runtime::core::lease::Terms;
-use marline_runtime::record::{Record, Token};
+use marline_runtime::core::lease::LeaseTerms;
+use marline_runtime::record::{ClusterFiles, TokenFile};
 use serde_json::{Value, json};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -19,8 +19,8 @@ use std::time::Duration;
 /// Where `--listen` is unless said otherwise.
 const USUAL_PORT: u16 = 7420;
 
-pub fn run(args: &Args, asked: &Asked, printer: Printer) -> Done {
-    let started = Started::new(args, &asked.listen.listen, config(&asked.listen))?;
+pub fn run(args: &Args, asked: &Asked, printer: Printer) -> CommandResult {
+    let started = ListeningController::new(args, &asked.listen.listen, config(&asked.listen))?;
     started.run(asked.grace.0, "a controller that waits for workers", printer)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -29,7 +29,7 @@ pub fn run(args: &Args, asked: &Asked, printer: Printer) -> Done {
 pub fn config(listen: &Listen) -> Config {
     let lease = listen.lease.0;
     Config {
-        terms: Terms::of(lease),
+        terms: LeaseTerms::of(lease),
         result_ttl: listen.result_ttl.0,
         unknown_task_wait: listen.unknown_task_wait.0,
         max_pending_tasks: listen.max_pending_tasks,
@@ -56,17 +56,17 @@ fn cannot_listen(error: Error) -> Failure {
 }
 
 /// A controller that listens, and that others on this machine can find.
-pub struct Started {
+pub struct ListeningController {
     pub controller: Controller,
-    pub token: Token,
+    pub token: TokenFile,
     socket: Option<String>,
     /// Its files go last.
-    _record: Record,
+    _record: ClusterFiles,
 }
 
-impl Started {
-    pub fn new(args: &Args, at: &str, config: Config) -> Result<Started, Failure> {
-        let mut record = Record::begin()?;
+impl ListeningController {
+    pub fn new(args: &Args, at: &str, config: Config) -> Result<ListeningController, Failure> {
+        let mut record = ClusterFiles::begin()?;
         let token = record.token(args.token_file.as_deref())?;
         let controller = Controller::bind(at, Some(token.secret.as_str().into()), config);
         let mut controller = controller.map_err(cannot_listen)?;
@@ -75,7 +75,7 @@ impl Started {
         // A process that can connect finds the record, and with it the token.
         record.publish(controller.address(), socket.as_deref(), &token)?;
         controller.listen().map_err(cannot_listen)?;
-        Ok(Started { controller, token, socket, _record: record })
+        Ok(ListeningController { controller, token, socket, _record: record })
     }
 
     /// Says what runs, and what to type next.
@@ -116,10 +116,11 @@ impl Started {
     /// Says what runs, and goes on until it is asked to end.
     pub fn run(self, grace: Duration, what: &str, printer: Printer) -> Result<(), Failure> {
         let token: Arc<str> = self.token.secret.as_str().into();
-        let settings = Settings { address: self.controller.address().into(), token: Some(token) };
+        let settings =
+            ClusterEndpoint { address: self.controller.address().into(), token: Some(token) };
         let (json, words) = self.announcement(what);
-        let Started { controller, token: _, socket: _, _record } = self;
-        let (mut said, farewell) = (Ok(()), Farewell::new(printer));
+        let ListeningController { controller, token: _, socket: _, _record } = self;
+        let (mut said, farewell) = (Ok(()), ShutdownProgress::new(printer));
         let ready = || {
             said = printer.answer(&json, || words);
             said.is_ok()

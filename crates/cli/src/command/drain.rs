@@ -1,11 +1,11 @@
 //! `marline drain`: has a worker finish what it has, and leave.
 
-use super::{Done, find};
+use super::{CommandResult, find};
 use crate::args::Drain;
-use crate::config::Settings;
+use crate::config::ClusterEndpoint;
 use crate::exit::Failure;
 use crate::printer::Printer;
-use crate::units::count;
+use crate::units::plural;
 use marline_runtime::control::Control;
 use serde_json::json;
 use std::process::ExitCode;
@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// How often it is looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-pub fn run(settings: &Settings, asked: &Drain, printer: Printer) -> Done {
+pub fn run(settings: &ClusterEndpoint, asked: &Drain, printer: Printer) -> CommandResult {
     let control = settings.control()?;
     let worker = find::worker(&control, &asked.worker)?;
     control.drain(worker, asked.grace.0)?;
@@ -41,9 +41,9 @@ fn wait(control: &Control, id: &str, grace: Duration, printer: Printer) -> Resul
                 "worker {id} has not left: look at it with `marline workers`"
             )));
         }
-        let tasks = count(worker.tasks, "task");
-        let actors = count(worker.actors, "actor");
-        progress.say(&format!("waiting until it has finished {tasks} and {actors}"));
+        let tasks = plural(worker.tasks, "task");
+        let actors = plural(worker.actors, "actor");
+        progress.update(&format!("waiting until it has finished {tasks} and {actors}"));
         std::thread::sleep(LOOK_EVERY);
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! Which task, actor or worker is meant: its whole id, or how no other one begins.
 
-use super::PAGE;
+use super::MAX_LISTED_ITEMS;
 use crate::exit::{Failure, NOT_FOUND};
 use marline_runtime::control::{Control, TaskState, TaskStatus};
 use marline_runtime::core::error::{Error, ErrorKind};
@@ -15,7 +15,7 @@ const FEWEST_DIGITS: usize = 8;
 const MAX_LISTED: usize = 10;
 
 /// What there is to choose from.
-struct Known {
+struct Candidates {
     ids: Vec<String>,
     /// There may be others that begin in the same way.
     more: bool,
@@ -23,11 +23,13 @@ struct Known {
 
 /// A task.
 pub fn task(control: &Control, text: &str) -> Result<TaskId, Failure> {
-    let found = meant(text, "task", |digits| known_tasks(control, digits));
+    let found = find_by_prefix(text, "task", |digits| known_tasks(control, digits));
     found.map_err(|failure| {
         let meant_actor = failure.code == NOT_FOUND;
-        match meant_actor.then(|| meant(text, "actor", |digits| known_actors(control, digits))) {
-            Some(Ok(actor)) => is_actor(actor),
+        match meant_actor
+            .then(|| find_by_prefix(text, "actor", |digits| known_actors(control, digits)))
+        {
+            Some(Ok(actor)) => actor_not_task(actor),
             Some(Err(_)) | None => failure,
         }
     })
@@ -52,7 +54,7 @@ pub fn actor(control: &Control, namespace: &str, text: &str) -> Result<ActorId, 
         );
         return Err(Failure::new(NOT_FOUND, "NotFound", words));
     }
-    meant(text, "actor", |digits| known_actors(control, digits))
+    find_by_prefix(text, "actor", |digits| known_actors(control, digits))
 }
 
 /// This one, unless nothing is known of it.
@@ -70,14 +72,14 @@ fn known_actor(control: &Control, actor: ActorId) -> Result<ActorId, Failure> {
 }
 
 /// What is said of an actor that was taken for a task.
-pub fn is_actor(actor: ActorId) -> Failure {
+pub fn actor_not_task(actor: ActorId) -> Failure {
     let words = format!("{actor} is an actor: `marline kill {actor}` ends it");
     Failure::new(NOT_FOUND, "NotFound", words)
 }
 
 /// A task or an actor, which have their logs in common; the id of either.
 pub fn task_or_actor(control: &Control, text: &str) -> Result<TaskId, Failure> {
-    meant(text, "task or actor", |digits| {
+    find_by_prefix(text, "task or actor", |digits| {
         let (mut known, actors) = (known_tasks(control, digits)?, known_actors(control, digits)?);
         known.ids.extend(actors.ids);
         known.more |= actors.more;
@@ -87,33 +89,33 @@ pub fn task_or_actor(control: &Control, text: &str) -> Result<TaskId, Failure> {
 
 /// A worker.
 pub fn worker(control: &Control, text: &str) -> Result<SessionId, Failure> {
-    meant(text, "worker", |digits| {
-        let (workers, more) = control.workers_beginning(digits, PAGE)?;
-        Ok(Known { ids: workers.into_iter().map(|worker| worker.worker_id).collect(), more })
+    find_by_prefix(text, "worker", |digits| {
+        let (workers, more) = control.workers_beginning(digits, MAX_LISTED_ITEMS)?;
+        Ok(Candidates { ids: workers.into_iter().map(|worker| worker.worker_id).collect(), more })
     })
 }
 
 /// Those that have not ended come first: if one that has ended is listed, none of them is left out. Of
 /// those that have, the latest are enough.
-fn known_tasks(control: &Control, digits: &str) -> Result<Known, Error> {
-    let (tasks, more) = control.tasks_beginning(digits, PAGE)?;
+fn known_tasks(control: &Control, digits: &str) -> Result<Candidates, Error> {
+    let (tasks, more) = control.tasks_beginning(digits, MAX_LISTED_ITEMS)?;
     let more = more && tasks.last().is_some_and(|task| !has_ended(task));
-    Ok(Known { ids: tasks.into_iter().map(|task| task.task_id).collect(), more })
+    Ok(Candidates { ids: tasks.into_iter().map(|task| task.task_id).collect(), more })
 }
 
-fn known_actors(control: &Control, digits: &str) -> Result<Known, Error> {
-    let (actors, more) = control.actors_beginning(digits, PAGE)?;
-    Ok(Known { ids: actors.into_iter().map(|actor| actor.actor_id).collect(), more })
+fn known_actors(control: &Control, digits: &str) -> Result<Candidates, Error> {
+    let (actors, more) = control.actors_beginning(digits, MAX_LISTED_ITEMS)?;
+    Ok(Candidates { ids: actors.into_iter().map(|actor| actor.actor_id).collect(), more })
 }
 
 fn has_ended(task: &TaskStatus) -> bool {
     matches!(task.state(), TaskState::Finished | TaskState::Failed | TaskState::Cancelled)
 }
 
-fn meant<T: FromStr<Err = Error>>(
+fn find_by_prefix<T: FromStr<Err = Error>>(
     text: &str,
     what: &str,
-    known: impl FnOnce(&str) -> Result<Known, Error>,
+    known: impl FnOnce(&str) -> Result<Candidates, Error>,
 ) -> Result<T, Failure> {
     let digits = digits(text);
     if digits.len() == DIGITS {
@@ -125,7 +127,7 @@ fn meant<T: FromStr<Err = Error>>(
              first {FEWEST_DIGITS} characters"
         )));
     }
-    let Known { ids, more } = known(&digits)?;
+    let Candidates { ids, more } = known(&digits)?;
     let mut found: Vec<String> =
         ids.into_iter().filter(|id| self::digits(id).starts_with(&digits)).collect();
     match found.len() {

@@ -1,8 +1,8 @@
 //! `marline kill`: ends actors for good.
 
-use super::{Done, find};
+use super::{CommandResult, find};
 use crate::args::Kill;
-use crate::config::Settings;
+use crate::config::ClusterEndpoint;
 use crate::exit::Failure;
 use crate::printer::Printer;
 use marline_runtime::control::{ActorState, Control};
@@ -11,7 +11,7 @@ use marline_runtime::core::id::ActorId;
 use serde_json::json;
 use std::process::ExitCode;
 
-pub fn run(settings: &Settings, asked: &Kill, printer: Printer) -> Done {
+pub fn run(settings: &ClusterEndpoint, asked: &Kill, printer: Printer) -> CommandResult {
     let control = settings.control()?;
     // All of them are there, or nothing is done.
     let actors = asked.actors.iter().map(|actor| find::actor(&control, &asked.namespace, actor));

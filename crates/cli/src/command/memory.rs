@@ -1,9 +1,9 @@
 //! `marline memory`: how full the stores are; which values there are, how large, where, and who holds them.
 
-use super::Done;
-use super::workers::{known, more_text};
+use super::CommandResult;
+use super::workers::{more_text, non_empty};
 use crate::args::Limit;
-use crate::config::Settings;
+use crate::config::ClusterEndpoint;
 use crate::printer::{Printer, table};
 use crate::units::size;
 use marline_runtime::control::{ObjectHere, ObjectStatus, StoreStatus, WorkerStatus};
@@ -15,14 +15,14 @@ use std::process::ExitCode;
 const MAX_WORKERS: u32 = 1_000;
 
 /// A worker, and how full its store is.
-type StoreAt<'a> = (&'a WorkerStatus, StoreStatus);
+type WorkerObjectStore<'a> = (&'a WorkerStatus, StoreStatus);
 
-pub fn run(settings: &Settings, limit: &Limit, printer: Printer) -> Done {
+pub fn run(settings: &ClusterEndpoint, limit: &Limit, printer: Printer) -> CommandResult {
     let control = settings.control()?;
     let reply = control.objects(limit.limit)?;
     let (workers, _) = control.workers(MAX_WORKERS)?;
     let mut here: BTreeMap<String, Vec<(String, ObjectHere)>> = BTreeMap::new();
-    let mut stores: Vec<StoreAt<'_>> = Vec::new();
+    let mut stores: Vec<WorkerObjectStore<'_>> = Vec::new();
     for worker in workers.iter().filter(|worker| !worker.store.is_empty()) {
         // One that cannot be asked is left out.
         let Ok(held) = control.objects_at(worker, settings.token.clone(), limit.limit) else {
@@ -55,11 +55,11 @@ pub fn run(settings: &Settings, limit: &Limit, printer: Printer) -> Done {
 }
 
 /// How full the stores are, and an empty line.
-fn stores_table(stores: &[StoreAt<'_>]) -> String {
+fn stores_table(stores: &[WorkerObjectStore<'_>]) -> String {
     if stores.is_empty() {
         return String::new();
     }
-    let row = |(worker, store): &StoreAt<'_>| {
+    let row = |(worker, store): &WorkerObjectStore<'_>| {
         vec![
             worker.worker_id.clone(),
             worker.hostname.clone(),
@@ -73,7 +73,7 @@ fn stores_table(stores: &[StoreAt<'_>]) -> String {
     table(&["STORE OF WORKER", "HOST", "PID", "USED", "LIMIT", "ON DISK"], &rows) + "\n"
 }
 
-fn store_as_json((worker, store): &StoreAt<'_>) -> Value {
+fn store_as_json((worker, store): &WorkerObjectStore<'_>) -> Value {
     json!({
         "worker_id": worker.worker_id,
         "hostname": worker.hostname,
@@ -104,7 +104,7 @@ fn row(object: &ObjectStatus, here: &[(String, ObjectHere)]) -> Vec<String> {
         object.state.clone(),
         places(object, here),
         readers.to_string(),
-        known(&object.made_by).unwrap_or("put").into(),
+        non_empty(&object.made_by).unwrap_or("put").into(),
         object.holders.join(", "),
     ]
 }
@@ -119,7 +119,7 @@ fn as_json(object: &ObjectStatus, here: &[(String, ObjectHere)]) -> Value {
         "state": object.state,
         "workers": object.workers,
         "copies": copies.collect::<Vec<_>>(),
-        "made_by": known(&object.made_by),
+        "made_by": non_empty(&object.made_by),
         "holders": object.holders,
     })
 }

@@ -1,17 +1,17 @@
 //! `marline run -- COMMAND`: runs it somewhere, prints what it prints, ends as it does.
 
-use super::Done;
-use super::logs::{At, Place, print, unprinted};
+use super::CommandResult;
+use super::logs::{LogLocation, LogReader, exit_on_write_error, print};
 use super::tasks::state_name;
 use super::worker::resources;
 use crate::args::Run;
-use crate::config::Settings;
+use crate::config::ClusterEndpoint;
 use crate::exit::{Failure, INTERRUPTED, NOT_RUN, TOO_LONG};
-use crate::printer::{Forwarded, Printer, Progress};
+use crate::printer::{OutputForwarder, Printer, Progress};
 use marline_runtime::control::{Control, LogOf, LogPart, TaskState};
 use marline_runtime::core::error::{Error, ErrorKind};
 use marline_runtime::core::id::TaskId;
-use marline_runtime::core::message::Manner;
+use marline_runtime::core::message::CancelMode;
 use marline_runtime::core::payload::Outcome;
 use marline_runtime::core::spec::{Budget, Target, TaskOptions, TaskSpec};
 use marline_runtime::{Client, CommandEnd, CommandLine, new_task_id};
@@ -30,7 +30,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 /// The most that a command reads.
 const MAX_STDIN_BYTES: u64 = 32 << 20;
 
-pub fn run(settings: &Settings, asked: &Run, printer: Printer) -> Done {
+pub fn run(settings: &ClusterEndpoint, asked: &Run, printer: Printer) -> CommandResult {
     let line = line(asked)?;
     let memory = asked.memory.map_or(0, |memory| memory.0);
     let options = TaskOptions {
@@ -57,9 +57,9 @@ pub fn run(settings: &Settings, asked: &Run, printer: Printer) -> Done {
         target: Target::Function(line.function().into()),
         args: line.encode()?,
         needs: Vec::new(),
-        holds: Vec::new(),
+        referents: Vec::new(),
         returns: 1,
-        stream: None,
+        stream_window: None,
         options: Arc::new(options),
     });
     let task = spec.id;
@@ -70,7 +70,7 @@ pub fn run(settings: &Settings, asked: &Run, printer: Printer) -> Done {
     let outcome = pending.wait()?;
     let watched = watch.finish();
     let interrupted = asked_to_stop.load(Ordering::Relaxed) > 0;
-    end(&client, task, outcome, interrupted, &watched, printer)
+    exit_as_command(&client, task, outcome, interrupted, &watched, printer)
 }
 
 /// The first signal asks the command to stop, the second does not wait for it, the third does not even
@@ -78,8 +78,8 @@ pub fn run(settings: &Settings, asked: &Run, printer: Printer) -> Done {
 fn stop_when_asked(client: &Client, task: TaskId, asked: Arc<AtomicU32>) -> Result<(), Failure> {
     let client = client.clone();
     Ok(marline_runtime::on_signal(move || match asked.fetch_add(1, Ordering::Relaxed) {
-        0 => client.cancel(task, Manner::Ask),
-        1 => client.cancel(task, Manner::Force),
+        0 => client.cancel(task, CancelMode::Graceful),
+        1 => client.cancel(task, CancelMode::Force),
         _ => std::process::exit(INTERRUPTED.into()),
     })?)
 }
@@ -115,23 +115,23 @@ fn line(asked: &Run) -> Result<CommandLine, Failure> {
 
 /// Prints what the command prints, on a thread of its own: nobody waits for output when it has ended.
 struct Watch {
-    shared: Arc<Shared>,
+    shared: Arc<OutputPrinter>,
 }
 
-struct Shared {
-    settings: Settings,
+struct OutputPrinter {
+    settings: ClusterEndpoint,
     control: Control,
     task: TaskId,
     printer: Printer,
     asked_to_stop: Arc<AtomicU32>,
     /// Held while something is printed.
-    state: Mutex<State>,
+    state: Mutex<PrintState>,
 }
 
-struct State {
-    place: Place,
+struct PrintState {
+    place: LogReader,
     progress: Progress,
-    forwarded: Forwarded,
+    forwarded: OutputForwarder,
     /// Everything was printed.
     done: bool,
     /// Nobody reads it any more.
@@ -139,7 +139,7 @@ struct State {
 }
 
 /// How far the output was printed.
-struct Watched {
+struct PrintedOutput {
     unread: Option<std::io::Error>,
     /// How many bytes of output and of errors; nothing if parts between them were missed.
     printed: Option<[u64; 2]>,
@@ -147,25 +147,26 @@ struct Watched {
 
 impl Watch {
     fn start(
-        settings: &Settings,
+        settings: &ClusterEndpoint,
         client: &Client,
         task: TaskId,
         asked_to_stop: Arc<AtomicU32>,
         printer: Printer,
     ) -> Result<Watch, Failure> {
-        let (place, progress) = (Place::new(LogOf::Task(task)), printer.progress());
-        let forwarded = Forwarded::new();
-        let state = Mutex::new(State { place, progress, forwarded, done: false, unread: None });
+        let (place, progress) = (LogReader::new(LogOf::Task(task)), printer.progress());
+        let forwarded = OutputForwarder::new();
+        let state =
+            Mutex::new(PrintState { place, progress, forwarded, done: false, unread: None });
         let control = settings.control()?;
         let settings = settings.clone();
-        let shared = Shared { settings, control, task, printer, asked_to_stop, state };
+        let shared = OutputPrinter { settings, control, task, printer, asked_to_stop, state };
         let shared = Arc::new(shared);
         if !printer.json {
             let (watching, client) = (shared.clone(), client.clone());
             std::thread::spawn(move || {
                 watching.run();
                 if watching.lock().unread.is_some() {
-                    client.cancel(task, Manner::Ask);
+                    client.cancel(task, CancelMode::Graceful);
                 }
             });
         }
@@ -173,7 +174,7 @@ impl Watch {
     }
 
     /// The command has ended: prints what is left of its output.
-    fn finish(self) -> Watched {
+    fn finish(self) -> PrintedOutput {
         let shared = self.shared;
         let mut state = shared.lock();
         state.progress.clear();
@@ -181,8 +182,8 @@ impl Watch {
         if !shared.printer.json
             && state.unread.is_none()
             && let Ok(status) = shared.control.task(shared.task)
-            && let Ok(At::Worker) =
-                state.place.at(&shared.settings, &shared.control, &status.worker_id)
+            && let Ok(LogLocation::Worker) =
+                state.place.follow_worker(&shared.settings, &shared.control, &status.worker_id)
         {
             while let Ok(part) = state.place.read(Duration::ZERO)
                 && !part.chunks.is_empty()
@@ -190,12 +191,12 @@ impl Watch {
             {}
         }
         let printed = (state.place.missed == 0).then_some(state.place.printed);
-        Watched { unread: state.unread.take(), printed }
+        PrintedOutput { unread: state.unread.take(), printed }
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl OutputPrinter {
+    fn lock(&self) -> MutexGuard<'_, PrintState> {
         self.state.lock().expect("nothing panics under it")
     }
 
@@ -214,7 +215,7 @@ impl Shared {
             if state.done {
                 return;
             }
-            self.tell(&mut state.progress, &words, before > 0);
+            self.show_progress(&mut state.progress, &words, before > 0);
             let Some(part) = part else {
                 drop(state);
                 std::thread::sleep(pause);
@@ -229,7 +230,7 @@ impl Shared {
     }
 
     /// What it does, and what it printed.
-    fn look(&self, place: &mut Place) -> Result<(String, Option<LogPart>), Failure> {
+    fn look(&self, place: &mut LogReader) -> Result<(String, Option<LogPart>), Failure> {
         let status = match self.control.task(self.task) {
             Ok(status) => status,
             // What was submitted may be on its way.
@@ -243,28 +244,28 @@ impl Shared {
             let words = if why.is_empty() { "waiting".into() } else { format!("waiting: {why}") };
             return Ok((words, None));
         }
-        match place.at(&self.settings, &self.control, &status.worker_id)? {
-            At::Worker => Ok((String::new(), Some(place.read(LOOK)?))),
-            At::Nowhere | At::Gone => Ok((String::new(), None)),
+        match place.follow_worker(&self.settings, &self.control, &status.worker_id)? {
+            LogLocation::Worker => Ok((String::new(), Some(place.read(LOOK)?))),
+            LogLocation::NotStarted | LogLocation::WorkerGone => Ok((String::new(), None)),
         }
     }
 
-    fn tell(&self, progress: &mut Progress, words: &str, printed: bool) {
+    fn show_progress(&self, progress: &mut Progress, words: &str, printed: bool) {
         match (self.asked_to_stop.load(Ordering::Relaxed), words) {
-            (1, _) => progress.say("asked the command to stop; Ctrl-C again kills it"),
-            (2.., _) => progress.say("killing the command; Ctrl-C again does not wait for it"),
+            (1, _) => progress.update("asked the command to stop; Ctrl-C again kills it"),
+            (2.., _) => progress.update("killing the command; Ctrl-C again does not wait for it"),
             (0, "") if printed => {} // It says itself how far it is.
-            (0, "") => progress.show("running"),
-            (0, words) => progress.say(words),
+            (0, "") => progress.update_on_terminal("running"),
+            (0, words) => progress.update(words),
         }
     }
 
     /// Prints a part of the output. Says whether anybody reads it.
-    fn show(&self, state: &mut State, part: &LogPart) -> bool {
+    fn show(&self, state: &mut PrintState, part: &LogPart) -> bool {
         if !part.chunks.is_empty() {
             state.progress.clear();
         }
-        state.place.tell(part, self.printer);
+        state.place.note_gaps(part, self.printer);
         state.place.advance(part);
         state.unread = print(part, &mut state.forwarded).err();
         state.unread.is_none()
@@ -272,19 +273,19 @@ impl Shared {
 }
 
 /// Ends as the command did.
-fn end(
+fn exit_as_command(
     client: &Client,
     task: TaskId,
     outcome: Outcome,
     interrupted: bool,
-    watched: &Watched,
+    watched: &PrintedOutput,
     printer: Printer,
-) -> Done {
+) -> CommandResult {
     let (end, error) = match outcome {
         Ok(values) => {
             let value =
                 values.first().ok_or_else(|| Failure::failed("a result without a value"))?;
-            (Some(CommandEnd::decode(&client.open(&value.payload)?)?), None)
+            (Some(CommandEnd::decode(&client.load(&value.payload)?)?), None)
         }
         Err(error) => {
             let payload = error.failure().and_then(|failure| failure.payload.as_ref());
@@ -293,7 +294,7 @@ fn end(
     };
     let code = match &watched.unread {
         _ if interrupted => INTERRUPTED,
-        Some(error) => return unprinted(error),
+        Some(error) => return exit_on_write_error(error),
         None => code(end.as_ref(), error.as_ref()),
     };
     if printer.json {
@@ -319,7 +320,7 @@ fn end(
     if let (Some(end), Some(printed)) = (&end, watched.printed)
         && let Err(error) = print_rest(end, printed, printer)
     {
-        return unprinted(&error);
+        return exit_on_write_error(&error);
     }
     if let Some(error) = error.filter(|_| end.is_none()) {
         // What the command said itself was printed; this is what Marline has to say.
@@ -346,7 +347,7 @@ fn print_rest(end: &CommandEnd, printed: [u64; 2], printer: Printer) -> std::io:
             missed + missed_errors
         ));
     }
-    let mut forwarded = Forwarded::new();
+    let mut forwarded = OutputForwarder::new();
     forwarded.write_error(&end.stderr[from_error..]);
     forwarded.write(&end.stdout[from..])
 }

@@ -1,15 +1,15 @@
 //! `marline status`: the cluster as a whole, and why anything waits.
 
-use super::Done;
+use super::CommandResult;
 use super::workers::amounts;
-use crate::config::Settings;
+use crate::config::ClusterEndpoint;
 use crate::printer::Printer;
 use crate::units::{ago, size};
 use marline_runtime::control::{ClusterStatus, WorkerState};
 use serde_json::{Value, json};
 use std::process::ExitCode;
 
-pub fn run(settings: &Settings, printer: Printer) -> Done {
+pub fn run(settings: &ClusterEndpoint, printer: Printer) -> CommandResult {
     let status = settings.control()?.cluster()?;
     printer.answer(&as_json(settings, &status), || words(settings, &status))?;
     Ok(ExitCode::SUCCESS)
@@ -19,7 +19,7 @@ fn state(state: WorkerState) -> &'static str {
     super::workers::state_name(state.into())
 }
 
-fn as_json(settings: &Settings, status: &ClusterStatus) -> Value {
+fn as_json(settings: &ClusterEndpoint, status: &ClusterStatus) -> Value {
     let counters = status.counters.unwrap_or_default();
     let workers =
         status.workers.iter().map(|count| (state(count.state()).to_owned(), json!(count.count)));
@@ -54,7 +54,7 @@ fn as_json(settings: &Settings, status: &ClusterStatus) -> Value {
     })
 }
 
-fn words(settings: &Settings, status: &ClusterStatus) -> String {
+fn words(settings: &ClusterEndpoint, status: &ClusterStatus) -> String {
     let counters = status.counters.unwrap_or_default();
     let workers: Vec<String> = status
         .workers

@@ -1,9 +1,9 @@
 //! `marline tasks`: those that have not ended, then those that have.
 
-use super::workers::{known, more_text, now};
-use super::{Done, PAGE};
-use crate::args::{State, Tasks};
-use crate::config::Settings;
+use super::workers::{more_text, non_empty, now};
+use super::{CommandResult, MAX_LISTED_ITEMS};
+use crate::args::{TaskStateArg, Tasks};
+use crate::config::ClusterEndpoint;
 use crate::exit::Failure;
 use crate::printer::{Printer, table};
 use crate::units::{ago, took};
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::process::ExitCode;
 
-pub fn run(settings: &Settings, asked: &Tasks, printer: Printer) -> Done {
+pub fn run(settings: &ClusterEndpoint, asked: &Tasks, printer: Printer) -> CommandResult {
     let states: Vec<TaskState> = asked.states.iter().copied().map(wire_state).collect();
     let control = settings.control()?;
     let (tasks, more) = control.tasks(asked.limit.limit, &states)?;
@@ -35,7 +35,7 @@ type Classes = HashMap<String, String>;
 
 /// The status of a call has its actor's id alone. Those of the latest actors are known.
 fn classes(control: &Control) -> Result<Classes, Failure> {
-    let (actors, _) = control.actors(PAGE)?;
+    let (actors, _) = control.actors(MAX_LISTED_ITEMS)?;
     Ok(actors.into_iter().map(|actor| (actor.actor_id, actor.class)).collect())
 }
 
@@ -58,14 +58,14 @@ fn none(states: &[TaskState]) -> String {
     format!("no {} tasks", names.join(" or "))
 }
 
-fn wire_state(state: State) -> TaskState {
+fn wire_state(state: TaskStateArg) -> TaskState {
     match state {
-        State::Pending => TaskState::Pending,
-        State::Assigned => TaskState::Assigned,
-        State::Running => TaskState::Running,
-        State::Finished => TaskState::Finished,
-        State::Failed => TaskState::Failed,
-        State::Cancelled => TaskState::Cancelled,
+        TaskStateArg::Pending => TaskState::Pending,
+        TaskStateArg::Assigned => TaskState::Assigned,
+        TaskStateArg::Running => TaskState::Running,
+        TaskStateArg::Finished => TaskState::Finished,
+        TaskStateArg::Failed => TaskState::Failed,
+        TaskStateArg::Cancelled => TaskState::Cancelled,
     }
 }
 
@@ -105,15 +105,15 @@ fn as_json(task: &TaskStatus) -> Value {
     json!({
         "id": task.task_id,
         "name": task.name,
-        "actor_id": known(&task.actor_id),
+        "actor_id": non_empty(&task.actor_id),
         "state": state_name(task.state),
-        "worker_id": known(&task.worker_id),
+        "worker_id": non_empty(&task.worker_id),
         "attempts": task.attempts,
         "created_at": task.created_at,
         "started_at": task.started_at,
         "finished_at": task.finished_at,
         "error": task.error.as_ref().map(|error| &error.message),
-        "waits_for": known(&task.waits_for),
+        "waits_for": non_empty(&task.waits_for),
     })
 }
 

@@ -1,14 +1,14 @@
 //! `marline token`: a short-lived token for gRPC clients that are not Marline's own.
 
-use super::Done;
-use crate::config::Settings;
+use super::CommandResult;
+use crate::config::ClusterEndpoint;
 use crate::exit::Failure;
 use crate::printer::Printer;
 use marline_runtime::control::Tickets;
 use serde_json::json;
 use std::process::ExitCode;
 
-pub fn run(settings: &Settings, printer: Printer) -> Done {
+pub fn run(settings: &ClusterEndpoint, printer: Printer) -> CommandResult {
     let tickets = Tickets::at(&settings.address, settings.token.clone())?;
     if !tickets.are_needed() {
         let words = format!("the cluster at {} asks for no token", settings.address);

@@ -1,17 +1,17 @@
 //! `marline up`: a controller and a worker in one process.
 
-use super::Done;
-use super::controller::{Started, config};
+use super::CommandResult;
+use super::controller::{ListeningController, config};
 use super::worker::options;
 use crate::args::{Args, Up};
 use crate::printer::Printer;
-use crate::python::Home;
+use crate::python::ExecutorCluster;
 use std::process::ExitCode;
 
-pub fn run(args: &Args, up: &Up, printer: Printer) -> Done {
-    let mut started = Started::new(args, &up.listen.listen, config(&up.listen))?;
+pub fn run(args: &Args, up: &Up, printer: Printer) -> CommandResult {
+    let mut started = ListeningController::new(args, &up.listen.listen, config(&up.listen))?;
     let address = started.controller.address().to_owned();
-    let home = Home { address: &address, token: Some(&started.token.secret) };
+    let home = ExecutorCluster { address: &address, token: Some(&started.token.secret) };
     let options = options(&up.offer, &home)?;
     started.controller.host_worker(options)?;
     let offers = &started.controller.workers()[0].info.resources;

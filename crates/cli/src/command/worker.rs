@@ -1,19 +1,20 @@
 //! `marline worker`: runs commands, and tasks and actors in Python, for a controller elsewhere. Those in
 //! Rust are provided by a program of your own: see `marline::Worker`.
 
-use super::{Done, PAGE};
-use crate::args::{Args, Offer, Worker as Asked};
-use crate::config::Settings;
+use super::{CommandResult, MAX_LISTED_ITEMS};
+use crate::args::{Args, Worker as Asked, WorkerOffer};
+use crate::config::ClusterEndpoint;
 use crate::exit::Failure;
 use crate::printer::{Printer, Progress};
-use crate::python::{Home, fork_server};
-use crate::units::{Count, Named, count};
+use crate::python::{ExecutorCluster, fork_server};
+use crate::units::{Count, NamedAmount, plural};
 use marline_runtime::control::{Control, WorkerStatus};
 use marline_runtime::core::id::SessionId;
 use marline_runtime::core::resources::{Amount, Resources};
 use marline_runtime::core::worker;
 use marline_runtime::{
-    ExecutorOptions, NoProgram, PassOn, Program, Said, StoreOptions, Worker, WorkerOptions,
+    ExecutorOptions, NoProgram, Program, Setting, StderrForwarding, StoreOptions, Worker,
+    WorkerOptions,
 };
 use serde_json::json;
 use std::net::IpAddr;
@@ -23,7 +24,7 @@ use std::thread::available_parallelism;
 use std::time::Duration;
 
 /// How often it is said what a process that is to end waits for.
-const SAY_EVERY: Duration = Duration::from_millis(250);
+const SHUTDOWN_POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// So many Python executors are started ahead, at most: as many as there are CPUs.
 const MAX_PRESTARTED: usize = 64;
@@ -36,7 +37,7 @@ pub fn serve_if_executor() {
 
 /// What a worker of this program is to be; whom it joins and where it listens is left open. Its executors
 /// are told of `home`.
-pub fn options(offer: &Offer, home: &Home<'_>) -> Result<WorkerOptions, Failure> {
+pub fn options(offer: &WorkerOffer, home: &ExecutorCluster<'_>) -> Result<WorkerOptions, Failure> {
     let cpus = offer
         .cpus
         .unwrap_or_else(|| Count(available_parallelism().map_or(1.0, |cpus| cpus.get() as f64)));
@@ -58,7 +59,7 @@ pub fn options(offer: &Offer, home: &Home<'_>) -> Result<WorkerOptions, Failure>
         executors: ExecutorOptions::Processes {
             commands: true,
             memory: offer.executor_memory.map(|memory| memory.0),
-            pass_on: if offer.quiet { PassOn::Nothing } else { PassOn::All },
+            pass_on: if offer.quiet { StderrForwarding::Nothing } else { StderrForwarding::All },
             forks,
             arguments: None,
         },
@@ -68,11 +69,11 @@ pub fn options(offer: &Offer, home: &Home<'_>) -> Result<WorkerOptions, Failure>
 }
 
 /// What its store of large values may take.
-fn store(offer: &Offer) -> Result<StoreOptions, Failure> {
+fn store(offer: &WorkerOffer) -> Result<StoreOptions, Failure> {
     let limit = offer.object_store_memory.map(|bytes| bytes.0);
-    let limit = limit.map(|value| Said { name: "--object-store-memory", value });
-    let folder = offer.spill_dir.clone().map(|value| Said { name: "--spill-dir", value });
-    let durable = offer.durable_dir.clone().map(|value| Said { name: "--durable-dir", value });
+    let limit = limit.map(|value| Setting { name: "--object-store-memory", value });
+    let folder = offer.spill_dir.clone().map(|value| Setting { name: "--spill-dir", value });
+    let durable = offer.durable_dir.clone().map(|value| Setting { name: "--durable-dir", value });
     Ok(StoreOptions::new(limit, folder, durable)?)
 }
 
@@ -81,21 +82,21 @@ pub fn resources(
     cpus: Count,
     gpus: Count,
     memory: u64,
-    custom: &[Named],
+    custom: &[NamedAmount],
 ) -> Result<Resources, Failure> {
     let mut resources =
         Resources { cpu: Amount::from_f64(cpus.0)?, memory, ..Resources::default() };
     resources = resources.with_gpus(Amount::from_f64(gpus.0)?);
-    for Named { name, amount } in custom {
+    for NamedAmount { name, amount } in custom {
         resources = resources.with_custom(name, Amount::from_f64(*amount)?);
     }
     resources.validate()?;
     Ok(resources)
 }
 
-pub fn run(args: &Args, asked: &Asked, printer: Printer) -> Done {
-    let settings = Settings::of(args)?;
-    let home = Home { address: &settings.address, token: settings.token.as_deref() };
+pub fn run(args: &Args, asked: &Asked, printer: Printer) -> CommandResult {
+    let settings = ClusterEndpoint::of(args)?;
+    let home = ExecutorCluster { address: &settings.address, token: settings.token.as_deref() };
     let options = WorkerOptions {
         controller: settings.address.clone(),
         // A token that is not named is looked up each time it joins: the next controller has another.
@@ -110,10 +111,10 @@ pub fn run(args: &Args, asked: &Asked, printer: Printer) -> Done {
         None => Worker::join_here(options, args.token_file.as_deref())?,
     };
     worker.on_note(move |words| printer.note(&format!("marline: {words}")));
-    let settings = Settings::of(args)?; // Its record may have been written meanwhile.
+    let settings = ClusterEndpoint::of(args)?; // Its record may have been written meanwhile.
     let identity = worker.identity();
     // The controller may have lost it meanwhile: it joins again by itself.
-    let myself = myself(&settings.control()?, identity()).unwrap_or_default();
+    let myself = own_status(&settings.control()?, identity()).unwrap_or_default();
     let json = json!({
         "id": myself.worker_id,
         "controller": settings.address,
@@ -123,16 +124,17 @@ pub fn run(args: &Args, asked: &Asked, printer: Printer) -> Done {
     let grace = asked.offer.grace.0;
     let (address, token_file) = (args.address.clone(), args.token_file.clone());
     // It may be in another cluster by then.
-    let control = move || Settings::named(address.as_deref(), token_file.as_deref())?.control();
+    let control =
+        move || ClusterEndpoint::find(address.as_deref(), token_file.as_deref())?.control();
     let only_myself =
-        move |control: &Control| self::myself(control, identity()).into_iter().collect();
+        move |control: &Control| self::own_status(control, identity()).into_iter().collect();
     let words = || {
         format!(
             "worker {} of the cluster at {}; it offers {offers}\nCtrl-C has it finish and leave.",
             myself.worker_id, settings.address
         )
     };
-    let (mut said, farewell) = (Ok(()), Farewell::new(printer));
+    let (mut said, farewell) = (Ok(()), ShutdownProgress::new(printer));
     let ready = || {
         said = printer.answer(&json, words);
         if is_local(&myself.address) && !is_local(&settings.address) {
@@ -153,13 +155,13 @@ pub fn run(args: &Args, asked: &Asked, printer: Printer) -> Done {
 }
 
 /// What the cluster knows of the worker with this id.
-fn myself(control: &Control, id: Option<SessionId>) -> Option<WorkerStatus> {
+fn own_status(control: &Control, id: Option<SessionId>) -> Option<WorkerStatus> {
     control.worker(&id?.to_string()).ok().flatten()
 }
 
 /// The workers of a cluster, as far as they are known.
 pub fn workers(control: &Control) -> Vec<WorkerStatus> {
-    control.workers(PAGE).unwrap_or_default().0
+    control.workers(MAX_LISTED_ITEMS).unwrap_or_default().0
 }
 
 /// Whether an address means nothing on other machines.
@@ -172,11 +174,11 @@ pub fn is_local(address: &str) -> bool {
 }
 
 /// Says what a process that was asked to end still waits for.
-pub struct Farewell(Arc<Mutex<Option<Progress>>>);
+pub struct ShutdownProgress(Arc<Mutex<Option<Progress>>>);
 
-impl Farewell {
-    pub fn new(printer: Printer) -> Farewell {
-        Farewell(Arc::new(Mutex::new(Some(printer.progress()))))
+impl ShutdownProgress {
+    pub fn new(printer: Printer) -> ShutdownProgress {
+        ShutdownProgress(Arc::new(Mutex::new(Some(printer.progress()))))
     }
 
     /// The process was asked to end. From now on this says what `these` workers have to finish.
@@ -196,20 +198,20 @@ impl Farewell {
                 }
                 let words = format!(
                     "finishing {} and {}, for {grace:?} at most; Ctrl-C again ends it at once",
-                    count(workers.iter().map(|worker| worker.tasks).sum(), "task"),
-                    count(workers.iter().map(|worker| worker.actors).sum(), "actor")
+                    plural(workers.iter().map(|worker| worker.tasks).sum(), "task"),
+                    plural(workers.iter().map(|worker| worker.actors).sum(), "actor")
                 );
                 let mut shown = shown.lock().expect("nothing panics under it");
                 let Some(progress) = shown.as_mut() else { return };
-                progress.say(&words);
+                progress.update(&words);
                 drop(shown);
-                std::thread::sleep(SAY_EVERY);
+                std::thread::sleep(SHUTDOWN_POLL_INTERVAL);
             }
         });
     }
 }
 
-impl Drop for Farewell {
+impl Drop for ShutdownProgress {
     /// The process has ended. Nothing more is printed.
     fn drop(&mut self) {
         drop(self.0.lock().expect("nothing panics under it").take());

@@ -1,8 +1,8 @@
 //! `marline workers`: who is here, and what is free there.
 
-use super::Done;
+use super::CommandResult;
 use crate::args::Limit;
-use crate::config::Settings;
+use crate::config::ClusterEndpoint;
 use crate::printer::{Printer, table};
 use crate::units::{ago, size};
 use marline_runtime::control::{UnableRuntime, WireResources, WorkerState, WorkerStatus};
@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-pub fn run(settings: &Settings, limit: &Limit, printer: Printer) -> Done {
+pub fn run(settings: &ClusterEndpoint, limit: &Limit, printer: Printer) -> CommandResult {
     let (workers, more) = settings.control()?.workers(limit.limit)?;
     let json = json!({ "workers": workers.iter().map(as_json).collect::<Vec<_>>(), "more": more });
     printer.answer(&json, || {
@@ -49,7 +49,7 @@ fn as_json(worker: &WorkerStatus) -> Value {
         // Larger than what some readers of JSON can tell apart.
         "epoch": worker.epoch.to_string(),
         "state": state_name(worker.state),
-        "address": known(&worker.address),
+        "address": non_empty(&worker.address),
         "hostname": worker.hostname,
         "pid": worker.pid,
         "version": worker.version,
@@ -79,7 +79,7 @@ pub fn state_name(state: i32) -> &'static str {
 }
 
 /// What the wire leaves empty where there is nothing.
-pub fn known(text: &str) -> Option<&str> {
+pub fn non_empty(text: &str) -> Option<&str> {
     Some(text).filter(|text| !text.is_empty())
 }
 

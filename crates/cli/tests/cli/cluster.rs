@@ -1,6 +1,6 @@
 //! Clusters that begin and end, in good order or not.
 
-use crate::harness::{Home, Running, lives, pid_in, until};
+use crate::harness::{Home, Running, is_alive, pid_in, until};
 
 fn worker(home: &Home, args: &[&str]) -> Running {
     let mut all = vec!["worker", "--json", "--quiet"];
@@ -55,7 +55,7 @@ fn up_that_is_asked_to_end_finishes_what_runs_and_leaves_nothing() {
     std::fs::write(&gate, "").unwrap();
     assert_eq!(run.end().succeeded().out(), "done\n");
     assert_eq!(up.end().code, Some(0));
-    assert_eq!(home.left(), Vec::<String>::new());
+    assert_eq!(home.runtime_files(), Vec::<String>::new());
 }
 
 /// What runs on another worker is finished too, whoever is asked to end.
@@ -83,10 +83,10 @@ fn other_workers_finish(role: &str) {
     std::fs::write(&gate, "").unwrap();
     assert_eq!(run.end().succeeded().out(), "done\n");
     assert_eq!(up.end().code, Some(0));
-    assert!(lives(other.pid()), "it waits for the next cluster");
+    assert!(is_alive(other.pid()), "it waits for the next cluster");
     other.signal("TERM");
     other.end().succeeded();
-    assert_eq!(home.left(), Vec::<String>::new());
+    assert_eq!(home.runtime_files(), Vec::<String>::new());
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn up_waits_for_other_workers_no_longer_than_its_grace() {
     let command: u32 = run.line().trim().parse().unwrap();
     up.signal("TERM");
     assert_eq!(up.end().code, Some(0));
-    until("the command is gone", || !lives(command));
+    until("the command is gone", || !is_alive(command));
     assert_eq!(run.end().code, Some(125));
 }
 
@@ -129,8 +129,8 @@ fn up_that_is_asked_twice_ends_at_once_and_leaves_nothing() {
     until("it drains", || home.json(&["workers"])["workers"][0]["state"] == "draining");
     up.signal("INT");
     assert_eq!(up.end().code, Some(0));
-    until("the command is gone", || !lives(command));
-    assert_eq!(home.left(), Vec::<String>::new());
+    until("the command is gone", || !is_alive(command));
+    assert_eq!(home.runtime_files(), Vec::<String>::new());
     assert_eq!(run.end().code, Some(125));
 }
 
@@ -140,7 +140,7 @@ fn a_terminal_that_is_closed_ends_it_in_good_order() {
     let up = home.up(&[]);
     up.signal("HUP");
     assert_eq!(up.end().code, Some(0));
-    assert_eq!(home.left(), Vec::<String>::new());
+    assert_eq!(home.runtime_files(), Vec::<String>::new());
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn up_that_is_killed_takes_its_commands_along_and_is_cleaned_up_after() {
     let command = pid_in(&file);
     let (address, pid) = (up.address().to_owned(), up.pid());
     up.signal("KILL");
-    until("the command is gone", || !lives(command));
+    until("the command is gone", || !is_alive(command));
     drop(up);
     let status = home.marline(&["status"]);
     assert_eq!(status.code, Some(3));
@@ -160,7 +160,7 @@ fn up_that_is_killed_takes_its_commands_along_and_is_cleaned_up_after() {
     assert!(status.stderr.contains(&said), "{status:?}");
     until("nothing is left", || {
         home.marline(&["status"]);
-        home.left().is_empty()
+        home.runtime_files().is_empty()
     });
     let again = home.marline(&["--json", "status"]);
     assert_eq!((again.code, again.error()["kind"].as_str()), (Some(3), Some("Unavailable")));

@@ -35,7 +35,7 @@ impl Home {
     }
 
     /// What is in the runtime folder.
-    pub fn left(&self) -> Vec<String> {
+    pub fn runtime_files(&self) -> Vec<String> {
         let Ok(entries) = std::fs::read_dir(self.path().join("run/marline")) else {
             return Vec::new();
         };
@@ -57,12 +57,12 @@ impl Home {
     }
 
     /// Runs it to its end.
-    pub fn marline(&self, args: &[&str]) -> Ended {
+    pub fn marline(&self, args: &[&str]) -> ExitedProcess {
         Running::new(self.command(args)).end()
     }
 
     /// The same, with something to read.
-    pub fn marline_with_input(&self, args: &[&str], input: &[u8]) -> Ended {
+    pub fn marline_with_input(&self, args: &[&str], input: &[u8]) -> ExitedProcess {
         let mut command = self.command(args);
         command.stdin(Stdio::piped());
         let mut running = Running::new(command);
@@ -126,14 +126,14 @@ impl Home {
 
 /// How it ended.
 #[derive(Debug)]
-pub struct Ended {
+pub struct ExitedProcess {
     pub code: Option<i32>,
     pub stdout: Vec<u8>,
     pub stderr: String,
 }
 
-impl Ended {
-    pub fn succeeded(self) -> Ended {
+impl ExitedProcess {
+    pub fn succeeded(self) -> ExitedProcess {
         assert_eq!(self.code, Some(0), "{self:?}");
         self
     }
@@ -224,7 +224,7 @@ impl Running {
     }
 
     /// Waits for its end.
-    pub fn end(mut self) -> Ended {
+    pub fn end(mut self) -> ExitedProcess {
         let mut stderr = self.child.stderr.take().unwrap();
         let errors = std::thread::spawn(move || {
             let mut text = Vec::new();
@@ -247,7 +247,7 @@ impl Running {
             std::thread::sleep(Duration::from_millis(1));
         };
         let stdout = outputs.map_or(Vec::new(), |outputs| outputs.join().unwrap());
-        Ended { code: status.code(), stdout, stderr: errors.join().unwrap() }
+        ExitedProcess { code: status.code(), stdout, stderr: errors.join().unwrap() }
     }
 }
 
@@ -264,7 +264,7 @@ pub fn signal(pid: u32, name: &str) {
 }
 
 /// Whether there is a process that has this id and has not ended.
-pub fn lives(pid: u32) -> bool {
+pub fn is_alive(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().next());
     state.is_some_and(|state| state != "Z" && state != "X")

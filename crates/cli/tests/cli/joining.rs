@@ -11,7 +11,7 @@ fn free_address() -> String {
 }
 
 fn has_record(home: &Home) -> bool {
-    home.left().iter().any(|name| name.ends_with(".cluster"))
+    home.runtime_files().iter().any(|name| name.ends_with(".cluster"))
 }
 
 /// Starts a cluster, and checks that its record is there as soon as somebody can connect.
@@ -22,7 +22,7 @@ fn is_written_down_before(home: &Home, args: &[&str], connects: impl Fn() -> boo
         assert!(std::time::Instant::now() < end, "waited a minute: {args:?} listens");
         std::hint::spin_loop(); // The moment after it listens is what counts.
     }
-    assert!(has_record(home), "{args:?} listens, and has no record: {:?}", home.left());
+    assert!(has_record(home), "{args:?} listens, and has no record: {:?}", home.runtime_files());
     running
 }
 
@@ -55,7 +55,7 @@ fn a_cluster_that_listens_on_a_socket_has_its_record_written() {
 fn a_worker_that_begins_before_its_controller_looks_the_token_up_again() {
     let (home, address) = (Home::new(), free_address());
     let worker = home.start(&["worker", "--quiet", "--json", "--address", &address]);
-    until("the worker has looked for the cluster", || !home.left().is_empty());
+    until("the worker has looked for the cluster", || !home.runtime_files().is_empty());
     let _controller = home.start(&["controller", "--listen", &address]);
     let worker = worker.announced();
     assert_eq!(worker.announced["controller"], address.as_str(), "{:?}", worker.announced);

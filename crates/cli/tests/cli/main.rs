@@ -4,11 +4,11 @@
 mod cluster;
 mod harness;
 mod joining;
-mod look;
-mod neighbours;
 mod output;
 mod python;
+mod queries;
 mod run;
 mod safety;
 mod settings;
 mod signals;
+mod user_programs;

@@ -1,6 +1,6 @@
 //! Output that cannot be written is noticed; output that nobody wants is not.
 
-use crate::harness::{Ended, Home, Running};
+use crate::harness::{ExitedProcess, Home, Running};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use std::fs::File;
 use std::io::Read;
@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::process::Stdio;
 
 /// Runs it with its standard output there.
-fn into(home: &Home, args: &[&str], stdout: impl Into<Stdio>) -> Ended {
+fn into(home: &Home, args: &[&str], stdout: impl Into<Stdio>) -> ExitedProcess {
     let mut command = home.command(args);
     command.stdout(stdout);
     Running::new(command).end()

@@ -1,12 +1,12 @@
 //! A worker whose Python cannot run tasks does not start: its error names the Python, the reason and the next step.
 
-use crate::harness::{Ended, Home};
+use crate::harness::{ExitedProcess, Home};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
 /// A worker with this Python, at a cluster of its own that has no other; how it ended.
-fn worker_with(home: &Home, python: &Path) -> Ended {
+fn worker_with(home: &Home, python: &Path) -> ExitedProcess {
     let controller = home.start(&["controller", "--json", "--listen", "127.0.0.1:0"]).announced();
     let (address, python) = (controller.address().to_owned(), python.to_str().unwrap());
     let words = ["--json", "--address", &address, "worker", "--quiet", "--python", python];
@@ -16,7 +16,7 @@ fn worker_with(home: &Home, python: &Path) -> Ended {
     ended
 }
 
-fn message(ended: &Ended, kind: &str) -> String {
+fn message(ended: &ExitedProcess, kind: &str) -> String {
     assert_eq!(ended.code, Some(1), "{ended:?}");
     assert_eq!(ended.error()["kind"], kind, "{ended:?}");
     ended.error()["message"].as_str().unwrap().to_owned()
@@ -45,7 +45,11 @@ fn a_cluster_without_its_python_does_not_start() {
     let words = ["--json", "up", "--listen", "127.0.0.1:0", "--python", "/nonexistent/python"];
     let message = message(&home.marline(&words), "Unsupported");
     assert!(message.contains("/nonexistent/python"), "{message}");
-    assert!(!home.left().iter().any(|name| name.ends_with(".cluster")), "{:?}", home.left());
+    assert!(
+        !home.runtime_files().iter().any(|name| name.ends_with(".cluster")),
+        "{:?}",
+        home.runtime_files()
+    );
 }
 
 #[test]

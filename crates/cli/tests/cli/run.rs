@@ -1,6 +1,6 @@
 //! `marline run`: it prints what the command prints, and ends as it does.
 
-use crate::harness::{Home, lives, pid_in, until};
+use crate::harness::{Home, is_alive, pid_in, until};
 
 #[test]
 fn a_command_runs_and_its_output_and_status_are_its_own() {
@@ -145,7 +145,7 @@ fn an_interrupt_stops_the_command_and_what_it_started() {
     let child: u32 = run.line().trim().parse().unwrap();
     run.signal("INT");
     assert_eq!(run.end().code, Some(130));
-    until("what it started is gone", || !lives(child));
+    until("what it started is gone", || !is_alive(child));
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn a_second_interrupt_does_not_wait_for_a_command_that_is_deaf() {
     assert_eq!(run.line(), "heard\n");
     run.signal("INT");
     assert_eq!(run.end().code, Some(130));
-    until("it is gone", || !lives(command));
+    until("it is gone", || !is_alive(command));
 }
 
 #[test]
@@ -168,9 +168,9 @@ fn a_command_does_not_outlive_the_one_who_runs_it() {
     let _up = home.up(&[]);
     let mut run = home.start(&["run", "--", "sh", "-c", "echo $$; exec sleep 600"]);
     let command: u32 = run.line().trim().parse().unwrap();
-    assert!(lives(command));
+    assert!(is_alive(command));
     run.signal("KILL");
-    until("it is gone", || !lives(command));
+    until("it is gone", || !is_alive(command));
 }
 
 #[test]
@@ -181,7 +181,7 @@ fn what_a_command_leaves_running_goes_with_it() {
     let script = format!("sleep 600 & echo $! > {}", file.display());
     home.marline(&["run", "--", "sh", "-c", &script]).succeeded();
     let left = pid_in(&file);
-    until("what it left is gone", || !lives(left));
+    until("what it left is gone", || !is_alive(left));
 }
 
 #[test]

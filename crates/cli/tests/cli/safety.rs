@@ -18,10 +18,10 @@ fn what_a_cluster_writes_down_is_its_users_alone() {
     let up = home.up(&[]);
     assert!(up.address().starts_with("127.0.0.1:"));
     assert_eq!(mode(&folder), 0o700);
-    for name in home.left() {
+    for name in home.runtime_files() {
         assert_eq!(mode(&folder.join(&name)), 0o600, "{name}");
     }
-    assert_eq!(home.left().len(), 5, "{:?}", home.left());
+    assert_eq!(home.runtime_files().len(), 5, "{:?}", home.runtime_files());
     assert!(std::fs::read_to_string(up.token_file()).unwrap().len() > 64);
 }
 

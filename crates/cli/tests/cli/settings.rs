@@ -66,7 +66,7 @@ fn a_file_that_makes_no_sense_is_refused() {
 #[test]
 fn an_address_that_makes_no_sense_is_refused_wherever_it_is_said() {
     let home = Home::new();
-    let refused = |ended: crate::harness::Ended| {
+    let refused = |ended: crate::harness::ExitedProcess| {
         assert_eq!(ended.code, Some(2), "{ended:?}");
         let expected = "expected HOST:PORT or unix:/path, such as 127.0.0.1:7420";
         assert!(ended.stderr.contains(expected), "{ended:?}");

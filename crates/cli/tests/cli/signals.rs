@@ -31,7 +31,7 @@ fn a_process_that_is_asked_to_end_as_soon_as_it_hears_signals_ends() {
         for _ in 0..20 {
             let home = Home::new();
             ends_when_asked_early(home.start(&args), &args);
-            assert_eq!(home.left(), [""; 0], "{args:?} leaves nothing behind");
+            assert_eq!(home.runtime_files(), [""; 0], "{args:?} leaves nothing behind");
         }
     }
     let home = Home::new();

@@ -1,10 +1,10 @@
 //! Actors as a client sees them, and its calls to them.
 
-use super::stream::Stream;
+use super::stream::StreamState;
 use super::{Client, Effect, Timer};
 use crate::error::{Error, ErrorKind, Ran};
-use crate::id::{ActorEpoch, ActorId, Attempt, Session, TaskId, Thing};
-use crate::message::{ActorPlace, FoundActor, FromClient, FromHost, Manner, ToHost, Try};
+use crate::id::{ActorEpoch, ActorId, Attempt, Referent, Session, TaskId};
+use crate::message::{ActorPlace, AttemptId, CancelMode, FoundActor, FromClient, FromHost, ToHost};
 use crate::payload::{Outcome, Value};
 use crate::spec::{ActorSpec, Budget, Target, TaskOptions, TaskSpec};
 use crate::time::Time;
@@ -39,14 +39,14 @@ pub(super) struct Call {
     attempt: Attempt,
     spent: u32,
     deadline: Option<Time>,
-    pub state: State,
+    pub state: CallState,
     cancelled: bool,
     /// Its host has said how it ended, after so many items, some of which are still on their way.
     pub ending: Option<(u32, Outcome)>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum State {
+pub(super) enum CallState {
     /// It certainly did not run.
     Waiting,
     /// It was sent, and may have run.
@@ -58,8 +58,8 @@ pub(super) enum State {
 impl Call {
     pub fn may_have_run(&self) -> Ran {
         match self.state {
-            State::Waiting if self.spent == 0 => Ran::No,
-            State::Waiting | State::Sent { .. } | State::Relayed => Ran::Maybe,
+            CallState::Waiting if self.spent == 0 => Ran::No,
+            CallState::Waiting | CallState::Sent { .. } | CallState::Relayed => Ran::Maybe,
         }
     }
 }
@@ -104,9 +104,9 @@ impl Client {
     /// handles to them go.
     pub fn enclose(
         &mut self,
-        call: Try,
+        call: AttemptId,
         item: Option<u32>,
-        things: Vec<Thing>,
+        things: Vec<Referent>,
         effects: &mut Vec<Effect>,
     ) -> Result<(), Error> {
         self.must_be_joined()?;
@@ -136,7 +136,7 @@ impl Client {
     ) {
         if self.creating.remove(&requested) {
             if let Ok(actor) = actor {
-                self.adopt(Thing::Actor(actor));
+                self.count_held(Referent::Actor(actor));
             }
             effects.push(Effect::ActorCreated { requested, actor });
         }
@@ -150,15 +150,19 @@ impl Client {
     ) {
         if self.finding.remove(&request) {
             if let Ok(actor) = &actor {
-                self.adopt(Thing::Actor(actor.id));
+                self.count_held(Referent::Actor(actor.id));
             }
             effects.push(Effect::ActorFound { request, actor });
         }
     }
 
-    /// Asks to hear of an actor's first instance: [`Effect::ActorBorn`] says once whether there is one. That holds
+    /// Asks to hear of an actor's first instance: [`Effect::FirstInstanceReady`] says once whether there is one. That holds
     /// also if the last handle to the actor goes before. If the session ends, nobody hears of it any more.
-    pub fn expect_birth(&mut self, id: ActorId, effects: &mut Vec<Effect>) -> Result<(), Error> {
+    pub fn await_actor_ready(
+        &mut self,
+        id: ActorId,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), Error> {
         self.must_be_joined()?;
         self.births.insert(id);
         let place = self.view(id, effects).place.clone();
@@ -174,7 +178,7 @@ impl Client {
             ActorPlace::Dead(error) => Err(error.clone()),
         };
         if self.births.remove(&actor) {
-            effects.push(Effect::ActorBorn { actor, outcome });
+            effects.push(Effect::FirstInstanceReady { actor, outcome });
         }
     }
 
@@ -226,11 +230,11 @@ impl Client {
         if let Some(deadline) = deadline {
             self.timers.insert((deadline, Timer::Call(id)));
         }
-        for thing in spec.held().chain([Thing::Actor(actor)]) {
+        for thing in spec.referents_to_hold().chain([Referent::Actor(actor)]) {
             self.begin_use(thing);
         }
         let attempt = Attempt(0);
-        let state = State::Waiting;
+        let state = CallState::Waiting;
         self.calls.insert(
             id,
             Call {
@@ -318,10 +322,10 @@ impl Client {
                 effects.push(Effect::ToController(FromClient::Watch { session: host }));
             }
             call.attempt = call.attempt.next();
-            call.state = State::Sent { host, epoch };
+            call.state = CallState::Sent { host, epoch };
             let (spec, attempt) = (call.spec.clone(), call.attempt);
             let values = call.values.clone().expect("it is ready");
-            let took = self.streams.get(&spec.id).map_or(0, Stream::took);
+            let took = self.streams.get(&spec.id).map_or(0, StreamState::took);
             let number = numbered.1;
             let message = ToHost::Call { spec, attempt, epoch, number, values, took };
             effects.push(Effect::ToHost { host, address: address.clone(), message });
@@ -346,7 +350,7 @@ impl Client {
         view.relayed += ready.len() as u32;
         for id in ready.into_values() {
             let call = self.calls.get_mut(&id).expect("a call that waits has not ended");
-            call.state = State::Relayed;
+            call.state = CallState::Relayed;
             // The controller counts from here: it is told what is left.
             let mut spec = call.spec.clone();
             if call.spent > 0 {
@@ -365,15 +369,15 @@ impl Client {
         let call = &self.calls[&id];
         let view = self.actors.get_mut(&call.actor).expect("a call's actor is known");
         match call.state {
-            State::Waiting => drop(view.waiting.remove(&call.order)),
-            State::Sent { epoch, .. } => {
+            CallState::Waiting => drop(view.waiting.remove(&call.order)),
+            CallState::Sent { epoch, .. } => {
                 let count = view.sent.get_mut(&epoch).expect("it was sent there");
                 *count -= 1;
                 if *count == 0 {
                     view.sent.remove(&epoch);
                 }
             }
-            State::Relayed => view.relayed -= 1,
+            CallState::Relayed => view.relayed -= 1,
         }
     }
 
@@ -386,7 +390,7 @@ impl Client {
         let place = match place {
             ActorPlace::Dead(error)
                 if error.kind() == ErrorKind::NotFound
-                    && error.what_is_gone() == Some(Thing::Actor(id)) =>
+                    && error.what_is_gone() == Some(Referent::Actor(id)) =>
             {
                 ActorPlace::Dead(self.unknown(id))
             }
@@ -396,7 +400,7 @@ impl Client {
             self.numbered.remove(&id);
         }
         self.note_birth(id, &place, effects);
-        if !self.is_held(Thing::Actor(id)) {
+        if !self.is_held(Referent::Actor(id)) {
             return; // Its last handle went meanwhile.
         }
         let mut told = Vec::new(); // It is watched already: this is what the watch says.
@@ -417,14 +421,14 @@ impl Client {
         } else {
             "the controller does not know it: it ended too long ago, or with an earlier controller"
         };
-        Error::gone(Thing::Actor(id), format!("actor {id} is gone: {why}"))
+        Error::gone(Referent::Actor(id), format!("actor {id} is gone: {why}"))
     }
 
     /// Whether this attempt was sent to this host and is unsettled.
-    fn is_sent(&self, host: Session, tried: Try) -> bool {
+    fn is_sent(&self, host: Session, tried: AttemptId) -> bool {
         self.calls.get(&tried.task).is_some_and(|call| {
             call.attempt == tried.attempt
-                && matches!(call.state, State::Sent { host: sent, .. } if sent == host)
+                && matches!(call.state, CallState::Sent { host: sent, .. } if sent == host)
         })
     }
 
@@ -436,13 +440,13 @@ impl Client {
     ) {
         match message {
             FromHost::CallEnded { attempt, outcome, items } => {
-                let contains: Vec<Thing> =
-                    outcome.iter().flatten().flat_map(Value::names).collect();
+                let contains: Vec<Referent> =
+                    outcome.iter().flatten().flat_map(Value::referents_to_hold).collect();
                 let wanted = self.is_sent(host, attempt);
                 self.abandoned.remove(&attempt);
                 if !contains.is_empty() {
                     for thing in contains.iter().filter(|_| wanted) {
-                        self.retain(*thing, effects);
+                        self.hold(*thing, effects);
                     }
                     effects.push(Effect::ToController(FromClient::Accept { call: attempt }));
                 }
@@ -475,7 +479,7 @@ impl Client {
     fn drop_ending(&mut self, id: TaskId, effects: &mut Vec<Effect>) {
         let ending = self.calls.get_mut(&id).and_then(|call| call.ending.take());
         if let Some((_, Ok(values))) = ending {
-            for thing in values.iter().flat_map(Value::names) {
+            for thing in values.iter().flat_map(Value::referents_to_hold) {
                 self.release(thing, effects);
             }
         }
@@ -484,7 +488,7 @@ impl Client {
     /// The instance that a call was sent to takes no more.
     fn stall(&mut self, id: TaskId) {
         let call = &self.calls[&id];
-        if let State::Sent { epoch, .. } = call.state {
+        if let CallState::Sent { epoch, .. } = call.state {
             let view = self.actors.get_mut(&call.actor).expect("a call's actor is known");
             view.stalled = view.stalled.max(Some(epoch));
         }
@@ -495,7 +499,7 @@ impl Client {
         self.drop_ending(id, effects);
         self.leave_state(id);
         let call = self.calls.get_mut(&id).expect("it was sent");
-        call.state = State::Waiting;
+        call.state = CallState::Waiting;
         let (actor, order) = (call.actor, call.order);
         self.actors.get_mut(&actor).expect("a call's actor is known").waiting.insert(order, id);
         let call = &self.calls[&id];
@@ -524,17 +528,22 @@ impl Client {
 
     /// A host's session is over, and its link closed: what was sent there may have run, except for what
     /// never left.
-    pub(super) fn host_closed(&mut self, host: Session, unsent: &[Try], effects: &mut Vec<Effect>) {
+    pub(super) fn host_closed(
+        &mut self,
+        host: Session,
+        unsent: &[AttemptId],
+        effects: &mut Vec<Effect>,
+    ) {
         self.hosts.remove(&host);
         let given_up = self.abandoned.iter().filter(|(_, at)| **at == host);
-        let mut given_up: Vec<Try> = given_up.map(|(call, _)| *call).collect();
+        let mut given_up: Vec<AttemptId> = given_up.map(|(call, _)| *call).collect();
         given_up.sort_unstable();
         for call in given_up {
             self.abandoned.remove(&call);
             effects.push(Effect::ToController(FromClient::Accept { call }));
         }
         let sent = self.calls.iter().filter(
-            |(_, call)| matches!(call.state, State::Sent { host: sent, .. } if sent == host),
+            |(_, call)| matches!(call.state, CallState::Sent { host: sent, .. } if sent == host),
         );
         let mut sent: Vec<(ActorId, u64, TaskId)> =
             sent.map(|(id, call)| (call.actor, call.order, *id)).collect();
@@ -545,11 +554,11 @@ impl Client {
         }
         for (_, _, id) in sent {
             let Some(call) = self.calls.get(&id) else { continue };
-            if unsent.contains(&Try { task: id, attempt: call.attempt }) {
+            if unsent.contains(&AttemptId { task: id, attempt: call.attempt }) {
                 self.wait_again(id, effects);
             } else {
                 // Its answer may have been on its way, naming things.
-                let call = Try { task: id, attempt: call.attempt };
+                let call = AttemptId { task: id, attempt: call.attempt };
                 effects.push(Effect::ToController(FromClient::Accept { call }));
                 let error = Error::unavailable(Ran::Maybe, format!("worker {} is gone", host.id));
                 self.call_lost(id, error, effects);
@@ -557,23 +566,23 @@ impl Client {
         }
     }
 
-    pub(super) fn cancel_call(&mut self, id: TaskId, how: Manner, effects: &mut Vec<Effect>) {
+    pub(super) fn cancel_call(&mut self, id: TaskId, mode: CancelMode, effects: &mut Vec<Effect>) {
         let call = self.calls.get_mut(&id).expect("it has not ended");
         call.cancelled = true;
         match call.state {
-            State::Waiting => {
+            CallState::Waiting => {
                 let error = cancelled(&call.spec).ran(call.may_have_run());
                 let actor = call.actor;
                 self.end_call(id, Err(error), effects);
                 self.send_calls(actor, effects); // Others may have waited for its values.
             }
-            State::Sent { host, .. } => {
+            CallState::Sent { host, .. } => {
                 let address = self.hosts[&host].clone();
-                let message = ToHost::CancelCall { call: id, how };
+                let message = ToHost::CancelCall { call: id, mode };
                 effects.push(Effect::ToHost { host, address, message });
             }
-            State::Relayed => {
-                effects.push(Effect::ToController(FromClient::Cancel { task: id, how }))
+            CallState::Relayed => {
+                effects.push(Effect::ToController(FromClient::Cancel { task: id, mode }))
             }
         }
     }
@@ -589,18 +598,18 @@ impl Client {
             "call {id} ({}) did not end by its deadline",
             call.spec.target.name()
         ));
-        if let State::Sent { host, .. } = call.state
+        if let CallState::Sent { host, .. } = call.state
             && call.ending.is_none()
         {
-            self.abandoned.insert(Try { task: id, attempt: call.attempt }, host);
+            self.abandoned.insert(AttemptId { task: id, attempt: call.attempt }, host);
         }
-        if self.calls[&id].state != State::Waiting {
-            self.cancel_call(id, Manner::Ask, effects);
+        if self.calls[&id].state != CallState::Waiting {
+            self.cancel_call(id, CancelMode::Graceful, effects);
         }
-        if self.calls[&id].state == State::Relayed {
+        if self.calls[&id].state == CallState::Relayed {
             self.late.insert(id, actor);
             self.actors.get_mut(&actor).expect("a call's actor is known").relayed += 1;
-            self.begin_use(Thing::Actor(actor));
+            self.begin_use(Referent::Actor(actor));
         }
         self.tasks.remove(&id);
         self.end_call(id, Err(error.ran(ran)), effects);
@@ -611,7 +620,7 @@ impl Client {
     pub(super) fn late_call_ended(&mut self, actor: ActorId, effects: &mut Vec<Effect>) {
         self.actors.get_mut(&actor).expect("its actor is in use").relayed -= 1;
         self.send_calls(actor, effects);
-        self.end_use(Thing::Actor(actor), effects);
+        self.end_use(Referent::Actor(actor), effects);
     }
 
     /// The controller saw to the end of a call; those that waited for it may go direct now.
@@ -622,8 +631,8 @@ impl Client {
         effects: &mut Vec<Effect>,
     ) {
         let actor = self.calls[&id].actor;
-        for thing in outcome.iter().flatten().flat_map(Value::names) {
-            self.retain(thing, effects);
+        for thing in outcome.iter().flatten().flat_map(Value::referents_to_hold) {
+            self.hold(thing, effects);
         }
         self.end_call(id, outcome, effects);
         self.send_calls(actor, effects);
@@ -634,9 +643,9 @@ impl Client {
         self.drop_ending(id, effects);
         self.leave_state(id);
         let call = self.calls.remove(&id).expect("a call ends once");
-        if call.state == State::Relayed {
+        if call.state == CallState::Relayed {
             // The controller made objects of its results, which nobody knows of: its user has the values.
-            call.spec.results().for_each(|object| self.release(Thing::Object(object), effects));
+            call.spec.results().for_each(|object| self.release(Referent::Object(object), effects));
         }
         if let Some(deadline) = call.deadline {
             self.timers.remove(&(deadline, Timer::Call(id)));
@@ -648,7 +657,7 @@ impl Client {
         let outcome =
             outcome.map_err(|error| if call.spent > 0 { error.ran(Ran::Maybe) } else { error });
         effects.push(Effect::Ended { task: id, outcome });
-        for thing in call.spec.held().chain([Thing::Actor(call.actor)]) {
+        for thing in call.spec.referents_to_hold().chain([Referent::Actor(call.actor)]) {
             self.end_use(thing, effects);
         }
     }

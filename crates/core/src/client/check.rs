@@ -1,17 +1,17 @@
 //! What must be true of a client after every event.
 
 use super::Client;
-use super::call::State;
+use super::call::CallState;
 
 impl Client {
     /// Panics, naming what is wrong, if the state does not add up.
     pub fn check_invariants(&self) {
         for (id, view) in &self.actors {
             let waiting =
-                view.order.iter().filter(|(_, call)| self.calls[call].state == State::Waiting);
+                view.order.iter().filter(|(_, call)| self.calls[call].state == CallState::Waiting);
             assert!(waiting.eq(view.waiting.iter()), "calls to {id} that wait");
             let relayed =
-                view.order.values().filter(|call| self.calls[*call].state == State::Relayed);
+                view.order.values().filter(|call| self.calls[*call].state == CallState::Relayed);
             let late = self.late.values().filter(|actor| *actor == id);
             assert_eq!(
                 view.relayed as usize,
@@ -25,14 +25,14 @@ impl Client {
                     .get(call)
                     .unwrap_or_else(|| panic!("a call to {id} ended, and is listed"));
                 match call.state {
-                    State::Waiting => waits = true,
-                    State::Sent { epoch, .. } => {
+                    CallState::Waiting => waits = true,
+                    CallState::Sent { epoch, .. } => {
                         assert!(
                             !waits || view.stalled >= Some(epoch),
                             "a call to {id} overtook another"
                         );
                     }
-                    State::Relayed => {}
+                    CallState::Relayed => {}
                 }
             }
         }
@@ -49,7 +49,7 @@ impl Client {
         }
         let listed: usize = self.actors.values().map(|view| view.order.len()).sum();
         assert_eq!(listed, self.calls.len(), "calls that have not ended");
-        assert!(self.submitted <= self.promised, "submitted more than was promised room");
+        assert!(self.submitted <= self.task_credit, "submitted more than was promised room");
         assert!(self.handles.values().all(|count| *count > 0), "a handle that is not there");
     }
 }

@@ -3,8 +3,8 @@
 use crate::error::Error;
 use crate::id::{ActorId, ObjectId, Session, TaskId};
 use crate::lease::Pong;
-use crate::message::{CopyAt, FoundActor, FromClient, ToHost};
-use crate::output::Shown;
+use crate::message::{CopyLocation, FoundActor, FromClient, ToHost};
+use crate::output::AttributedOutput;
 use crate::payload::{Outcome, Value};
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub enum Effect {
     /// [`HostClosed`](super::Event::HostClosed) what was never sent.
     CloseHost { host: Session },
     /// More submissions are welcome.
-    Room,
+    CreditGranted,
     /// A task or a call ended. What a call's values [name](crate::payload::Value::names) is held for the user, once
     /// for each time that it is named.
     Ended { task: TaskId, outcome: Outcome },
@@ -31,19 +31,19 @@ pub enum Effect {
     /// An object has a value, or never will.
     ObjectReady { object: ObjectId, value: Result<Value, Error> },
     /// Who has the data of an object, or why nobody has.
-    Located { object: ObjectId, copies: Result<Vec<CopyAt>, Error> },
+    Located { object: ObjectId, copies: Result<Vec<CopyLocation>, Error> },
     /// The actor that was asked for, or why there is none.
     ActorCreated { requested: ActorId, actor: Result<ActorId, Error> },
     /// The actor that has the name, or why there is none.
     ActorFound { request: u64, actor: Result<FoundActor, Error> },
     /// The first instance of an actor is ready, or the actor is gone.
-    ActorBorn { actor: ActorId, outcome: Result<(), Error> },
+    FirstInstanceReady { actor: ActorId, outcome: Result<(), Error> },
     /// All that was said before this request is done.
     Synced { request: u64 },
     /// Tell the user.
     Warn(String),
     /// Show the user what their work printed.
-    Show(Shown),
+    Show(AttributedOutput),
     /// The session is over; everything that was asked for has ended.
     Stopped(Session),
 }

@@ -1,8 +1,8 @@
 //! What happens to a client.
 
 use crate::id::Session;
-use crate::lease::{Ping, Terms};
-use crate::message::{FromHost, ToClient, Try};
+use crate::lease::{LeaseTerms, Ping};
+use crate::message::{AttemptId, FromHost, ToClient};
 use crate::time::Time;
 
 /// What happened, as seen by a client.
@@ -10,7 +10,7 @@ use crate::time::Time;
 #[allow(missing_docs)] // Of fields only: each variant's sentence names its own.
 pub enum Event {
     /// The controller opened a session, which was asked for at `asked_at`.
-    Joined { session: Session, terms: Terms, asked_at: Time },
+    Joined { session: Session, terms: LeaseTerms, asked_at: Time },
     /// The controller asks whether this client lives.
     PingReceived { session: Session, ping: Ping },
     /// The controller said that this session is over, or is another controller now.
@@ -18,9 +18,9 @@ pub enum Event {
     /// The controller said something on this session's link.
     ControllerSaid { session: Session, message: ToClient },
     /// A worker said something on the direct link.
-    HostSaid { host: Session, message: FromHost },
+    HostMessageReceived { host: Session, message: FromHost },
     /// The direct link to a worker was closed for good; these calls were never put on any connection.
-    HostClosed { host: Session, unsent: Vec<Try> },
+    HostClosed { host: Session, unsent: Vec<AttemptId> },
     /// The time has come that [`next_wake`](super::Client::next_wake) named, or later.
     TimePassed,
 }

@@ -2,8 +2,8 @@
 
 use super::{Client, Effect, Timer};
 use crate::error::{Error, Ran};
-use crate::id::{ObjectId, Session, TaskId, Thing};
-use crate::lease::{Held, Ping, Terms};
+use crate::id::{ObjectId, Referent, Session, TaskId};
+use crate::lease::{HeldLease, LeaseTerms, Ping};
 use crate::message::FromClient;
 use crate::output::Audience;
 use crate::time::Time;
@@ -13,19 +13,19 @@ impl Client {
         &mut self,
         now: Time,
         session: Session,
-        terms: Terms,
+        terms: LeaseTerms,
         asked_at: Time,
         effects: &mut Vec<Effect>,
     ) {
         assert!(self.session.is_none(), "a client stops before it joins again");
-        let lease = Held::new(terms, asked_at);
+        let lease = HeldLease::new(terms, asked_at);
         if lease.is_over(now) {
             return effects.push(Effect::Stopped(session));
         }
         self.timers.insert((lease.ends_at(), Timer::Lease));
         self.session = Some(session);
         self.lease = Some(lease);
-        if self.looks {
+        if self.shows_output {
             effects.push(Effect::ToController(FromClient::ShowOutput { to: Audience::Me }));
         }
     }
@@ -65,7 +65,7 @@ impl Client {
         for object in objects {
             // What this session held was let go with it.
             let lost = format!("value {object} is lost to this process: {words}; make it again");
-            let error = Error::gone(Thing::Object(object), lost).ran(Ran::Maybe);
+            let error = Error::gone(Referent::Object(object), lost).ran(Ran::Maybe);
             effects.push(Effect::ObjectReady { object, value: Err(error) });
         }
         let mut creating: Vec<_> = self.creating.drain().collect();
@@ -81,7 +81,7 @@ impl Client {
         effects.extend(hosts.into_iter().map(|host| Effect::CloseHost { host }));
         effects.push(Effect::Stopped(session));
         let (address, former) = (self.address.take(), Some(session.epoch.controller()));
-        *self = Client { address, looks: self.looks, former, ..Client::default() };
+        *self = Client { address, shows_output: self.shows_output, former, ..Client::default() };
     }
 
     /// The cluster, in words.

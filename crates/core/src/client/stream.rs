@@ -3,17 +3,17 @@
 //! A task or call that runs again gives once more what it gave before: who counts what came is here, and lets go of
 //! what it had. The end of a direct call takes a shorter way than its items: it is the end when they have come.
 
-use super::call::State;
+use super::call::CallState;
 use super::{Client, Effect};
 use crate::error::Error;
-use crate::id::{ObjectId, TaskId, Thing};
-use crate::message::{FromClient, Manner, ToHost};
+use crate::id::{ObjectId, Referent, TaskId};
+use crate::message::{CancelMode, FromClient, ToHost};
 use crate::payload::Value;
 use crate::spec::TaskSpec;
 
 /// A stream that has not ended.
 #[derive(Debug, Default)]
-pub(super) struct Stream {
+pub(super) struct StreamState {
     /// Items that came.
     pub came: u32,
     /// Items that the user took, as far as was said.
@@ -22,7 +22,7 @@ pub(super) struct Stream {
     closed: bool,
 }
 
-impl Stream {
+impl StreamState {
     /// How many items were taken.
     pub fn took(&self) -> u32 {
         self.took
@@ -31,8 +31,8 @@ impl Stream {
 
 impl Client {
     pub(super) fn open_stream(&mut self, spec: &TaskSpec) {
-        if spec.stream.is_some() {
-            self.streams.insert(spec.id, Stream::default());
+        if spec.stream_window.is_some() {
+            self.streams.insert(spec.id, StreamState::default());
         }
     }
 
@@ -44,7 +44,7 @@ impl Client {
         value: Result<Value, Error>,
         effects: &mut Vec<Effect>,
     ) {
-        let thing = Thing::Object(ObjectId::item(task, index));
+        let thing = Referent::Object(ObjectId::item(task, index));
         let repeated = crate::planted!(ItemRepeated);
         let next = self.streams.get_mut(&task).filter(|stream| stream.came == index || repeated);
         let wanted = next.is_some_and(|stream| {
@@ -52,7 +52,7 @@ impl Client {
             !stream.closed
         });
         if wanted {
-            self.adopt(thing);
+            self.count_held(thing);
             effects.push(Effect::Yielded { task, index, value });
         } else if !self.is_held(thing) {
             effects.push(Effect::ToController(FromClient::Release { thing }));
@@ -73,7 +73,7 @@ impl Client {
 
     /// The user has taken so many items of a stream in all. Said in [steps](crate::spec::took_step), it lets the
     /// producer go on in time.
-    pub fn took(&mut self, task: TaskId, count: u32, effects: &mut Vec<Effect>) {
+    pub fn report_consumed(&mut self, task: TaskId, count: u32, effects: &mut Vec<Effect>) {
         if let Some(stream) = self.streams.get_mut(&task)
             && count > stream.took
         {
@@ -84,19 +84,19 @@ impl Client {
 
     /// Whoever sees to a stream is told how many of its items were taken, if any were.
     pub(super) fn tell_took(&self, task: TaskId, effects: &mut Vec<Effect>) {
-        let count = self.streams.get(&task).map_or(0, Stream::took);
+        let count = self.streams.get(&task).map_or(0, StreamState::took);
         if count == 0 {
             return;
         }
         match self.calls.get(&task).map(|call| call.state) {
             // It is told when it is sent.
-            Some(State::Waiting) => {}
-            Some(State::Sent { host, .. }) => {
+            Some(CallState::Waiting) => {}
+            Some(CallState::Sent { host, .. }) => {
                 let address = self.hosts[&host].clone();
                 let message = ToHost::Took { call: task, count };
                 effects.push(Effect::ToHost { host, address, message });
             }
-            Some(State::Relayed) | None => {
+            Some(CallState::Relayed) | None => {
                 effects.push(Effect::ToController(FromClient::Took { task, count }));
             }
         }
@@ -107,7 +107,7 @@ impl Client {
         if let Some(stream) = self.streams.get_mut(&task)
             && !std::mem::replace(&mut stream.closed, true)
         {
-            self.cancel(task, Manner::Ask, effects);
+            self.cancel(task, CancelMode::Graceful, effects);
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use super::{Client, Effect};
 use crate::error::Error;
-use crate::id::{ObjectId, Session, TaskId, Thing};
-use crate::message::{FromClient, Manner};
+use crate::id::{ObjectId, Referent, Session, TaskId};
+use crate::message::{CancelMode, FromClient};
 use crate::output::Audience;
 use crate::payload::{Outcome, Value};
 use crate::spec::TaskSpec;
@@ -16,7 +16,7 @@ impl Client {
         self.must_be_joined()?;
         spec.validate()?;
         self.must_be_new(spec.id)?;
-        if self.submitted >= self.promised || self.submitted_bytes >= self.promised_bytes {
+        if self.submitted >= self.task_credit || self.submitted_bytes >= self.promised_bytes {
             return Err(Error::exhausted(
                 "the controller takes no more tasks now (max_pending_tasks, max_pending_bytes, max_session_bytes): \
                  submit again when some ended",
@@ -43,7 +43,7 @@ impl Client {
     pub(super) fn send_task(&mut self, spec: Arc<TaskSpec>, effects: &mut Vec<Effect>) {
         self.tasks.insert(spec.id);
         for object in spec.results() {
-            self.adopt(Thing::Object(object));
+            self.count_held(Referent::Object(object));
         }
         effects.push(Effect::ToController(FromClient::Submit(spec)));
     }
@@ -64,17 +64,17 @@ impl Client {
     /// it again in each later session; a task or actor that it is part of does not outlive this one.
     pub fn show_output(&mut self, to: Audience, effects: &mut Vec<Effect>) -> Result<(), Error> {
         self.must_be_joined()?;
-        self.looks = to == Audience::Me;
+        self.shows_output = to == Audience::Me;
         effects.push(Effect::ToController(FromClient::ShowOutput { to }));
         Ok(())
     }
 
     /// Stops a task or a call.
-    pub fn cancel(&mut self, task: TaskId, how: Manner, effects: &mut Vec<Effect>) {
+    pub fn cancel(&mut self, task: TaskId, mode: CancelMode, effects: &mut Vec<Effect>) {
         if self.tasks.contains(&task) {
-            effects.push(Effect::ToController(FromClient::Cancel { task, how }));
+            effects.push(Effect::ToController(FromClient::Cancel { task, mode }));
         } else if self.calls.contains_key(&task) {
-            self.cancel_call(task, how, effects);
+            self.cancel_call(task, mode, effects);
         }
     }
 
@@ -87,7 +87,7 @@ impl Client {
         effects: &mut Vec<Effect>,
     ) -> Result<(), Error> {
         self.must_be_joined()?;
-        self.adopt(Thing::Object(object));
+        self.count_held(Referent::Object(object));
         effects.push(Effect::ToController(FromClient::Put { object, value, at }));
         Ok(())
     }
@@ -96,7 +96,7 @@ impl Client {
     /// of this client may be announced as what it is.
     pub fn announce(&mut self, object: ObjectId, effects: &mut Vec<Effect>) -> Result<(), Error> {
         self.must_be_joined()?;
-        self.adopt(Thing::Object(object));
+        self.count_held(Referent::Object(object));
         effects.push(Effect::ToController(FromClient::Announce { object }));
         Ok(())
     }
@@ -117,7 +117,7 @@ impl Client {
     pub fn fetch(&mut self, object: ObjectId, effects: &mut Vec<Effect>) -> Result<(), Error> {
         self.must_be_joined()?;
         if self.fetching.insert(object) {
-            self.begin_use(Thing::Object(object));
+            self.begin_use(Referent::Object(object));
             effects.push(Effect::ToController(FromClient::Fetch { object }));
         }
         Ok(())
@@ -127,7 +127,7 @@ impl Client {
     pub fn locate(&mut self, object: ObjectId, effects: &mut Vec<Effect>) -> Result<(), Error> {
         self.must_be_joined()?;
         if self.locating.insert(object) {
-            self.begin_use(Thing::Object(object));
+            self.begin_use(Referent::Object(object));
             effects.push(Effect::ToController(FromClient::Locate { object }));
         }
         Ok(())

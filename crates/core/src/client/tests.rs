@@ -5,11 +5,11 @@ mod streams;
 use super::*;
 use crate::error::{Error, ErrorKind, Ran};
 use crate::id::{Attempt, SessionEpoch, SessionId};
-use crate::lease::Terms;
+use crate::lease::LeaseTerms;
 use crate::message::{
-    ActorPlace, FoundActor, FromClient, FromHost, Instance, Manner, Refusal, ToHost,
+    ActorPlace, CancelMode, FoundActor, FromClient, FromHost, Instance, Refusal, ToHost,
 };
-use crate::output::{Audience, Source};
+use crate::output::{Audience, OutputSource};
 use crate::payload::{Outcome, Payload, Value};
 use crate::spec::{ActorOptions, Budget, Target, TaskSpec};
 use std::sync::Arc;
@@ -33,7 +33,11 @@ impl Rig {
     fn new() -> Rig {
         let (now, effects) = (Time::ZERO, Vec::new());
         let mut rig = Rig { client: Client::new(), now, effects };
-        rig.happens(Event::Joined { session: SESSION, terms: Terms::default(), asked_at: now });
+        rig.happens(Event::Joined {
+            session: SESSION,
+            terms: LeaseTerms::default(),
+            asked_at: now,
+        });
         rig.wants(|client, effects| client.find_actor(1, "".into(), "it".into(), effects)).unwrap();
         let found = FoundActor { id: ACTOR, interface: Default::default() };
         rig.controller_says(ToClient::ActorFound { request: 1, actor: Ok(found) });
@@ -60,7 +64,7 @@ impl Rig {
     }
 
     fn host_says(&mut self, message: FromHost) {
-        self.happens(Event::HostSaid { host: HOST, message });
+        self.happens(Event::HostMessageReceived { host: HOST, message });
     }
 
     fn actor_is(&mut self, place: ActorPlace) {
@@ -95,7 +99,7 @@ impl Rig {
     }
 
     /// The controller says that the host's session is over; these calls never left.
-    fn host_is_over(&mut self, unsent: Vec<Try>) {
+    fn host_is_over(&mut self, unsent: Vec<AttemptId>) {
         self.controller_says(ToClient::SessionEnded { session: HOST });
         assert_eq!(self.take(), [Effect::CloseHost { host: HOST }]);
         self.happens(Event::HostClosed { host: HOST, unsent });
@@ -131,9 +135,9 @@ fn task(number: u128) -> TaskSpec {
         target: Target::Function("add".into()),
         args: Payload::default(),
         needs: Vec::new(),
-        holds: Vec::new(),
+        referents: Vec::new(),
         returns: 1,
-        stream: None,
+        stream_window: None,
         options: Arc::default(),
     }
 }
@@ -142,8 +146,8 @@ fn method(number: u128) -> TaskSpec {
     TaskSpec { target: Target::Method { actor: ACTOR, method: "get".into() }, ..task(number) }
 }
 
-fn tried(number: u128, attempt: u64) -> Try {
-    Try { task: task_id(number), attempt: Attempt(attempt) }
+fn tried(number: u128, attempt: u64) -> AttemptId {
+    AttemptId { task: task_id(number), attempt: Attempt(attempt) }
 }
 
 fn done() -> Outcome {
@@ -203,7 +207,7 @@ fn a_submission_that_no_room_was_promised_for_is_exhausted() {
     rig.controller_says(ToClient::Credit { tasks: 1, bytes: 100 });
     submit(&mut rig, 1).unwrap();
     let sent = tell(FromClient::Submit(Arc::new(task(1))));
-    assert_eq!(rig.take(), [Effect::Room, sent]);
+    assert_eq!(rig.take(), [Effect::CreditGranted, sent]);
     assert_eq!(submit(&mut rig, 2).unwrap_err().kind(), ErrorKind::Exhausted);
     let outcome = done();
     rig.controller_says(ToClient::TaskEnded { task: task_id(1), outcome: outcome.clone() });
@@ -235,7 +239,7 @@ fn the_id_of_a_task_or_call_that_has_not_ended_already_exists() {
     rig.host_says(call_ended(2, 1));
     rig.controller_says(ToClient::TaskEnded { task: task_id(1), outcome: done() });
     assert_eq!(rig.take(), [ended(2), ended(1)]);
-    for thing in [Thing::Object(ObjectId::of(task_id(1), 0)), Thing::Actor(ACTOR)] {
+    for thing in [Referent::Object(ObjectId::of(task_id(1), 0)), Referent::Actor(ACTOR)] {
         rig.wants(|client, effects| client.release(thing, effects));
         assert_eq!(rig.take(), [tell(FromClient::Release { thing })]);
     }
@@ -293,7 +297,7 @@ fn a_call_whose_values_have_not_come_waits_and_those_after_it_behind_it() {
 
     later(&mut rig, 5);
     rig.call(6);
-    rig.wants(|client, effects| client.cancel(task_id(5), Manner::Ask, effects));
+    rig.wants(|client, effects| client.cancel(task_id(5), CancelMode::Graceful, effects));
     assert_eq!(rig.take().last(), Some(&sends(6, 1, HOST, 1, 3)));
 }
 
@@ -376,7 +380,7 @@ fn a_dead_actor_fails_the_calls_that_wait_and_they_did_not_run() {
     let mut rig = Rig::new();
     rig.call(1);
     rig.actor_is(ActorPlace::Dead(
-        Error::gone(Thing::Actor(ACTOR), "it was deleted").ran(Ran::Maybe),
+        Error::gone(Referent::Actor(ACTOR), "it was deleted").ran(Ran::Maybe),
     ));
     let error = rig.fails(1);
     assert_eq!((error.kind(), error.may_have_run()), (ErrorKind::Gone, false));
@@ -390,7 +394,7 @@ fn a_call_that_was_sent_is_settled_by_its_host_even_if_its_actor_is_dead() {
     rig.actor_is_ready(1, HOST, 0);
     rig.call(1);
     rig.take();
-    rig.actor_is(ActorPlace::Dead(Error::gone(Thing::Actor(ACTOR), "it was deleted")));
+    rig.actor_is(ActorPlace::Dead(Error::gone(Referent::Actor(ACTOR), "it was deleted")));
     assert_eq!(rig.take(), []);
     rig.host_says(call_ended(1, 1));
     assert_eq!(rig.take(), [ended(1)]);
@@ -410,7 +414,7 @@ fn a_deadline_ends_a_call_and_says_whether_it_may_have_run() {
     rig.call_by(2, deadline);
     assert_eq!(rig.take(), [watch(HOST), sends(2, 1, HOST, 1, 0)], "the first was never numbered");
     rig.pass(SECOND);
-    let cancel = ToHost::CancelCall { call: task_id(2), how: Manner::Ask };
+    let cancel = ToHost::CancelCall { call: task_id(2), mode: CancelMode::Graceful };
     let cancel = Effect::ToHost { host: HOST, address: "there".into(), message: cancel };
     assert_eq!(rig.effects.remove(0), cancel);
     let error = rig.fails(2);
@@ -423,7 +427,7 @@ fn a_deadline_ends_a_call_and_says_whether_it_may_have_run() {
 fn a_cancelled_call_that_waits_ends_at_once() {
     let mut rig = Rig::new();
     rig.call(1);
-    rig.wants(|client, effects| client.cancel(task_id(1), Manner::Ask, effects));
+    rig.wants(|client, effects| client.cancel(task_id(1), CancelMode::Graceful, effects));
     let error = rig.fails(1);
     assert_eq!((error.kind(), error.may_have_run()), (ErrorKind::Cancelled, false));
     rig.actor_is_ready(1, HOST, 0);
@@ -438,12 +442,12 @@ fn a_cancelled_call_is_stopped_where_it_was_sent_wherever_its_actor_is_now() {
     rig.take();
     let (epoch, host, address) = (ActorEpoch(2), NEXT_HOST, Some("elsewhere".into()));
     let moved = ActorPlace::Ready { epoch, host, address, options: Arc::default() };
-    let dead = ActorPlace::Dead(Error::gone(Thing::Actor(ACTOR), "it was deleted"));
+    let dead = ActorPlace::Dead(Error::gone(Referent::Actor(ACTOR), "it was deleted"));
     for place in [ActorPlace::Nowhere, moved, dead] {
         rig.actor_is(place);
-        let how = Manner::AskAlone;
-        rig.wants(|client, effects| client.cancel(task_id(1), how, effects));
-        let message = ToHost::CancelCall { call: task_id(1), how };
+        let mode = CancelMode::GracefulAlone;
+        rig.wants(|client, effects| client.cancel(task_id(1), mode, effects));
+        let message = ToHost::CancelCall { call: task_id(1), mode };
         let cancel = Effect::ToHost { host: HOST, address: "there".into(), message };
         assert_eq!(rig.take(), [cancel]);
     }
@@ -457,7 +461,7 @@ fn a_cancelled_call_that_was_refused_lets_the_others_go_on() {
     rig.actor_is_ready(1, HOST, 0);
     rig.call(1);
     rig.call(2);
-    rig.wants(|client, effects| client.cancel(task_id(2), Manner::Ask, effects));
+    rig.wants(|client, effects| client.cancel(task_id(2), CancelMode::Graceful, effects));
     rig.host_says(call_refused(1, 1));
     rig.actor_is_ready(2, NEXT_HOST, 0);
     rig.take(); // The first waits until it is known what became of the second.
@@ -475,7 +479,7 @@ fn calls_to_a_host_that_listens_nowhere_go_through_the_controller() {
     rig.actor_is(ActorPlace::Ready { epoch, host: HOST, address: None, options });
     assert_eq!(rig.take(), [tell(FromClient::Submit(Arc::new(method(1))))]);
     rig.controller_says(ToClient::TaskEnded { task: task_id(1), outcome: done() });
-    let result = Thing::Object(ObjectId::of(task_id(1), 0));
+    let result = Referent::Object(ObjectId::of(task_id(1), 0));
     let let_go = tell(FromClient::Release { thing: result });
     assert_eq!(rig.take(), [let_go, ended(1)], "its user has the value");
     // If its data is in a store, it is held for the user.
@@ -485,8 +489,8 @@ fn calls_to_a_host_that_listens_nowhere_go_through_the_controller() {
     let outcome = Ok(vec![Payload::raw("large").stored_as(result).into()]);
     rig.controller_says(ToClient::TaskEnded { task: task_id(2), outcome: outcome.clone() });
     assert_eq!(rig.take(), [Effect::Ended { task: task_id(2), outcome }]);
-    rig.wants(|client, effects| client.release(Thing::Object(result), effects));
-    assert_eq!(rig.take(), [tell(FromClient::Release { thing: Thing::Object(result) })]);
+    rig.wants(|client, effects| client.release(Referent::Object(result), effects));
+    assert_eq!(rig.take(), [tell(FromClient::Release { thing: Referent::Object(result) })]);
 }
 
 #[test]
@@ -518,10 +522,10 @@ fn a_handle_is_released_only_after_its_calls_ended() {
     rig.actor_is_ready(1, HOST, 0);
     rig.call(1);
     rig.take();
-    rig.wants(|client, effects| client.release(Thing::Actor(ACTOR), effects));
+    rig.wants(|client, effects| client.release(Referent::Actor(ACTOR), effects));
     assert_eq!(rig.take(), []);
     rig.host_says(call_ended(1, 1));
-    let release = tell(FromClient::Release { thing: Thing::Actor(ACTOR) });
+    let release = tell(FromClient::Release { thing: Referent::Actor(ACTOR) });
     assert_eq!(rig.take(), [ended(1), release]);
 }
 
@@ -532,7 +536,7 @@ fn what_the_answer_to_a_call_names_is_held_until_its_user_lets_go() {
     rig.call(1);
     rig.take();
     let object = ObjectId::of(task_id(1), 0);
-    let thing = Thing::Object(object);
+    let thing = Referent::Object(object);
     // Whoever made the call may have gone: there is no handle yet that could be released.
     rig.wants(|client, effects| client.release(thing, effects));
     let outcome = Ok(vec![Payload::raw("large").stored_as(object).into()]);
@@ -593,7 +597,7 @@ fn whoever_waits_is_told_what_became_of_the_cluster() {
         ),
     ] {
         let mut client = Client::of("127.0.0.1:7420".into());
-        let (terms, asked_at, mut effects) = (Terms::default(), Time::ZERO, Vec::new());
+        let (terms, asked_at, mut effects) = (LeaseTerms::default(), Time::ZERO, Vec::new());
         client.handle(
             Time::ZERO,
             Event::Joined { session: SESSION, terms, asked_at },
@@ -614,13 +618,14 @@ fn whoever_waits_is_told_what_became_of_the_cluster() {
 #[test]
 fn whoever_looks_at_output_is_shown_it_in_the_next_session_too() {
     let asks = Effect::ToController(FromClient::ShowOutput { to: Audience::Me });
-    let part = Audience::OfSource(Source::Actor(Instance { actor: ACTOR, epoch: ActorEpoch(1) }));
+    let part =
+        Audience::OfSource(OutputSource::Actor(Instance { actor: ACTOR, epoch: ActorEpoch(1) }));
     for (to, expected) in [(Audience::Me, vec![asks]), (Audience::Nobody, vec![]), (part, vec![])] {
         let mut rig = Rig::new();
         rig.wants(|client, effects| client.show_output(to, effects)).unwrap();
         rig.happens(Event::Fenced { session: SESSION });
         rig.take();
-        let (terms, asked_at) = (Terms::default(), rig.now);
+        let (terms, asked_at) = (LeaseTerms::default(), rig.now);
         rig.happens(Event::Joined { session: session(9), terms, asked_at });
         assert_eq!(rig.take(), expected, "{to:?}");
     }
@@ -631,31 +636,35 @@ fn the_birth_of_an_actor_is_told_once_also_when_its_handle_is_gone() {
     let failed = Error::failed("no licence", Default::default());
     for gone in [false, true] {
         let mut rig = Rig::new();
-        rig.wants(|client, effects| client.expect_birth(ACTOR, effects)).unwrap();
+        rig.wants(|client, effects| client.await_actor_ready(ACTOR, effects)).unwrap();
         assert_eq!(rig.take(), [], "it is watched already, and not ready");
         if gone {
-            rig.wants(|client, effects| client.release(Thing::Actor(ACTOR), effects));
+            rig.wants(|client, effects| client.release(Referent::Actor(ACTOR), effects));
             rig.take();
         }
         rig.actor_is(ActorPlace::Nowhere);
         assert_eq!(rig.take(), []);
         rig.actor_is(ActorPlace::Dead(failed.clone()));
-        let born = Effect::ActorBorn { actor: ACTOR, outcome: Err(failed.clone()) };
+        let born = Effect::FirstInstanceReady { actor: ACTOR, outcome: Err(failed.clone()) };
         assert_eq!(rig.take(), [born]);
         rig.actor_is(ActorPlace::Dead(failed.clone()));
         assert_eq!(rig.take(), [], "once");
     }
     let mut rig = Rig::new();
     rig.actor_is_ready(1, HOST, 0);
-    rig.wants(|client, effects| client.expect_birth(ACTOR, effects)).unwrap();
-    assert_eq!(rig.take(), [Effect::ActorBorn { actor: ACTOR, outcome: Ok(()) }], "at once");
+    rig.wants(|client, effects| client.await_actor_ready(ACTOR, effects)).unwrap();
+    assert_eq!(
+        rig.take(),
+        [Effect::FirstInstanceReady { actor: ACTOR, outcome: Ok(()) }],
+        "at once"
+    );
 }
 
 /// What a call fails with if the controller of `session` does not know its actor.
 fn fails_where_it_is_unknown(rig: &mut Rig, session: Session) -> Error {
     rig.call(1);
     rig.take();
-    let error = Error::not_found("no such actor is here").with_gone(Thing::Actor(ACTOR));
+    let error = Error::not_found("no such actor is here").with_gone(Referent::Actor(ACTOR));
     let place = ActorPlace::Dead(error);
     let message = ToClient::ActorChanged { actor: ACTOR, place };
     rig.happens(Event::ControllerSaid { session, message });
@@ -663,7 +672,7 @@ fn fails_where_it_is_unknown(rig: &mut Rig, session: Session) -> Error {
     let Some(Effect::Ended { outcome: Err(error), .. }) = effects.first() else {
         panic!("it fails: {effects:?}")
     };
-    assert_eq!(error.what_is_gone(), Some(Thing::Actor(ACTOR)), "{error:?}");
+    assert_eq!(error.what_is_gone(), Some(Referent::Actor(ACTOR)), "{error:?}");
     assert!(!error.may_have_run());
     error.clone()
 }
@@ -681,7 +690,7 @@ fn an_actor_of_a_controller_that_was_started_again_is_gone_with_it() {
     rig.happens(Event::Fenced { session: SESSION });
     let epoch = SessionEpoch::first_of(crate::id::ControllerEpoch(2)).next();
     let session = Session { epoch, ..SESSION };
-    rig.happens(Event::Joined { session, terms: Terms::default(), asked_at: rig.now });
+    rig.happens(Event::Joined { session, terms: LeaseTerms::default(), asked_at: rig.now });
     let error = fails_where_it_is_unknown(&mut rig, session);
     assert!(error.message().contains("the controller was started again"), "{error:?}");
 }

@@ -12,18 +12,18 @@ use super::{Controller, Effect, Owner, Timer};
 use crate::account::Grant;
 use crate::error::{Error, Ran};
 use crate::hold::Holder;
-use crate::id::{ActorEpoch, ActorId, Session, SessionId, TaskId, Thing};
+use crate::id::{ActorEpoch, ActorId, Referent, Session, SessionId, TaskId};
 use crate::map::Set;
-use crate::message::{ActorPlace, Instance, Leave, ShapeId, ToClient, ToWorker};
+use crate::message::{ActorExitReason, ActorPlace, Instance, ShapeId, ToClient, ToWorker};
 use crate::payload::Payload;
-use crate::schedule::{Demand, Ticket, Work, WorkerSlot};
+use crate::schedule::{Demand, Ticket, Work, WorkerIndex};
 use crate::spec::{self, ACTOR_SCHEME, ActorSpec, Lifetime};
 use crate::time::Time;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use super::object::not_here;
-use super::worker::Hosted;
+use super::object::missing_referent_error;
+use super::worker::HostedInstance;
 
 /// What an actor is doing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,7 +58,7 @@ pub enum DeathCause {
 #[derive(Debug)]
 pub(super) struct Actor {
     pub spec: Arc<ActorSpec>,
-    pub life: Life,
+    pub phase: ActorPhase,
     /// Of the current instance, or the last; 0 before the first.
     pub epoch: ActorEpoch,
     /// Restarts that were paid for.
@@ -76,8 +76,8 @@ pub(super) struct Actor {
     /// The driver that it ends with, unless others hold it.
     pub driver: Option<Session>,
     /// Calls that wait, and calls that are with the instance, by number.
-    pub calls: BTreeMap<u64, TaskId>,
-    pub sent: BTreeMap<u64, TaskId>,
+    pub waiting_calls: BTreeMap<u64, TaskId>,
+    pub sent_calls: BTreeMap<u64, TaskId>,
     pub next_number: u64,
     /// The instance refused a call: it is about to be over, so calls wait.
     pub stalled: bool,
@@ -89,7 +89,7 @@ pub(super) struct Actor {
 const KEPT_CHECKPOINTS: usize = 2;
 
 #[derive(Debug)]
-pub(super) enum Life {
+pub(super) enum ActorPhase {
     /// Values that its constructor needs are missing.
     Waiting,
     /// It waits for a worker.
@@ -106,34 +106,40 @@ pub(super) enum Life {
 
 impl Actor {
     pub fn state(&self) -> ActorState {
-        match &self.life {
-            Life::Dead { cause, .. } => ActorState::Dead(*cause),
-            Life::Ready { .. } => ActorState::Ready,
-            Life::Instantiating { .. } if self.epoch == ActorEpoch(1) => ActorState::Creating,
+        match &self.phase {
+            ActorPhase::Dead { cause, .. } => ActorState::Dead(*cause),
+            ActorPhase::Ready { .. } => ActorState::Ready,
+            ActorPhase::Instantiating { .. } if self.epoch == ActorEpoch(1) => ActorState::Creating,
             _ if self.epoch == ActorEpoch(0) => ActorState::Creating,
-            Life::Waiting | Life::Queued(_) | Life::Delayed | Life::Instantiating { .. } => {
-                ActorState::Restarting
-            }
+            ActorPhase::Waiting
+            | ActorPhase::Queued(_)
+            | ActorPhase::Delayed
+            | ActorPhase::Instantiating { .. } => ActorState::Restarting,
         }
     }
 
     /// The worker that has, or makes, the current instance.
     pub fn worker(&self) -> Option<SessionId> {
-        match &self.life {
-            Life::Instantiating { worker } | Life::Ready { worker, .. } => Some(*worker),
-            Life::Waiting | Life::Queued(_) | Life::Delayed | Life::Dead { .. } => None,
+        match &self.phase {
+            ActorPhase::Instantiating { worker } | ActorPhase::Ready { worker, .. } => {
+                Some(*worker)
+            }
+            ActorPhase::Waiting
+            | ActorPhase::Queued(_)
+            | ActorPhase::Delayed
+            | ActorPhase::Dead { .. } => None,
         }
     }
 
     /// Why it is gone, if it is.
     pub fn death(&self) -> Option<&Error> {
-        match &self.life {
-            Life::Dead { error, .. } => Some(error),
-            Life::Waiting
-            | Life::Queued(_)
-            | Life::Delayed
-            | Life::Instantiating { .. }
-            | Life::Ready { .. } => None,
+        match &self.phase {
+            ActorPhase::Dead { error, .. } => Some(error),
+            ActorPhase::Waiting
+            | ActorPhase::Queued(_)
+            | ActorPhase::Delayed
+            | ActorPhase::Instantiating { .. }
+            | ActorPhase::Ready { .. } => None,
         }
     }
 }
@@ -194,7 +200,7 @@ impl Controller {
         let id = spec.id;
         if self.actors.contains_key(&id) {
             if let Owner::Session(session) = owner {
-                self.holds.hold(Holder::Session(session.id), Thing::Actor(id));
+                self.holds.hold(Holder::Session(session.id), Referent::Actor(id));
             }
             return Ok(id);
         }
@@ -225,7 +231,7 @@ impl Controller {
                     )));
                 }
                 if let Owner::Session(session) = owner {
-                    self.holds.hold(Holder::Session(session.id), Thing::Actor(existing));
+                    self.holds.hold(Holder::Session(session.id), Referent::Actor(existing));
                 }
                 return Ok(existing);
             }
@@ -233,7 +239,7 @@ impl Controller {
             self.names.insert(key, id);
         }
         self.check_new_actor(&spec)?;
-        self.found_actor(now, owner, spec, effects);
+        self.add_actor(now, owner, spec, effects);
         self.dispatch(now, effects);
         Ok(id)
     }
@@ -251,7 +257,7 @@ impl Controller {
         )))
     }
 
-    fn found_actor(
+    fn add_actor(
         &mut self,
         now: Time,
         owner: Owner,
@@ -260,13 +266,13 @@ impl Controller {
     ) {
         let id = spec.id;
         if let Owner::Session(session) = owner {
-            self.holds.hold(Holder::Session(session.id), Thing::Actor(id));
+            self.holds.hold(Holder::Session(session.id), Referent::Actor(id));
         }
         let missing_thing = spec.held().find(|thing| !self.exists(*thing));
         let waits = self.wait_for(now, Work::Actor(id), spec.data(), effects);
         self.hold_all(Holder::Actor(id), spec.held());
         let actor = Actor {
-            life: Life::Waiting,
+            phase: ActorPhase::Waiting,
             epoch: ActorEpoch(0),
             restarts: 0,
             was_ready: false,
@@ -276,8 +282,8 @@ impl Controller {
             watchers: Set::default(),
             audience: self.audience_of(owner),
             driver: self.driver_for(owner, &spec),
-            calls: BTreeMap::new(),
-            sent: BTreeMap::new(),
+            waiting_calls: BTreeMap::new(),
+            sent_calls: BTreeMap::new(),
             next_number: 0,
             stalled: false,
             checkpoints: VecDeque::new(),
@@ -289,39 +295,42 @@ impl Controller {
         self.actors.insert(id, actor);
         self.count_arguments(Owner::Cluster, spec.args.len(), true);
         let failed = if let Some(thing) = missing_thing {
-            Some(not_here(thing, ", which the constructor needs,"))
+            Some(missing_referent_error(thing, ", which the constructor needs,"))
         } else {
             waits.as_ref().err().map(Error::passed_on)
         };
         match (failed, waits) {
-            (Some(error), _) => self.die(now, id, DeathCause::ConstructorFailed, error, effects),
-            (None, Ok(0)) => self.actor_is_ready_to_go(now, id, effects),
+            (Some(error), _) => {
+                self.end_actor(now, id, DeathCause::ConstructorFailed, error, effects)
+            }
+            (None, Ok(0)) => self.actor_inputs_ready(now, id, effects),
             (None, _) => {}
         }
     }
 
-    pub(super) fn actor_need_met(&mut self, now: Time, id: ActorId, effects: &mut Vec<Effect>) {
-        let Some(actor) = self.actors.get(&id).filter(|one| matches!(one.life, Life::Waiting))
+    pub(super) fn actor_value_ready(&mut self, now: Time, id: ActorId, effects: &mut Vec<Effect>) {
+        let Some(actor) =
+            self.actors.get(&id).filter(|one| matches!(one.phase, ActorPhase::Waiting))
         else {
             return;
         };
         // Another that was there may be lost since.
         let spec = actor.spec.clone();
         match self.wait_for(now, Work::Actor(id), spec.data(), effects) {
-            Ok(0) => self.actor_is_ready_to_go(now, id, effects),
+            Ok(0) => self.actor_inputs_ready(now, id, effects),
             Ok(_) => {}
-            Err(error) => self.actor_need_failed(now, id, &error, effects),
+            Err(error) => self.actor_value_failed(now, id, &error, effects),
         }
     }
 
     /// What its constructor needs was lost since it was found to be there.
     pub(super) fn actor_waits_again(&mut self, now: Time, id: ActorId, effects: &mut Vec<Effect>) {
-        self.actors.get_mut(&id).expect("what is placed exists").life = Life::Waiting;
-        self.actor_need_met(now, id, effects);
+        self.actors.get_mut(&id).expect("what is placed exists").phase = ActorPhase::Waiting;
+        self.actor_value_ready(now, id, effects);
     }
 
     /// Nothing is missing: it waits for a worker.
-    fn actor_is_ready_to_go(&mut self, now: Time, id: ActorId, effects: &mut Vec<Effect>) {
+    fn actor_inputs_ready(&mut self, now: Time, id: ActorId, effects: &mut Vec<Effect>) {
         let spec = &self.actors[&id].spec;
         let checked = self.check_input(&spec.args, &spec.needs).and_then(|()| {
             match spec.options.checkpoints {
@@ -332,26 +341,26 @@ impl Controller {
         let checked = checked.and_then(|()| self.check_shape(|| self.demand_of_actor(id)));
         match checked {
             Ok(()) => self.queue_actor(id, false),
-            Err(error) => self.die(now, id, DeathCause::ConstructorFailed, error, effects),
+            Err(error) => self.end_actor(now, id, DeathCause::ConstructorFailed, error, effects),
         }
     }
 
-    pub(super) fn actor_need_failed(
+    pub(super) fn actor_value_failed(
         &mut self,
         now: Time,
         id: ActorId,
         cause: &Error,
         effects: &mut Vec<Effect>,
     ) {
-        if self.actors.get(&id).is_some_and(|actor| matches!(actor.life, Life::Waiting)) {
-            self.die(now, id, DeathCause::ConstructorFailed, cause.passed_on(), effects);
+        if self.actors.get(&id).is_some_and(|actor| matches!(actor.phase, ActorPhase::Waiting)) {
+            self.end_actor(now, id, DeathCause::ConstructorFailed, cause.passed_on(), effects);
         }
     }
 
     fn queue_actor(&mut self, id: ActorId, again: bool) {
-        let near = self.near(self.actors[&id].spec.data());
+        let near = self.preferred_worker(self.actors[&id].spec.data());
         let ticket = self.schedule.enqueue(Work::Actor(id), self.demand_of_actor(id), near, again);
-        self.actors.get_mut(&id).expect("a queued actor exists").life = Life::Queued(ticket);
+        self.actors.get_mut(&id).expect("a queued actor exists").phase = ActorPhase::Queued(ticket);
     }
 
     pub(super) fn instantiate(
@@ -359,17 +368,18 @@ impl Controller {
         _now: Time,
         id: ActorId,
         shape: ShapeId,
-        slot: WorkerSlot,
+        slot: WorkerIndex,
         grant: Grant,
         effects: &mut Vec<Effect>,
     ) {
-        let worker = self.by_slot[slot.0 as usize];
+        let worker = self.session_by_index[slot.0 as usize];
         let actor = self.actors.get_mut(&id).expect("what is placed exists");
         actor.epoch = actor.epoch.next();
-        actor.life = Life::Instantiating { worker };
+        actor.phase = ActorPhase::Instantiating { worker };
         let (spec, epoch) = (actor.spec.clone(), actor.epoch);
         let record = self.workers.get_mut(&worker).expect("a slot belongs to a worker");
-        let before = record.actors.insert(id, Hosted { epoch, shape, grant: grant.clone() });
+        let before =
+            record.actors.insert(id, HostedInstance { epoch, shape, grant: grant.clone() });
         assert!(before.is_none(), "a worker has one instance of {id} at a time");
         let to = record.session;
         let values = self.values_of(&spec.needs);
@@ -381,7 +391,7 @@ impl Controller {
     }
 
     pub(super) fn is_living(&self, id: ActorId) -> bool {
-        self.actors.get(&id).is_some_and(|actor| !matches!(actor.life, Life::Dead { .. }))
+        self.actors.get(&id).is_some_and(|actor| !matches!(actor.phase, ActorPhase::Dead { .. }))
     }
 
     /// Whether this worker has this instance, and it is the actor's current one.
@@ -401,9 +411,9 @@ impl Controller {
         effects: &mut Vec<Effect>,
     ) {
         if self.is_current(worker, instance) {
-            self.lacks_nothing(worker);
+            self.clear_system_limit(worker);
             let actor = self.actors.get_mut(&instance.actor).expect("it is current");
-            actor.life = Life::Ready { worker: worker.id, since: now };
+            actor.phase = ActorPhase::Ready { worker: worker.id, since: now };
             actor.was_ready = true;
             actor.last_used = now;
             actor.stalled = false;
@@ -416,12 +426,12 @@ impl Controller {
     /// Says whether its actor lives and lost its current instance with it.
     fn instance_over(&mut self, worker: Session, instance: Instance) -> bool {
         let current = self.is_current(worker, instance);
-        if self.is_with(worker, instance) {
+        if self.hosts_instance(worker, instance) {
             let record = self.workers.get_mut(&worker.id).expect("it speaks");
             let hosted = record.actors.remove(&instance.actor).expect("it has it");
-            self.schedule.give_back(record.slot, hosted.shape, &hosted.grant);
+            self.schedule.give_back(record.index, hosted.shape, &hosted.grant);
             let free = self.holds.release_all(Holder::Instance(instance));
-            self.free(free);
+            self.queue_freed(free);
         }
         // An actor that kept the last handle to itself ends with its instance.
         current && self.is_living(instance.actor)
@@ -437,7 +447,7 @@ impl Controller {
     ) {
         let current = self.instance_over(worker, instance);
         if current {
-            self.die(now, instance.actor, DeathCause::ConstructorFailed, error, effects);
+            self.end_actor(now, instance.actor, DeathCause::ConstructorFailed, error, effects);
         }
     }
 
@@ -460,7 +470,7 @@ impl Controller {
         now: Time,
         worker: Session,
         instance: Instance,
-        why: Leave,
+        why: ActorExitReason,
         effects: &mut Vec<Effect>,
     ) {
         if !self.instance_over(worker, instance) {
@@ -468,19 +478,19 @@ impl Controller {
         }
         let id = instance.actor;
         match why {
-            Leave::Told => {
+            ActorExitReason::Requested => {
                 let error = Error::unavailable(Ran::Maybe, format!("actor {id} moves"));
                 self.restart(now, id, error, true, effects);
             }
-            Leave::Idle => {
+            ActorExitReason::Idle => {
                 let words = format!("actor {id} was idle for too long");
-                let error = Error::gone(Thing::Actor(id), words);
-                self.die(now, id, DeathCause::Idle, error, effects);
+                let error = Error::gone(Referent::Actor(id), words);
+                self.end_actor(now, id, DeathCause::Idle, error, effects);
             }
-            Leave::Exited => {
+            ActorExitReason::Exited => {
                 let words = format!("actor {id} ended itself (exit_actor)");
-                let error = Error::gone(Thing::Actor(id), words);
-                self.die(now, id, DeathCause::Exited, error, effects);
+                let error = Error::gone(Referent::Actor(id), words);
+                self.end_actor(now, id, DeathCause::Exited, error, effects);
             }
         }
     }
@@ -568,10 +578,10 @@ impl Controller {
         if !free && !actor.spec.options.max_restarts.allows(actor.restarts) {
             let message =
                 format!("actor {id} is gone: {}; it may not be restarted (again)", error.message());
-            let error = Error::gone(Thing::Actor(id), message).ran(Ran::Maybe).caused_by(error);
-            return self.die(now, id, DeathCause::RestartsUsedUp, error, effects);
+            let error = Error::gone(Referent::Actor(id), message).ran(Ran::Maybe).caused_by(error);
+            return self.end_actor(now, id, DeathCause::RestartsUsedUp, error, effects);
         }
-        if let Life::Ready { since, .. } = actor.life
+        if let ActorPhase::Ready { since, .. } = actor.phase
             && now.since(since) >= spec::MAX_RETRY_DELAY
         {
             actor.crashes = 0;
@@ -582,7 +592,7 @@ impl Controller {
             self.queue_actor(id, true);
         } else {
             actor.crashes += 1;
-            actor.life = Life::Delayed;
+            actor.phase = ActorPhase::Delayed;
             let delay = spec::retry_delay(spec::RETRY_DELAY, crashes - 1, &mut self.random);
             self.timers.insert((now + delay, Timer::Restart(id, actor.epoch)));
         }
@@ -592,10 +602,9 @@ impl Controller {
     }
 
     pub(super) fn restart_is_due(&mut self, id: ActorId, epoch: ActorEpoch) {
-        let due = self
-            .actors
-            .get(&id)
-            .is_some_and(|actor| actor.epoch == epoch && matches!(actor.life, Life::Delayed));
+        let due = self.actors.get(&id).is_some_and(|actor| {
+            actor.epoch == epoch && matches!(actor.phase, ActorPhase::Delayed)
+        });
         if due {
             self.queue_actor(id, true);
         }
@@ -630,15 +639,15 @@ impl Controller {
                 "no actor {id} is here: `marline actors` lists them"
             )));
         }
-        let error = Error::gone(Thing::Actor(id), format!("actor {id} was deleted"));
-        self.die(now, id, DeathCause::Deleted, error, effects);
+        let error = Error::gone(Referent::Actor(id), format!("actor {id} was deleted"));
+        self.end_actor(now, id, DeathCause::Deleted, error, effects);
         self.dispatch(now, effects);
         Ok(())
     }
 
     /// The one end of an actor: its name is free, its instance is destroyed, its calls fail, what it
     /// held goes, whoever watches is told.
-    pub(super) fn die(
+    pub(super) fn end_actor(
         &mut self,
         now: Time,
         id: ActorId,
@@ -647,7 +656,8 @@ impl Controller {
         effects: &mut Vec<Effect>,
     ) {
         let actor = self.actors.get_mut(&id).expect("an actor dies once");
-        let life = std::mem::replace(&mut actor.life, Life::Dead { cause, error: error.clone() });
+        let life =
+            std::mem::replace(&mut actor.phase, ActorPhase::Dead { cause, error: error.clone() });
         let instance = Instance { actor: id, epoch: actor.epoch };
         if let Some(member) = actor.driver.and_then(|driver| self.sessions.get_mut(&driver.id)) {
             member.actors.remove(&id);
@@ -656,8 +666,8 @@ impl Controller {
             self.names.remove(&(actor.spec.namespace.clone(), name.clone()));
         }
         match life {
-            Life::Queued(ticket) => self.schedule.leave(ticket),
-            Life::Instantiating { worker } | Life::Ready { worker, .. } => {
+            ActorPhase::Queued(ticket) => self.schedule.withdraw(ticket),
+            ActorPhase::Instantiating { worker } | ActorPhase::Ready { worker, .. } => {
                 if let Some(record) = self.workers.get(&worker)
                     && record.actors.get(&id).is_some_and(|hosted| hosted.epoch == instance.epoch)
                 {
@@ -665,20 +675,20 @@ impl Controller {
                     effects.push(Effect::ToWorker { to: record.session, message });
                 }
             }
-            Life::Waiting | Life::Delayed => {}
-            Life::Dead { .. } => panic!("an actor dies once"),
+            ActorPhase::Waiting | ActorPhase::Delayed => {}
+            ActorPhase::Dead { .. } => panic!("an actor dies once"),
         }
         self.calls_lost(now, id, &error, effects);
         self.tell_watchers(id, effects);
         self.drop_inputs(id);
         let free = self.holds.release_all(Holder::Actor(id));
-        self.free(free);
+        self.queue_freed(free);
         self.dead_actors.push_back(id);
         if self.dead_actors.len() > self.config.history {
             let forgotten = self.dead_actors.pop_front().expect("it has one");
             self.actors.remove(&forgotten);
         }
-        self.promise_starved(effects);
+        self.extend_credit_of_waiting(effects);
     }
 
     /// A dead actor can still be asked about: what its next life would have needed goes.
@@ -695,11 +705,11 @@ impl Controller {
         let Some(actor) = self.actors.get(&id) else {
             // An actor that died because its class was not found names nothing that is gone.
             let error = Error::not_found(format!("no actor {id} is here"));
-            return ActorPlace::Dead(error.with_gone(Thing::Actor(id)));
+            return ActorPlace::Dead(error.with_gone(Referent::Actor(id)));
         };
-        match &actor.life {
-            Life::Dead { error, .. } => ActorPlace::Dead(error.clone()),
-            Life::Ready { worker, .. } => {
+        match &actor.phase {
+            ActorPhase::Dead { error, .. } => ActorPlace::Dead(error.clone()),
+            ActorPhase::Ready { worker, .. } => {
                 let worker = &self.workers[worker];
                 ActorPlace::Ready {
                     epoch: actor.epoch,
@@ -708,9 +718,10 @@ impl Controller {
                     options: actor.spec.options.clone(),
                 }
             }
-            Life::Waiting | Life::Queued(_) | Life::Delayed | Life::Instantiating { .. } => {
-                ActorPlace::Nowhere
-            }
+            ActorPhase::Waiting
+            | ActorPhase::Queued(_)
+            | ActorPhase::Delayed
+            | ActorPhase::Instantiating { .. } => ActorPlace::Nowhere,
         }
     }
 

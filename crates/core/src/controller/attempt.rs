@@ -1,15 +1,15 @@
 //! Attempts: one try at a task each, with one worker. What a worker says of an attempt that it does not
 //! have changes nothing.
 
-use super::task::{Place, State, cancelled};
+use super::task::{TaskPhase, TaskPlace, cancelled};
 use super::{Controller, Effect, Timer};
 use crate::account::Grant;
 use crate::error::Error;
 use crate::hold::Holder;
-use crate::id::{ActorEpoch, Attempt, Session, SessionId, TaskId, Thing};
-use crate::message::{End, Instance, Refusal, ShapeId, ToWorker, Try};
+use crate::id::{ActorEpoch, Attempt, Referent, Session, SessionId, TaskId};
+use crate::message::{AttemptEnd, AttemptId, Instance, Refusal, ShapeId, ToWorker};
 use crate::payload::Value;
-use crate::schedule::WorkerSlot;
+use crate::schedule::WorkerIndex;
 use crate::spec::{self, Target};
 use crate::time::Time;
 use std::time::Duration;
@@ -19,19 +19,19 @@ impl Controller {
         &mut self,
         id: TaskId,
         shape: ShapeId,
-        slot: WorkerSlot,
+        slot: WorkerIndex,
         grant: Option<Grant>,
         effects: &mut Vec<Effect>,
     ) {
-        let worker = self.by_slot[slot.0 as usize];
+        let worker = self.session_by_index[slot.0 as usize];
         let task = self.tasks.get_mut(&id).expect("what is placed exists");
         let place = match grant.clone() {
-            Some(grant) => Place::Slot { shape, grant, lent: false },
-            None => Place::Backlog { shape },
+            Some(grant) => TaskPlace::Slot { shape, grant, lent: false },
+            None => TaskPlace::Backlog { shape },
         };
         task.attempt = task.attempt.next();
-        task.given = 0;
-        task.state = State::Placed { worker, place, running: false };
+        task.items_given = 0;
+        task.state = TaskPhase::Placed { worker, place, running: false };
         task.worker = Some(worker);
         let (spec, attempt) = (task.spec.clone(), task.attempt);
         if crate::planted!(HoldReleasedTwice) {
@@ -59,14 +59,14 @@ impl Controller {
 
     pub(super) fn take_back(
         &mut self,
-        from: WorkerSlot,
+        from: WorkerIndex,
         shape: ShapeId,
-        idle: WorkerSlot,
+        idle: WorkerIndex,
         effects: &mut Vec<Effect>,
     ) {
         let record = self
             .workers
-            .get_mut(&self.by_slot[from.0 as usize])
+            .get_mut(&self.session_by_index[from.0 as usize])
             .expect("a slot belongs to a worker");
         let backlog = record.backlog.get_mut(&shape).expect("it has a backlog");
         let id = backlog.pop_back().expect("it has a backlog");
@@ -76,52 +76,54 @@ impl Controller {
         let to = record.session;
         self.schedule.leave_backlog(from, shape);
         let task = self.tasks.get_mut(&id).expect("what is placed exists");
-        let State::Placed { place, .. } = &mut task.state else { panic!("{id} is placed") };
-        *place = Place::Returning { shape, idle };
-        let message = ToWorker::TakeBack(Try { task: id, attempt: task.attempt });
+        let TaskPhase::Placed { place, .. } = &mut task.state else { panic!("{id} is placed") };
+        *place = TaskPlace::Returning { shape, idle };
+        let message = ToWorker::TakeBack(AttemptId { task: id, attempt: task.attempt });
         effects.push(Effect::ToWorker { to, message });
     }
 
     /// Whether this attempt is with this worker.
-    pub(super) fn has(&mut self, worker: Session, attempt: Try) -> bool {
+    pub(super) fn has_current_attempt(&mut self, worker: Session, attempt: AttemptId) -> bool {
         let current = self.tasks.get(&attempt.task).is_some_and(|task| {
             task.attempt == attempt.attempt
-                && matches!(&task.state, State::Placed { worker: at, .. } if *at == worker.id)
+                && matches!(&task.state, TaskPhase::Placed { worker: at, .. } if *at == worker.id)
         });
         self.counters.stale += u64::from(!current);
         current
     }
 
     /// Whether `next` waits at this worker for a grant like the one that `attempt` has.
-    fn may_inherit(&mut self, worker: Session, attempt: Try, next: Try) -> bool {
-        if !self.has(worker, next) {
+    fn may_inherit(&mut self, worker: Session, attempt: AttemptId, next: AttemptId) -> bool {
+        if !self.has_current_attempt(worker, next) {
             return false;
         }
         let place = |id: TaskId| match &self.tasks[&id].state {
-            State::Placed { place, .. } => Some(place),
-            State::Waiting { .. }
-            | State::Delayed
-            | State::Queued(_)
-            | State::AwaitingActor { .. } => None,
+            TaskPhase::Placed { place, .. } => Some(place),
+            TaskPhase::Waiting { .. }
+            | TaskPhase::Delayed
+            | TaskPhase::Queued(_)
+            | TaskPhase::AwaitingActor { .. } => None,
         };
         let granted = match place(attempt.task) {
-            Some(Place::Slot { shape, .. }) => Some(*shape),
-            Some(Place::Backlog { .. } | Place::Returning { .. } | Place::Mailbox { .. })
+            Some(TaskPlace::Slot { shape, .. }) => Some(*shape),
+            Some(
+                TaskPlace::Backlog { .. } | TaskPlace::Returning { .. } | TaskPlace::Mailbox { .. },
+            )
             | None => None,
         };
         let waits = match place(next.task) {
-            Some(Place::Backlog { shape } | Place::Returning { shape, .. }) => Some(*shape),
-            Some(Place::Slot { .. } | Place::Mailbox { .. }) | None => None,
+            Some(TaskPlace::Backlog { shape } | TaskPlace::Returning { shape, .. }) => Some(*shape),
+            Some(TaskPlace::Slot { .. } | TaskPlace::Mailbox { .. }) | None => None,
         };
         granted.is_some() && granted == waits
     }
 
-    pub(super) fn attempt_started(&mut self, now: Time, worker: Session, attempt: Try) {
-        if self.has(worker, attempt) {
-            self.lacks_nothing(worker);
+    pub(super) fn attempt_started(&mut self, now: Time, worker: Session, attempt: AttemptId) {
+        if self.has_current_attempt(worker, attempt) {
+            self.clear_system_limit(worker);
             let task = self.tasks.get_mut(&attempt.task).expect("the worker has it");
             task.started.get_or_insert(now);
-            if let State::Placed { running, .. } = &mut task.state {
+            if let TaskPhase::Placed { running, .. } = &mut task.state {
                 *running = true;
             }
         }
@@ -132,11 +134,11 @@ impl Controller {
         &mut self,
         now: Time,
         worker: Session,
-        attempt: Try,
+        attempt: AttemptId,
         reason: Refusal,
         effects: &mut Vec<Effect>,
     ) {
-        if !self.has(worker, attempt) {
+        if !self.has_current_attempt(worker, attempt) {
             return;
         }
         self.counters.refused += 1;
@@ -144,7 +146,7 @@ impl Controller {
         let id = attempt.task;
         let mailbox = self.unplace(id, None);
         let task = self.tasks.get(&id).expect("the worker had it");
-        if task.cancelled.is_some() {
+        if task.cancel_reason.is_some() {
             self.end_task(now, id, Err(cancelled(task)), effects);
         } else if let Some((epoch, number)) = mailbox {
             self.call_refused(now, id, epoch, number, effects);
@@ -158,18 +160,18 @@ impl Controller {
         &mut self,
         now: Time,
         worker: Session,
-        attempt: Try,
-        end: End,
-        kept: Vec<Thing>,
+        attempt: AttemptId,
+        end: AttemptEnd,
+        kept: Vec<Referent>,
         ran_for: Duration,
-        next: Option<Try>,
+        next: Option<AttemptId>,
         effects: &mut Vec<Effect>,
     ) {
-        if !self.has(worker, attempt) {
-            if let End::Finished(values) = &end {
+        if !self.has_current_attempt(worker, attempt) {
+            if let AttemptEnd::Finished(values) = &end {
                 self.discard(values, Some(worker), effects);
             }
-            return self.answer_came(attempt);
+            return self.release_enclosed_answer(attempt);
         }
         let id = attempt.task;
         let next = next.filter(|next| *next != attempt && self.may_inherit(worker, attempt, *next));
@@ -186,9 +188,9 @@ impl Controller {
             }
             (Target::Method { .. } | Target::Function(_), _) => None,
         };
-        self.keep(worker, instance, kept);
+        self.hold_for_executor(worker, instance, kept);
         self.settle_attempt(now, id, end, effects);
-        self.answer_came(attempt);
+        self.release_enclosed_answer(attempt);
     }
 
     /// What the end of an attempt means for its task.
@@ -196,15 +198,15 @@ impl Controller {
         &mut self,
         now: Time,
         id: TaskId,
-        end: End,
+        end: AttemptEnd,
         effects: &mut Vec<Effect>,
     ) {
         let task = self.tasks.get(&id).expect("its attempt ended");
         let outcome = match end {
-            End::Finished(values) => Ok(values),
-            _ if task.cancelled.is_some() => Err(cancelled(task)),
-            End::Cancelled => Err(cancelled(task)),
-            End::Failed(error) => {
+            AttemptEnd::Finished(values) => Ok(values),
+            _ if task.cancel_reason.is_some() => Err(cancelled(task)),
+            AttemptEnd::Cancelled => Err(cancelled(task)),
+            AttemptEnd::Failed(error) => {
                 // What a method says is final: calls are repeated only when they were lost.
                 let function = matches!(task.spec.target, Target::Function(_));
                 if function && task.spec.options.retry_on.covers(&error) && self.may_retry(id) {
@@ -212,7 +214,7 @@ impl Controller {
                 }
                 Err(error)
             }
-            End::Lost(error) => {
+            AttemptEnd::Lost(error) => {
                 self.counters.lost += 1;
                 if self.may_retry(id) {
                     return self.delay(now, id);
@@ -225,7 +227,7 @@ impl Controller {
 
     pub(super) fn may_retry(&self, id: TaskId) -> bool {
         let task = &self.tasks[&id];
-        self.retry_budget(&task.spec).allows(task.spent) || crate::planted!(RetryPastBudget)
+        self.retry_budget(&task.spec).allows(task.retries_spent) || crate::planted!(RetryPastBudget)
     }
 
     /// These were with a worker that is gone. Calls are settled with their actor's instance instead, in
@@ -240,22 +242,23 @@ impl Controller {
         let mut lost = Vec::new();
         for id in tasks {
             let task = self.tasks.get_mut(&id).expect("it was with the worker");
-            if !matches!(task.state, State::Placed { place: Place::Mailbox { .. }, .. }) {
-                task.state = State::Delayed;
+            if !matches!(task.state, TaskPhase::Placed { place: TaskPlace::Mailbox { .. }, .. }) {
+                task.state = TaskPhase::Delayed;
                 lost.push(id);
             }
         }
         for id in lost {
-            self.settle_attempt(now, id, End::Lost(error.clone()), effects);
+            self.settle_attempt(now, id, AttemptEnd::Lost(error.clone()), effects);
         }
     }
 
     /// The task runs again after a while.
     pub(super) fn delay(&mut self, now: Time, id: TaskId) {
         let task = self.tasks.get_mut(&id).expect("it is tried again");
-        let delay = spec::retry_delay(task.spec.options.retry_delay, task.spent, &mut self.random);
-        task.spent += 1;
-        task.state = State::Delayed;
+        let delay =
+            spec::retry_delay(task.spec.options.retry_delay, task.retries_spent, &mut self.random);
+        task.retries_spent += 1;
+        task.state = TaskPhase::Delayed;
         self.timers.insert((now + delay, Timer::Retry(id, task.attempt)));
     }
 
@@ -266,16 +269,15 @@ impl Controller {
         attempt: Attempt,
         effects: &mut Vec<Effect>,
     ) {
-        let due = self
-            .tasks
-            .get(&id)
-            .is_some_and(|task| task.attempt == attempt && matches!(task.state, State::Delayed));
+        let due = self.tasks.get(&id).is_some_and(|task| {
+            task.attempt == attempt && matches!(task.state, TaskPhase::Delayed)
+        });
         if !due {
             return;
         }
         let task = self.tasks.get_mut(&id).expect("it is due");
         if let Target::Method { actor, .. } = task.spec.target {
-            return self.call_is_ready(now, actor, id, effects);
+            return self.enqueue_call(now, actor, id, effects);
         }
         self.queue(id, true);
     }
@@ -288,33 +290,33 @@ impl Controller {
         heir: Option<TaskId>,
     ) -> Option<(ActorEpoch, u64)> {
         let task = self.tasks.get_mut(&id).expect("what is placed exists");
-        let state = std::mem::replace(&mut task.state, State::Delayed);
-        let State::Placed { worker, place, .. } = state else { panic!("{id} is placed") };
+        let state = std::mem::replace(&mut task.state, TaskPhase::Delayed);
+        let TaskPhase::Placed { worker, place, .. } = state else { panic!("{id} is placed") };
         let record = self.workers.get_mut(&worker).expect("it is with a worker");
         record.attempts.remove(&id);
-        let slot = record.slot;
+        let slot = record.index;
         match place {
-            Place::Slot { shape, grant, lent } => {
+            TaskPlace::Slot { shape, grant, lent } => {
                 if lent {
                     self.schedule.reclaim_cpu(slot, shape, &grant);
                 }
                 match heir {
-                    Some(heir) => self.inherit(worker, heir, shape, grant),
+                    Some(heir) => self.take_over_grant(worker, heir, shape, grant),
                     None if crate::planted!(LeakedResources) && self.random.one_in(8) => {}
                     None => self.schedule.give_back(slot, shape, &grant),
                 }
                 None
             }
-            Place::Backlog { shape } => {
+            TaskPlace::Backlog { shape } => {
                 record.leave_backlog(shape, id);
                 self.schedule.leave_backlog(slot, shape);
                 None
             }
-            Place::Returning { idle, .. } => {
-                self.schedule.look_again(idle);
+            TaskPlace::Returning { idle, .. } => {
+                self.schedule.recheck_worker(idle);
                 None
             }
-            Place::Mailbox { epoch, number } => {
+            TaskPlace::Mailbox { epoch, number } => {
                 self.call_unsent(id, number);
                 Some((epoch, number))
             }
@@ -322,7 +324,7 @@ impl Controller {
     }
 
     /// A task of the backlog runs with the grant of one that ended.
-    pub(super) fn inherit(
+    pub(super) fn take_over_grant(
         &mut self,
         worker: SessionId,
         heir: TaskId,
@@ -330,38 +332,43 @@ impl Controller {
         grant: Grant,
     ) {
         let record = self.workers.get_mut(&worker).expect("it is with a worker");
-        let slot = record.slot;
+        let slot = record.index;
         let task = self.tasks.get_mut(&heir).expect("the worker has it");
-        let State::Placed { place, running, .. } = &mut task.state else {
+        let TaskPhase::Placed { place, running, .. } = &mut task.state else {
             panic!("{heir} is placed")
         };
         *running = true;
-        let before = std::mem::replace(place, Place::Slot { shape, grant, lent: false });
+        let before = std::mem::replace(place, TaskPlace::Slot { shape, grant, lent: false });
         match before {
-            Place::Backlog { shape } => {
+            TaskPlace::Backlog { shape } => {
                 record.leave_backlog(shape, heir);
                 self.schedule.take_over(slot, shape);
             }
             // It was asked back too late; it is out of the backlog's count already.
-            Place::Returning { .. } => {}
-            Place::Slot { .. } | Place::Mailbox { .. } => panic!("{heir} had no need of a grant"),
+            TaskPlace::Returning { .. } => {}
+            TaskPlace::Slot { .. } | TaskPlace::Mailbox { .. } => {
+                panic!("{heir} had no need of a grant")
+            }
         }
     }
 
     pub(super) fn note_time(&mut self, id: TaskId, ran_for: Duration) {
-        if let State::Placed { place: Place::Slot { shape, .. }, .. } = &self.tasks[&id].state {
+        if let TaskPhase::Placed { place: TaskPlace::Slot { shape, .. }, .. } =
+            &self.tasks[&id].state
+        {
             self.schedule.note_time(*shape, ran_for);
         }
     }
 
     /// A task waits for other tasks, or goes on.
-    pub(super) fn attempt_blocked(&mut self, worker: Session, attempt: Try, blocked: bool) {
-        if !self.has(worker, attempt) {
+    pub(super) fn attempt_blocked(&mut self, worker: Session, attempt: AttemptId, blocked: bool) {
+        if !self.has_current_attempt(worker, attempt) {
             return;
         }
-        let slot = self.workers[&worker.id].slot;
+        let slot = self.workers[&worker.id].index;
         let task = self.tasks.get_mut(&attempt.task).expect("the worker has it");
-        if let State::Placed { place: Place::Slot { shape, grant, lent }, .. } = &mut task.state
+        if let TaskPhase::Placed { place: TaskPlace::Slot { shape, grant, lent }, .. } =
+            &mut task.state
             && *lent != blocked
         {
             *lent = blocked;
@@ -381,7 +388,9 @@ impl Controller {
         message: &crate::message::FromWorker,
         effects: &mut Vec<Effect>,
     ) -> bool {
-        let crate::message::FromWorker::Ended { attempt, end: End::Finished(values), .. } = message
+        let crate::message::FromWorker::Ended {
+            attempt, end: AttemptEnd::Finished(values), ..
+        } = message
         else {
             return false;
         };
@@ -389,10 +398,10 @@ impl Controller {
             return false;
         }
         match self.tasks[&attempt.task].state {
-            State::Placed { .. } => drop(self.unplace(attempt.task, None)),
-            State::Queued(ticket) => self.schedule.leave(ticket),
-            State::Waiting { .. } | State::Delayed => {}
-            State::AwaitingActor { .. } => return false,
+            TaskPhase::Placed { .. } => drop(self.unplace(attempt.task, None)),
+            TaskPhase::Queued(ticket) => self.schedule.withdraw(ticket),
+            TaskPhase::Waiting { .. } | TaskPhase::Delayed => {}
+            TaskPhase::AwaitingActor { .. } => return false,
         }
         self.end_task(now, attempt.task, Ok(values.clone()), effects);
         true

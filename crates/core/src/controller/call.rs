@@ -3,13 +3,13 @@
 //! They are numbered when their arguments are there, sent in that order, and when an instance is lost
 //! those that may be repeated go to the next one in their old order.
 
-use super::actor::{Actor, DeathCause, Life};
+use super::actor::{Actor, ActorPhase, DeathCause};
 use super::query::TaskState;
-use super::task::{Place, State, Task};
+use super::task::{Task, TaskPhase, TaskPlace};
 use super::{Controller, Effect};
 use crate::error::{Error, Ran};
-use crate::id::{ActorEpoch, ActorId, Session, TaskId, Thing};
-use crate::message::{CallReport, End, ToWorker};
+use crate::id::{ActorEpoch, ActorId, Referent, Session, TaskId};
+use crate::message::{AttemptEnd, CallReport, ToWorker};
 use crate::spec::{Budget, Target, TaskSpec};
 use crate::time::Time;
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ impl Controller {
     }
 
     /// A call has its arguments: it gets its number, and goes when the actor is ready.
-    pub(super) fn call_is_ready(
+    pub(super) fn enqueue_call(
         &mut self,
         now: Time,
         id: ActorId,
@@ -36,8 +36,10 @@ impl Controller {
     ) {
         let refused = match self.actors.get(&id) {
             None => Some(Error::not_found(format!("no actor {id} is here"))),
-            Some(Actor { life: Life::Dead { error, .. }, .. }) => Some(error.clone()),
-            Some(_) => self.check_calls(id).and_then(|()| self.check_call(call, id)).err(),
+            Some(Actor { phase: ActorPhase::Dead { error, .. }, .. }) => Some(error.clone()),
+            Some(_) => {
+                self.check_pending_calls(id).and_then(|()| self.check_call_cycle(call, id)).err()
+            }
         };
         if let Some(error) = refused {
             let ran = ran_before(&self.tasks[&call]);
@@ -47,17 +49,17 @@ impl Controller {
         actor.next_number += 1;
         actor.last_used = now;
         let number = actor.next_number;
-        actor.calls.insert(number, call);
+        actor.waiting_calls.insert(number, call);
         self.tasks.get_mut(&call).expect("a ready call exists").state =
-            State::AwaitingActor { number };
+            TaskPhase::AwaitingActor { number };
         self.send_calls(id, effects);
     }
 
     /// Says so if no more calls may wait for this actor.
-    pub(super) fn check_calls(&self, id: ActorId) -> Result<(), Error> {
+    pub(super) fn check_pending_calls(&self, id: ActorId) -> Result<(), Error> {
         let actor = &self.actors[&id];
         let limit = actor.spec.options.max_pending_calls as usize;
-        let pending = actor.calls.len() + actor.sent.len();
+        let pending = actor.waiting_calls.len() + actor.sent_calls.len();
         if pending < limit {
             return Ok(());
         }
@@ -69,21 +71,21 @@ impl Controller {
     /// Sends the calls that wait, if the actor is ready.
     pub(super) fn send_calls(&mut self, id: ActorId, effects: &mut Vec<Effect>) {
         let actor = self.actors.get_mut(&id).expect("it takes calls");
-        let Life::Ready { worker, .. } = actor.life else { return };
+        let ActorPhase::Ready { worker, .. } = actor.phase else { return };
         if actor.stalled {
             return;
         }
         let epoch = actor.epoch;
-        let calls = std::mem::take(&mut actor.calls);
-        actor.sent.extend(calls.iter().map(|(number, call)| (*number, *call)));
+        let calls = std::mem::take(&mut actor.waiting_calls);
+        actor.sent_calls.extend(calls.iter().map(|(number, call)| (*number, *call)));
         let record = self.workers.get_mut(&worker).expect("a ready actor has a worker");
         let to = record.session;
         record.attempts.extend(calls.values());
         for (number, call) in calls {
             let task = self.tasks.get_mut(&call).expect("a call that waits exists");
             task.attempt = task.attempt.next();
-            let place = Place::Mailbox { epoch, number };
-            task.state = State::Placed { worker, place, running: false };
+            let place = TaskPlace::Mailbox { epoch, number };
+            task.state = TaskPhase::Placed { worker, place, running: false };
             task.worker = Some(worker);
             let (spec, attempt) = (task.spec.clone(), task.attempt);
             let values = self.values_of(&spec.needs);
@@ -98,14 +100,14 @@ impl Controller {
     /// A call that waits is not wanted any more.
     pub(super) fn call_left(&mut self, call: TaskId, number: u64) {
         if let Some(actor) = self.actor_of(call) {
-            actor.calls.remove(&number);
+            actor.waiting_calls.remove(&number);
         }
     }
 
     /// A call is not with the instance any more.
     pub(super) fn call_unsent(&mut self, call: TaskId, number: u64) {
         if let Some(actor) = self.actor_of(call) {
-            actor.sent.remove(&number);
+            actor.sent_calls.remove(&number);
         }
     }
 
@@ -125,11 +127,12 @@ impl Controller {
     ) {
         let Target::Method { actor: id, .. } = self.tasks[&call].spec.target else { return };
         if !self.is_living(id) {
-            return self.call_is_ready(now, id, call, effects);
+            return self.enqueue_call(now, id, call, effects);
         }
-        self.tasks.get_mut(&call).expect("it was refused").state = State::AwaitingActor { number };
+        self.tasks.get_mut(&call).expect("it was refused").state =
+            TaskPhase::AwaitingActor { number };
         let actor = self.actors.get_mut(&id).expect("it lives");
-        actor.calls.insert(number, call);
+        actor.waiting_calls.insert(number, call);
         actor.stalled |= actor.epoch == epoch;
         self.send_calls(id, effects);
     }
@@ -145,25 +148,25 @@ impl Controller {
     ) {
         let dead = !self.is_living(id);
         let actor = self.actors.get_mut(&id).expect("it lost its instance");
-        let deleted = matches!(actor.life, Life::Dead { cause: DeathCause::Deleted, .. });
-        let sent = std::mem::take(&mut actor.sent);
-        let waiting = if dead { std::mem::take(&mut actor.calls) } else { BTreeMap::new() };
+        let deleted = matches!(actor.phase, ActorPhase::Dead { cause: DeathCause::Deleted, .. });
+        let sent = std::mem::take(&mut actor.sent_calls);
+        let waiting = if dead { std::mem::take(&mut actor.waiting_calls) } else { BTreeMap::new() };
         for (number, call) in sent {
             let budget = self.retry_budget(&self.tasks[&call].spec);
             let task = self.tasks.get_mut(&call).expect("what is sent exists");
-            if let State::Placed { worker, .. } = &task.state
+            if let TaskPhase::Placed { worker, .. } = &task.state
                 && let Some(record) = self.workers.get_mut(worker)
             {
                 record.attempts.remove(&call);
             }
-            let ran = task.state.seen() == TaskState::Running;
-            task.state = State::AwaitingActor { number };
+            let ran = task.state.public_state() == TaskState::Running;
+            task.state = TaskPhase::AwaitingActor { number };
             self.counters.lost += 1;
-            if !dead && task.cancelled.is_none() && budget.allows(task.spent) {
-                task.spent += 1;
-                self.actors.get_mut(&id).expect("it lives").calls.insert(number, call);
-            } else if task.cancelled.is_some() {
-                self.settle_attempt(now, call, End::Cancelled, effects);
+            if !dead && task.cancel_reason.is_none() && budget.allows(task.retries_spent) {
+                task.retries_spent += 1;
+                self.actors.get_mut(&id).expect("it lives").waiting_calls.insert(number, call);
+            } else if task.cancel_reason.is_some() {
+                self.settle_attempt(now, call, AttemptEnd::Cancelled, effects);
             } else if deleted && ran {
                 self.end_task(now, call, Err(deleted_under(id)), effects);
             } else {
@@ -190,10 +193,10 @@ impl Controller {
 /// Why a call ended that ran when its actor was deleted.
 fn deleted_under(actor: ActorId) -> Error {
     let words = format!("actor {actor} was deleted while this call ran");
-    Error::gone(Thing::Actor(actor), words).ran(Ran::Maybe)
+    Error::gone(Referent::Actor(actor), words).ran(Ran::Maybe)
 }
 
 /// Whether a call that waits may have run before.
 fn ran_before(task: &Task) -> Ran {
-    if task.spent > 0 { Ran::Maybe } else { Ran::No }
+    if task.retries_spent > 0 { Ran::Maybe } else { Ran::No }
 }

@@ -1,12 +1,12 @@
 //! What must be true of a controller after every event.
 
-use super::actor::Life;
-use super::credit::Promised;
-use super::task::{Place, State};
+use super::actor::ActorPhase;
+use super::credit::UnusedCredit;
+use super::task::{TaskPhase, TaskPlace};
 use super::{Controller, Owner};
-use crate::account::Account;
+use crate::account::ResourceAccount;
 use crate::hold::Holder;
-use crate::id::Thing;
+use crate::id::Referent;
 
 impl Controller {
     /// Panics, naming what is wrong, if the state does not add up.
@@ -22,7 +22,7 @@ impl Controller {
         self.check_bringing();
         self.check_credit();
         let enclosing = self.sessions.values().map(|member| member.enclosing.len()).sum::<usize>();
-        let said: usize = self.enclosing.values().map(|said| said.len()).sum();
+        let said: usize = self.enclosed_answers.values().map(|said| said.len()).sum();
         assert_eq!(enclosing, said, "answers that are about to come");
         let bytes: usize = self.objects.values().map(|object| object.bytes()).sum();
         assert_eq!(bytes, self.object_bytes, "bytes of objects");
@@ -34,8 +34,10 @@ impl Controller {
                 );
             }
             for (call, item) in &member.enclosing {
-                let said =
-                    self.enclosing.get(call).is_some_and(|said| said.contains(&(*item, *id)));
+                let said = self
+                    .enclosed_answers
+                    .get(call)
+                    .is_some_and(|said| said.contains(&(*item, *id)));
                 assert!(said, "{id} is about to answer {call:?}");
             }
             for actor in &member.actors {
@@ -58,7 +60,7 @@ impl Controller {
     /// The totals of promises and of argument bytes are the sums over sessions, tasks and actors.
     fn check_credit(&self) {
         let members = || self.sessions.values().map(|member| &member.credit);
-        let open = Promised {
+        let open = UnusedCredit {
             tasks: members().map(|credit| credit.tasks.open()).sum(),
             bytes: members().map(|credit| credit.bytes.open()).sum(),
         };
@@ -77,15 +79,15 @@ impl Controller {
     /// What every worker has free, and what was granted there, is what it offers.
     fn check_accounts(&self) {
         for (id, worker) in &self.workers {
-            let mut account = Account::new(worker.info.resources.clone());
+            let mut account = ResourceAccount::new(worker.info.resources.clone());
             for task in &worker.attempts {
                 let task =
                     self.tasks.get(task).unwrap_or_else(|| panic!("{task} ended, {id} has it"));
-                let State::Placed { worker: at, place, .. } = &task.state else {
+                let TaskPhase::Placed { worker: at, place, .. } = &task.state else {
                     panic!("{:?} is at {id}, in state {:?}", task.spec.id, task.state)
                 };
                 assert_eq!(at, id, "where {:?} is", task.spec.id);
-                if let Place::Slot { grant, lent, .. } = place {
+                if let TaskPlace::Slot { grant, lent, .. } = place {
                     account.charge(grant);
                     if *lent {
                         account.lend_cpu(grant);
@@ -95,10 +97,13 @@ impl Controller {
             for hosted in worker.actors.values() {
                 account.charge(&hosted.grant);
             }
-            assert_eq!(&account, self.schedule.account(worker.slot), "the account of {id}");
+            assert_eq!(&account, self.schedule.account(worker.index), "the account of {id}");
             let listed: usize = worker.backlog.values().map(|backlog| backlog.len()).sum();
             let backlog = worker.attempts.iter().filter(|task| {
-                matches!(self.tasks[task].state, State::Placed { place: Place::Backlog { .. }, .. })
+                matches!(
+                    self.tasks[task].state,
+                    TaskPhase::Placed { place: TaskPlace::Backlog { .. }, .. }
+                )
             });
             assert_eq!(listed, backlog.count(), "the backlog of {id}");
         }
@@ -108,37 +113,37 @@ impl Controller {
         let (mut queued, mut lacking) = (0, 0);
         for (id, task) in &self.tasks {
             match &task.state {
-                State::Placed { worker, place, .. } => {
+                TaskPhase::Placed { worker, place, .. } => {
                     let worker =
                         self.workers.get(worker).unwrap_or_else(|| panic!("{id} is nowhere"));
                     assert!(worker.attempts.contains(id), "{id} is not with its worker");
-                    if let Place::Mailbox { number, .. } = place {
+                    if let TaskPlace::Mailbox { number, .. } = place {
                         let crate::spec::Target::Method { actor, .. } = task.spec.target else {
                             panic!("{id} is with an actor, and is no call")
                         };
                         assert_eq!(
-                            self.actors[&actor].sent.get(number),
+                            self.actors[&actor].sent_calls.get(number),
                             Some(id),
                             "{id} is not with its actor"
                         );
                     }
                 }
-                State::Queued(_) => queued += 1,
-                State::Waiting { missing } => {
+                TaskPhase::Queued(_) => queued += 1,
+                TaskPhase::Waiting { missing } => {
                     lacking += 1;
                     assert!(*missing > 0, "{id} waits for nothing");
                 }
-                State::AwaitingActor { number } => {
+                TaskPhase::AwaitingActor { number } => {
                     let crate::spec::Target::Method { actor, .. } = task.spec.target else {
                         panic!("{id} waits for an actor, and is no call")
                     };
                     assert_eq!(
-                        self.actors[&actor].calls.get(number),
+                        self.actors[&actor].waiting_calls.get(number),
                         Some(id),
                         "{id} does not wait"
                     );
                 }
-                State::Delayed => {}
+                TaskPhase::Delayed => {}
             }
             if let Owner::Session(session) = task.owner
                 && self.is_alive(session)
@@ -148,13 +153,16 @@ impl Controller {
             }
             let budget = self.retry_budget(&task.spec);
             assert!(
-                task.spent == 0 || budget.allows(task.spent - 1),
+                task.retries_spent == 0 || budget.allows(task.retries_spent - 1),
                 "{id} was tried past its budget"
             );
         }
-        assert_eq!(self.lacking, lacking, "tasks that wait for values");
-        let actors =
-            self.actors.values().filter(|actor| matches!(actor.life, Life::Queued(_))).count();
+        assert_eq!(self.tasks_missing_values, lacking, "tasks that wait for values");
+        let actors = self
+            .actors
+            .values()
+            .filter(|actor| matches!(actor.phase, ActorPhase::Queued(_)))
+            .count();
         assert_eq!(self.schedule.queued(), queued + actors, "what waits for a worker");
     }
 
@@ -171,7 +179,8 @@ impl Controller {
                 assert_eq!(self.names.get(&key), Some(id), "the name of {id}");
             }
             assert!(
-                self.is_living(*id) || actor.calls.is_empty() && actor.sent.is_empty(),
+                self.is_living(*id)
+                    || actor.waiting_calls.is_empty() && actor.sent_calls.is_empty(),
                 "{id} is dead and has calls"
             );
         }
@@ -197,14 +206,14 @@ impl Controller {
                 }),
                 Holder::Object(object) => self.objects.contains_key(&object),
                 Holder::Enclosed { call, item, by } => {
-                    self.enclosing.get(&call).is_some_and(|said| said.contains(&(item, by)))
+                    self.enclosed_answers.get(&call).is_some_and(|said| said.contains(&(item, by)))
                 }
                 Holder::Message { to, .. } => self.sessions.contains_key(&to),
             };
             assert!(exists, "{holder:?} is gone and holds something");
         }
         for (id, object) in self.objects.iter() {
-            assert!(self.holds.is_held(Thing::Object(*id)), "{id} is kept, and nobody holds it");
+            assert!(self.holds.is_held(Referent::Object(*id)), "{id} is kept, and nobody holds it");
             let announced_by = object.pending().and_then(|pending| pending.announced_by);
             let announced = announced_by.is_some_and(|by| self.is_alive(by));
             assert!(
@@ -213,7 +222,7 @@ impl Controller {
             );
         }
         for (id, task) in &self.tasks {
-            for thing in task.spec.held() {
+            for thing in task.spec.referents_to_hold() {
                 assert!(
                     self.holds.holds(Holder::Task(*id), thing),
                     "{id} needs {thing:?} and does not hold it"
@@ -224,7 +233,10 @@ impl Controller {
             if self.is_living(*id)
                 && actor.spec.options.lifetime == crate::spec::Lifetime::NonDetached
             {
-                assert!(self.holds.is_held(Thing::Actor(*id)), "{id} lives, and nobody holds it");
+                assert!(
+                    self.holds.is_held(Referent::Actor(*id)),
+                    "{id} lives, and nobody holds it"
+                );
             }
         }
     }

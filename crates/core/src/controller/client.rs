@@ -2,12 +2,12 @@
 
 use super::{Controller, Effect, Owner};
 use crate::hold::Holder;
-use crate::id::{Session, Thing};
+use crate::id::{Referent, Session};
 use crate::message::{FoundActor, FromClient, ToClient};
 use crate::time::Time;
 
 impl Controller {
-    pub(super) fn client_said(
+    pub(super) fn handle_client_message(
         &mut self,
         now: Time,
         session: Session,
@@ -16,8 +16,8 @@ impl Controller {
     ) {
         match message {
             FromClient::Submit(spec) => self.client_submits(now, session, spec, effects),
-            FromClient::Cancel { task, how } => {
-                self.cancel(now, task, how, effects);
+            FromClient::Cancel { task, mode } => {
+                self.cancel(now, task, mode, effects);
             }
             FromClient::Put { object, value, at } => {
                 self.put(now, session, object, value, at, effects);
@@ -53,7 +53,7 @@ impl Controller {
                 let message = ToClient::ActorFound { request, actor: found };
                 effects.push(Effect::ToClient { to: session, message });
                 if let Ok(actor) = actor {
-                    self.hold(session, Thing::Actor(actor));
+                    self.hold(session, Referent::Actor(actor));
                     self.watch_actor(session, actor, effects);
                 }
             }

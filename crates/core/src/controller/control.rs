@@ -5,11 +5,11 @@
 //! that lease is over, and everything that it held goes with it. Without a session, what is asked for
 //! belongs to the cluster.
 
-use super::{Controller, Effect, EndCause, Owner, Timer};
+use super::{Controller, Effect, Owner, SessionEndCause, Timer};
 use crate::error::Error;
 use crate::hold::Holder;
-use crate::id::{ActorId, Session, SessionId, TaskId, Thing};
-use crate::message::Manner;
+use crate::id::{ActorId, Referent, Session, SessionId, TaskId};
+use crate::message::CancelMode;
 use crate::spec::{ActorSpec, Target, TaskSpec};
 use crate::time::Time;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ impl Controller {
         }
         let session = self.add_member(now, id, 0, false, false);
         let ends_at = now + self.config.terms.lease;
-        self.timers.insert((ends_at, Timer::Check(id, session.epoch)));
+        self.timers.insert((ends_at, Timer::CheckSession(id, session.epoch)));
         Ok(session)
     }
 
@@ -68,7 +68,7 @@ impl Controller {
         effects: &mut Vec<Effect>,
     ) -> Result<(), Error> {
         self.check_unlinked(now, session, effects)?;
-        self.end_session(now, session.id, EndCause::Closed, effects);
+        self.end_session(now, session.id, SessionEndCause::Closed, effects);
         self.dispatch(now, effects);
         Ok(())
     }
@@ -125,7 +125,7 @@ impl Controller {
         if !self.tasks.contains_key(&id) && !self.has_ended(id) {
             self.task_status(id)?;
         }
-        let had_not_ended = self.cancel(now, id, Manner::forced(force), effects);
+        let had_not_ended = self.cancel(now, id, CancelMode::from_force(force), effects);
         self.dispatch(now, effects);
         Ok(had_not_ended)
     }
@@ -172,7 +172,7 @@ impl Controller {
             if now < member.lease.ends_at(&self.config.terms) {
                 return Ok(());
             }
-            self.end_session(now, session.id, EndCause::LeaseOver, effects);
+            self.end_session(now, session.id, SessionEndCause::LeaseOver, effects);
             self.dispatch(now, effects);
         }
         self.counters.fenced += 1;
@@ -188,8 +188,8 @@ impl Controller {
         };
         if let Some(error) = actor.death() {
             let message = format!("actor {id} is gone: {}", error.message());
-            return Err(Error::gone(Thing::Actor(id), message).caused_by(error.clone()));
+            return Err(Error::gone(Referent::Actor(id), message).caused_by(error.clone()));
         }
-        self.check_calls(id)
+        self.check_pending_calls(id)
     }
 }

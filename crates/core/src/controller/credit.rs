@@ -66,7 +66,7 @@ impl Default for Credit {
 
 /// The unused promises of all sessions together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Promised {
+pub(super) struct UnusedCredit {
     pub tasks: u64,
     pub bytes: u64,
 }
@@ -136,7 +136,7 @@ impl Controller {
     }
 
     /// Promises a client what it may have, as far as there is room; the rest later.
-    pub(super) fn promise(&mut self, id: SessionId, effects: &mut Vec<Effect>) {
+    pub(super) fn extend_credit(&mut self, id: SessionId, effects: &mut Vec<Effect>) {
         let (mut task_room, mut byte_room) = (self.task_room(), self.byte_room());
         let is_full = self.object_bytes >= self.config.max_result_bytes;
         let Some(member) = self.sessions.get_mut(&id) else { return };
@@ -169,7 +169,7 @@ impl Controller {
         }
         if (more < wanted || more_bytes < wanted_bytes) && !credit.is_starved {
             credit.is_starved = true;
-            self.starved.push_back(id);
+            self.sessions_awaiting_credit.push_back(id);
         }
     }
 
@@ -209,15 +209,15 @@ impl Controller {
     }
 
     /// Promises room to sessions that were promised less than they may have.
-    pub(super) fn promise_starved(&mut self, effects: &mut Vec<Effect>) {
-        for _ in 0..self.starved.len() {
+    pub(super) fn extend_credit_of_waiting(&mut self, effects: &mut Vec<Effect>) {
+        for _ in 0..self.sessions_awaiting_credit.len() {
             if self.task_room() == 0 && self.byte_room() == 0 {
                 return;
             }
-            let id = self.starved.pop_front().expect("one is starved");
+            let id = self.sessions_awaiting_credit.pop_front().expect("one is starved");
             if let Some(member) = self.sessions.get_mut(&id) {
                 member.credit.is_starved = false;
-                self.promise(id, effects);
+                self.extend_credit(id, effects);
             }
         }
     }
@@ -225,7 +225,7 @@ impl Controller {
     /// A task of this session ended: it may have fewer pending than it may always have.
     pub(super) fn promise_owner(&mut self, id: SessionId, effects: &mut Vec<Effect>) {
         if self.sessions.get(&id).is_some_and(|member| member.credit.is_starved) {
-            self.promise(id, effects);
+            self.extend_credit(id, effects);
         }
     }
 }

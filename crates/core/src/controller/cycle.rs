@@ -6,8 +6,8 @@
 //! for already, or a call is ready whose actor waits for values. Any other step adds no way back.
 
 use super::Controller;
-use super::actor::Life;
-use super::task::State;
+use super::actor::ActorPhase;
+use super::task::TaskPhase;
 use crate::error::Error;
 use crate::id::{ActorId, ObjectId, TaskId};
 use crate::map::Set;
@@ -22,7 +22,7 @@ const MAX_NAMED: usize = 10;
 impl Controller {
     /// Refuses a new task that waits for its own results. Costs nothing without needs, and one look at each
     /// result unless some work waits for one.
-    pub(super) fn check_needs(&self, spec: &TaskSpec) -> Result<(), Error> {
+    pub(super) fn check_task_cycle(&self, spec: &TaskSpec) -> Result<(), Error> {
         if let Some(own) = spec.needs.iter().find(|need| need.origin == spec.id) {
             return Err(Error::invalid(format!(
                 "task {} needs its own result {own}: it would wait for ever",
@@ -32,13 +32,13 @@ impl Controller {
         if spec.needs.is_empty() || !spec.results().any(|result| self.is_waited_for(result)) {
             return Ok(());
         }
-        self.check_cycle(spec.id, spec.data())
+        self.check_cycle(spec.id, spec.input_objects())
     }
 
     /// Refuses a call that is ready and whose actor waits for its results.
-    pub(super) fn check_call(&self, call: TaskId, actor: ActorId) -> Result<(), Error> {
+    pub(super) fn check_call_cycle(&self, call: TaskId, actor: ActorId) -> Result<(), Error> {
         match self.actors.get(&actor) {
-            Some(actor) if matches!(actor.life, Life::Waiting) => {
+            Some(actor) if matches!(actor.phase, ActorPhase::Waiting) => {
                 self.check_cycle(call, actor.spec.data())
             }
             Some(_) | None => Ok(()),
@@ -47,7 +47,7 @@ impl Controller {
 
     fn is_waited_for(&self, object: ObjectId) -> bool {
         let pending = self.objects.get(&object).and_then(|object| object.pending());
-        pending.is_some_and(|pending| !pending.waiting.is_empty())
+        pending.is_some_and(|pending| !pending.waiting_work.is_empty())
     }
 
     /// Refuses `task` if one of its results is among these objects, or among those that they wait for.
@@ -87,10 +87,10 @@ impl Controller {
     /// The objects that a task waits for, itself or with its actor.
     fn waits_for(&self, task: TaskId) -> impl Iterator<Item = ObjectId> {
         let task = self.tasks.get(&task);
-        let own = task.filter(|task| matches!(task.state, State::Waiting { .. }));
+        let own = task.filter(|task| matches!(task.state, TaskPhase::Waiting { .. }));
         let actor = task.and_then(|task| self.actors.get(&task.spec.target.actor()?));
-        let actor = actor.filter(|actor| matches!(actor.life, Life::Waiting));
-        let own = own.into_iter().flat_map(|task| task.spec.data());
+        let actor = actor.filter(|actor| matches!(actor.phase, ActorPhase::Waiting));
+        let own = own.into_iter().flat_map(|task| task.spec.input_objects());
         own.chain(actor.into_iter().flat_map(|actor| actor.spec.data()))
     }
 }

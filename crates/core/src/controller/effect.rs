@@ -8,13 +8,13 @@ use crate::message::{ToClient, ToWorker};
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Effect {
     /// A session is open: answer its process, and make its link.
-    Opened(Session),
+    OpenSession(Session),
     /// A session is over: drop its link, and what waits on it. Whoever speaks for it is fenced.
-    Over {
+    EndSession {
         /// Which.
         session: Session,
         /// Why.
-        cause: EndCause,
+        cause: SessionEndCause,
     },
     /// Somebody spoke whose session is over: tell it.
     Fence(Session),
@@ -40,14 +40,14 @@ pub enum Effect {
         message: ToWorker,
     },
     /// A task ended that is [awaited](super::Controller::await_task): wake those who wait for it.
-    Ended(TaskId),
+    WakeTaskWaiters(TaskId),
     /// The controller was to [wind up](super::Controller::wind_up), and has: its process may end.
-    WoundUp,
+    AllowExit,
 }
 
 /// Why a session is over.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum EndCause {
+pub enum SessionEndCause {
     /// Its process closed it.
     Closed,
     /// Its process died, and how.
@@ -58,13 +58,15 @@ pub enum EndCause {
     Replaced,
 }
 
-impl std::fmt::Display for EndCause {
+impl std::fmt::Display for SessionEndCause {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            EndCause::Closed => f.write_str("it left"),
-            EndCause::Died(how) => write!(f, "its process died: {how}"),
-            EndCause::LeaseOver => f.write_str("its lease ran out: it was silent for too long"),
-            EndCause::Replaced => f.write_str(
+            SessionEndCause::Closed => f.write_str("it left"),
+            SessionEndCause::Died(how) => write!(f, "its process died: {how}"),
+            SessionEndCause::LeaseOver => {
+                f.write_str("its lease ran out: it was silent for too long")
+            }
+            SessionEndCause::Replaced => f.write_str(
                 "its lease ran out: its process was cut off for too long, and joined again",
             ),
         }

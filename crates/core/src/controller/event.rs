@@ -5,7 +5,7 @@ use crate::id::{Session, SessionId};
 use crate::lease::Pong;
 use crate::message::{FromClient, FromWorker};
 use crate::resources::Resources;
-use crate::schedule::Provided;
+use crate::schedule::WorkerCapabilities;
 use std::sync::Arc;
 
 /// What a process joins as.
@@ -31,7 +31,7 @@ pub struct WorkerInfo {
     /// What it offers.
     pub resources: Resources,
     /// What it can run.
-    pub provides: Arc<Provided>,
+    pub provides: Arc<WorkerCapabilities>,
     /// Where processes of its machine reach its store, if it has one.
     pub store: Option<Arc<str>>,
     /// Whether it can save data where it outlives the worker.
@@ -60,7 +60,7 @@ pub const MAX_PROVIDED: usize = 100_000;
 pub enum Event {
     /// A process asked to join. Its earlier session, if it has one, is over: whoever asks to join has
     /// stopped whatever it did before.
-    SessionOpened {
+    JoinRequested {
         /// The process.
         id: SessionId,
         /// How often it has asked, this time included. An earlier request that arrives late is ignored:
@@ -92,14 +92,14 @@ pub enum Event {
         pong: Pong,
     },
     /// A client said something.
-    ClientSaid {
+    ClientMessageReceived {
         /// Who.
         session: Session,
         /// What.
         message: FromClient,
     },
     /// A worker said something.
-    WorkerSaid {
+    WorkerMessageReceived {
         /// Who.
         session: Session,
         /// What.

@@ -7,14 +7,14 @@
 //!
 //! What is remembered is bounded: the oldest go first, and what they made is then lost with its last copy.
 
-use super::stored::lost;
-use super::task::{Cancelled, Past, State, Task};
+use super::copies::lost_value_error;
+use super::task::{CancelReason, PriorRun, Task, TaskPhase};
 use super::{Controller, Effect, Owner};
 use crate::error::Error;
 use crate::hold::Holder;
-use crate::id::{ObjectId, SessionId, TaskId, Thing};
+use crate::id::{ObjectId, Referent, SessionId, TaskId};
 use crate::map::Map;
-use crate::message::Manner;
+use crate::message::CancelMode;
 use crate::spec::{Target, TaskSpec};
 use crate::time::Time;
 use std::collections::VecDeque;
@@ -27,9 +27,9 @@ const OVERHEAD: usize = 300;
 
 /// A task that can run again.
 #[derive(Debug)]
-pub(super) struct Origin {
+pub(super) struct LineageTask {
     spec: Arc<TaskSpec>,
-    past: Past,
+    past: PriorRun,
     /// How many objects that are kept, and remembered tasks, need it.
     users: u32,
     /// The tasks whose results it needs, if those can run again, and which memory of them counts it.
@@ -40,7 +40,7 @@ pub(super) struct Origin {
     number: u64,
 }
 
-impl Origin {
+impl LineageTask {
     fn bytes(&self) -> usize {
         self.spec.args.len() + OVERHEAD
     }
@@ -49,7 +49,7 @@ impl Origin {
 /// All of them.
 #[derive(Debug, Default)]
 pub(super) struct Lineage {
-    origins: Map<TaskId, Origin>,
+    origins: Map<TaskId, LineageTask>,
     /// In the order in which they ended.
     order: VecDeque<TaskId>,
     /// Small values that are kept for them: how many need each, and what it takes.
@@ -85,7 +85,7 @@ impl Lineage {
 
 impl Controller {
     /// A task has ended well: if the data of a result is in a store, it is remembered.
-    pub(super) fn remember(&mut self, task: &Task) {
+    pub(super) fn add_to_lineage(&mut self, task: &Task) {
         if !matches!(task.spec.target, Target::Function(_)) {
             return;
         }
@@ -93,7 +93,7 @@ impl Controller {
             let object = controller.objects.get(id);
             object.is_some_and(|object| object.is_stored() && !object.in_lineage)
         };
-        let kept: Vec<ObjectId> = task.made().filter(|id| is_new(self, id)).collect();
+        let kept: Vec<ObjectId> = task.output_objects().filter(|id| is_new(self, id)).collect();
         let id = task.spec.id;
         if kept.is_empty() && !self.lineage.knows(id) {
             return;
@@ -116,14 +116,14 @@ impl Controller {
                 needs.push((need.origin, origin.number));
             } else if !object.is_stored() && names_nothing {
                 self.lineage.keep_small(*need, object.bytes());
-                self.holds.hold(Holder::Lineage(id), Thing::Object(*need));
+                self.holds.hold(Holder::Lineage(id), Referent::Object(*need));
                 small.push(*need);
             }
         }
         let number = self.lineage.next_number;
         self.lineage.next_number += 1;
         let (spec, past, users) = (task.spec.clone(), task.past(), kept.len() as u32);
-        let origin = Origin { spec, past, users, needs, small, number };
+        let origin = LineageTask { spec, past, users, needs, small, number };
         self.lineage.bytes += origin.bytes();
         self.lineage.origins.insert(id, origin);
         self.lineage.order.push_back(id);
@@ -181,13 +181,13 @@ impl Controller {
             self.lineage.leave_small(*small);
         }
         let free = self.holds.release_all(Holder::Lineage(task));
-        self.free(free);
+        self.queue_freed(free);
         origin.needs
     }
 
     /// Has the data of an object that is lost brought from where it was saved, to `first` if that can, or made anew;
     /// what it takes for that, too. Says why that cannot be.
-    pub(super) fn restore(
+    pub(super) fn recover_data(
         &mut self,
         now: Time,
         id: ObjectId,
@@ -201,11 +201,11 @@ impl Controller {
         if self.bring_saved(id, first, effects) {
             return Ok(());
         }
-        self.make_anew(now, id, effects)
+        self.recompute(now, id, effects)
     }
 
     /// Has the data of an object made anew that is lost; what it takes for that, too. Says why that cannot be.
-    pub(super) fn make_anew(
+    pub(super) fn recompute(
         &mut self,
         now: Time,
         id: ObjectId,
@@ -218,29 +218,36 @@ impl Controller {
             origin.past.spent += 1;
             let (spec, past) = (origin.spec.clone(), origin.past);
             self.history.forget(task);
-            self.admit(now, Owner::Restoring, spec, past, effects);
+            self.admit(now, Owner::Recompute, spec, past, effects);
         }
         // It is waited for: whatever is known of it, its stream looks at it when it ends.
-        if let Some(task) = self.tasks.get_mut(&id.origin).filter(|task| task.spec.stream.is_some())
+        if let Some(task) =
+            self.tasks.get_mut(&id.origin).filter(|task| task.spec.stream_window.is_some())
         {
-            task.items = task.items.max(id.index);
+            task.stored_items_end = task.stored_items_end.max(id.index);
         }
         Ok(())
     }
 
     /// Nobody holds a result of this task any more, perhaps: if it runs only to make such anew, that is for nobody.
-    pub(super) fn stop_making_anew(&mut self, now: Time, id: TaskId, effects: &mut Vec<Effect>) {
+    pub(super) fn cancel_unneeded_recompute(
+        &mut self,
+        now: Time,
+        id: TaskId,
+        effects: &mut Vec<Effect>,
+    ) {
         let Some(task) = self.tasks.get(&id) else { return };
         // What runs already is let run to its end: somebody may come to need it meanwhile, and it could not begin anew
         // before this has stopped.
-        let has_begun = matches!(task.state, State::Placed { .. });
-        let is_asked_for = task.owner != Owner::Restoring || !task.also.is_empty() || task.awaited;
+        let has_begun = matches!(task.state, TaskPhase::Placed { .. });
+        let is_asked_for =
+            task.owner != Owner::Recompute || !task.other_submitters.is_empty() || task.awaited;
         if has_begun || is_asked_for {
             return;
         }
-        let is_held = |result| self.holds.is_held(Thing::Object(result));
-        if !task.made().any(is_held) {
-            self.stop_task(now, id, Cancelled::Unwanted, Manner::Ask, effects);
+        let is_held = |result| self.holds.is_held(Referent::Object(result));
+        if !task.output_objects().any(is_held) {
+            self.stop_task(now, id, CancelReason::Unwanted, CancelMode::Graceful, effects);
         }
     }
 
@@ -250,10 +257,11 @@ impl Controller {
         if plan.contains(&task) {
             return Ok(());
         }
-        let why = |words: &str| self.lost(id, words);
+        let why = |words: &str| self.lost_data_error(id, words);
         if let Some(task) = self.tasks.get(&task) {
             // What a stream has given it does not give again while it runs.
-            let given = if matches!(task.state, State::Placed { .. }) { task.given } else { 0 };
+            let given =
+                if matches!(task.state, TaskPhase::Placed { .. }) { task.items_given } else { 0 };
             return match id.index < task.spec.returns || id.index > given {
                 true => Ok(()),
                 false => Err(why("its stream has given it and still runs")),
@@ -268,10 +276,10 @@ impl Controller {
         if !self.retry_budget(&origin.spec).allows(origin.past.spent) {
             return Err(why("its task may not run again (max_retries)"));
         }
-        if origin.spec.holds.iter().any(|thing| !self.exists(*thing)) {
+        if origin.spec.referents.iter().any(|thing| !self.exists(*thing)) {
             return Err(why("something that its task's arguments name is gone"));
         }
-        for need in origin.spec.data() {
+        for need in origin.spec.input_objects() {
             match self.objects.get(&need) {
                 Some(object) if object.is_lost() && object.is_durable() => {}
                 Some(object) if object.is_lost() => self.plan(need, depth + 1, plan)?,
@@ -288,25 +296,26 @@ impl Controller {
     }
 
     /// Says that the data of an object is lost: which, where it was, what made it, and why that is not done again.
-    pub(super) fn lost(&self, id: ObjectId, why_not: &str) -> Error {
+    pub(super) fn lost_data_error(&self, id: ObjectId, why_not: &str) -> Error {
         let object = self.objects.get(&id);
-        let where_it_was =
-            object.and_then(|object| object.pending()?.lost.as_ref()).map(|lost| lost.message());
+        let where_it_was = object
+            .and_then(|object| object.pending()?.last_copy_error.as_ref())
+            .map(|lost| lost.message());
         let remembered =
             self.lineage.origins.get(&id.origin).map(|origin| origin.spec.target.label());
         let made_by =
             remembered.or_else(|| self.history.get(id.origin).map(|status| &*status.name));
-        lost(id, made_by, where_it_was, why_not)
+        lost_value_error(id, made_by, where_it_was, why_not)
     }
 
     /// What a task is remembered for: objects that are kept, also those of tasks that need its results.
-    pub fn remembered_for(&self, task: TaskId) -> Vec<ObjectId> {
+    pub fn lineage_users(&self, task: TaskId) -> Vec<ObjectId> {
         let kept =
             self.objects.iter().filter(|(id, object)| id.origin == task && object.in_lineage);
         let mut kept: Vec<ObjectId> = kept.map(|(id, _)| *id).collect();
         for (other, origin) in &self.lineage.origins {
             if origin.needs.iter().any(|(need, _)| *need == task) {
-                kept.extend(self.remembered_for(*other));
+                kept.extend(self.lineage_users(*other));
             }
         }
         kept
@@ -328,7 +337,7 @@ impl Controller {
         }
         assert!(users.is_empty(), "what is not remembered is needed: {users:?}");
         let small: usize = self.lineage.small.values().map(|(_, bytes)| bytes).sum();
-        let bytes = small + self.lineage.origins.values().map(Origin::bytes).sum::<usize>();
+        let bytes = small + self.lineage.origins.values().map(LineageTask::bytes).sum::<usize>();
         assert_eq!(bytes, self.lineage.bytes, "bytes of what is remembered");
         let needed: usize = self.lineage.origins.values().map(|origin| origin.small.len()).sum();
         let counted: u32 = self.lineage.small.values().map(|(users, _)| users).sum();

@@ -65,7 +65,7 @@ impl Controller {
         if filter.wants_unended() {
             let wanted = self.tasks.iter().filter(|(id, task)| {
                 filter.wants_id(**id)
-                    && filter.wants_state(task.state.seen())
+                    && filter.wants_state(task.state.public_state())
                     && filter.wants_target(|| task.spec.target.actor())
             });
             let ids = largest(wanted.map(|(id, _)| *id), limit);

@@ -3,7 +3,7 @@
 use super::Controller;
 use crate::error::Error;
 use crate::hold::Holder;
-use crate::id::{ObjectId, Session, Thing};
+use crate::id::{ObjectId, Referent, Session};
 use crate::label::label_of;
 use std::sync::Arc;
 
@@ -62,6 +62,12 @@ impl Controller {
         let running = self.tasks.get(&id.origin).map(|task| task.spec.target.name());
         let ended = || self.history.get(id.origin).map(|status| &status.name);
         let made_by = running.or_else(ended).map(|name| label_of(name).into());
-        ObjectStatus { id, bytes, state, holders: self.holds.holders(Thing::Object(id)), made_by }
+        ObjectStatus {
+            id,
+            bytes,
+            state,
+            holders: self.holds.holders(Referent::Object(id)),
+            made_by,
+        }
     }
 }

@@ -1,12 +1,12 @@
 //! Values and holds: what is kept, for whom, and what happens when the last one lets go.
 
 use super::actor::DeathCause;
-use super::known::Object;
-use super::{Controller, Effect, EndCause, Timer};
+use super::object_record::ObjectRecord;
+use super::{Controller, Effect, SessionEndCause, Timer};
 use crate::error::{Error, Ran};
 use crate::hold::Holder;
-use crate::id::{ActorId, ObjectId, Session, SessionId, Thing};
-use crate::message::{Instance, ToClient, ToWorker, Try};
+use crate::id::{ActorId, ObjectId, Referent, Session, SessionId};
+use crate::message::{AttemptId, Instance, ToClient, ToWorker};
 use crate::payload::Value;
 use crate::schedule::Work;
 use crate::spec::Lifetime;
@@ -14,14 +14,14 @@ use crate::time::Time;
 
 impl Controller {
     /// Whether the thing can be held: an object that has a value or may get one, an actor that is known.
-    pub(super) fn exists(&self, thing: Thing) -> bool {
+    pub(super) fn exists(&self, thing: Referent) -> bool {
         match thing {
-            Thing::Object(object) => {
+            Referent::Object(object) => {
                 let task = self.tasks.get(&object.origin);
                 self.objects.contains_key(&object)
                     || task.is_some_and(|task| object.index < task.spec.returns)
             }
-            Thing::Actor(actor) => self.actors.contains_key(&actor),
+            Referent::Actor(actor) => self.actors.contains_key(&actor),
         }
     }
 
@@ -55,15 +55,15 @@ impl Controller {
                         .get_mut(&id)
                         .expect("it is lost")
                         .add_pending()
-                        .waiting
+                        .waiting_work
                         .insert(work);
-                    self.restore(now, id, None, effects)?;
+                    self.recover_data(now, id, None, effects)?;
                     missing += 1;
                 }
                 Some(Ok(_)) => {}
                 Some(Err(error)) => return Err(error.clone()),
-                None if self.exists(Thing::Object(id)) => {
-                    self.objects.get_or_default(id).add_pending().waiting.insert(work);
+                None if self.exists(Referent::Object(id)) => {
+                    self.objects.get_or_default(id).add_pending().waiting_work.insert(work);
                     missing += 1;
                 }
                 None => {}
@@ -77,7 +77,7 @@ impl Controller {
     pub(super) fn lacks_data(&self, work: Work) -> bool {
         let is_lost = |id: ObjectId| self.objects.get(&id).is_some_and(|object| object.is_lost());
         match work {
-            Work::Task(id) => self.tasks[&id].spec.data().any(is_lost),
+            Work::Task(id) => self.tasks[&id].spec.input_objects().any(is_lost),
             Work::Actor(id) => self.actors[&id].spec.data().any(is_lost),
         }
     }
@@ -86,14 +86,14 @@ impl Controller {
     pub(super) fn stop_waiting(&mut self, work: Work, data: impl Iterator<Item = ObjectId>) {
         for id in data {
             if let Some(object) = self.objects.get_mut(&id) {
-                object.take(|pending| pending.waiting.remove(&work));
+                object.take(|pending| pending.waiting_work.remove(&work));
             }
         }
     }
 
     /// An object has a value, or never will. It is kept if somebody holds it. If its data is in a store, that
     /// is the one of the worker `at`.
-    pub(super) fn object_made(
+    pub(super) fn object_resolved(
         &mut self,
         now: Time,
         id: ObjectId,
@@ -106,7 +106,7 @@ impl Controller {
         let before = self.objects.get(&id);
         let had_value = before.is_some_and(|object| object.ended().is_some());
         let known = before.is_some_and(|object| had_value && !object.is_lost());
-        if known || !self.holds.is_held(Thing::Object(id)) {
+        if known || !self.holds.is_held(Referent::Object(id)) {
             self.discard(value.iter(), at, effects);
             // What had a value is about to be freed, with all that is known of it.
             if !had_value && let Some(object) = self.objects.remove(&id) {
@@ -117,31 +117,31 @@ impl Controller {
         if let Err(error) = &value
             && self.objects.get(&id).is_some_and(|object| object.is_lost())
         {
-            return self.not_made_anew(id, error, effects);
+            return self.recompute_failed(id, error, effects);
         }
         if let Some(lost) = self.objects.get(&id).filter(|object| object.is_lost()) {
             let was_durable = lost.is_durable();
             // Made anew, it may name others than before.
             let named = self.holds.release_all(Holder::Object(id));
-            self.free(named);
+            self.queue_freed(named);
             self.stop_bringing(id, effects);
             if was_durable && !value.as_ref().is_ok_and(|value| value.payload.is_durable()) {
                 self.erase(id, effects);
             }
         }
-        self.hold_all(Holder::Object(id), value.iter().flat_map(|value| value.contains.clone()));
+        self.hold_all(Holder::Object(id), value.iter().flat_map(|value| value.referents.clone()));
         self.copy_made(id, &value, at);
         let object = self.objects.get_or_default(id);
         self.object_bytes -= object.bytes();
         let came = value.as_ref().map(|_| ()).map_err(Clone::clone);
         let told: Vec<_> = object
-            .take(|pending| std::mem::take(&mut pending.watchers))
+            .take(|pending| std::mem::take(&mut pending.fetch_waiters))
             .into_iter()
             .map(|watcher| (watcher, value.clone()))
             .collect();
         object.set(id, value);
         object.returns = returns;
-        let waiting = object.take(|pending| std::mem::take(&mut pending.waiting));
+        let waiting = object.take(|pending| std::mem::take(&mut pending.waiting_work));
         self.object_bytes += object.bytes();
         for (watcher, value) in told {
             if self.is_alive(watcher) {
@@ -149,28 +149,28 @@ impl Controller {
                 effects.push(Effect::ToClient { to: watcher, message });
             }
         }
-        if self.holds.holds(Holder::Cluster, Thing::Object(id)) {
-            self.keep_result(now, id);
+        if self.holds.holds(Holder::Cluster, Referent::Object(id)) {
+            self.hold_result_for_ttl(now, id);
         }
         self.tell_seekers(id, effects);
         if let Some(at) = at {
             self.move_too(at, id, effects);
         }
-        self.woken.extend(waiting.into_iter().map(|work| (work, came.clone())));
+        self.resolved_work.extend(waiting.into_iter().map(|work| (work, came.clone())));
     }
 
     /// Sees to what nobody holds any more, and to what waited for values.
-    pub(super) fn settle(&mut self, now: Time, effects: &mut Vec<Effect>) {
+    pub(super) fn process_freed_and_resolved(&mut self, now: Time, effects: &mut Vec<Effect>) {
         loop {
-            if let Some(thing) = self.freed.pop() {
+            if let Some(thing) = self.freed_referents.pop() {
                 self.thing_freed(now, thing, effects);
-            } else if let Some((work, came)) = self.woken.pop_front() {
+            } else if let Some((work, came)) = self.resolved_work.pop_front() {
                 match (work, came) {
                     (Work::Task(task), Ok(())) => self.need_met(now, task, effects),
                     (Work::Task(task), Err(error)) => self.need_failed(now, task, &error, effects),
-                    (Work::Actor(actor), Ok(())) => self.actor_need_met(now, actor, effects),
+                    (Work::Actor(actor), Ok(())) => self.actor_value_ready(now, actor, effects),
                     (Work::Actor(actor), Err(error)) => {
-                        self.actor_need_failed(now, actor, &error, effects);
+                        self.actor_value_failed(now, actor, &error, effects);
                     }
                 }
             } else {
@@ -181,32 +181,32 @@ impl Controller {
     }
 
     /// The cluster keeps a result for a while; the oldest make room.
-    fn keep_result(&mut self, now: Time, id: ObjectId) {
+    fn hold_result_for_ttl(&mut self, now: Time, id: ObjectId) {
         let until = now + self.config.result_ttl;
-        if self.kept_results.is_empty() {
-            self.timers.insert((until, Timer::Forget));
+        if self.expiring_results.is_empty() {
+            self.timers.insert((until, Timer::ExpireResults));
         }
-        self.kept_results.push_back((until, id));
+        self.expiring_results.push_back((until, id));
         // At most half of the room is for them, so that they never keep anybody from submitting.
         let mut bytes = self.object_bytes;
-        while bytes > self.config.max_result_bytes / 2 && self.kept_results.len() > 1 {
-            let (_, oldest) = self.kept_results[0];
+        while bytes > self.config.max_result_bytes / 2 && self.expiring_results.len() > 1 {
+            let (_, oldest) = self.expiring_results[0];
             bytes -= self.objects.get(&oldest).map_or(0, |object| object.bytes());
             self.forget_oldest();
         }
     }
 
     fn forget_oldest(&mut self) {
-        let (_, id) = self.kept_results.pop_front().expect("one is kept");
-        if self.holds.release(Holder::Cluster, Thing::Object(id)) {
-            self.free(vec![Thing::Object(id)]);
+        let (_, id) = self.expiring_results.pop_front().expect("one is kept");
+        if self.holds.release(Holder::Cluster, Referent::Object(id)) {
+            self.queue_freed(vec![Referent::Object(id)]);
         }
     }
 
-    pub(super) fn forget_results(&mut self, now: Time) {
-        while let Some((until, _)) = self.kept_results.front().copied() {
+    pub(super) fn expire_results(&mut self, now: Time) {
+        while let Some((until, _)) = self.expiring_results.front().copied() {
             if until > now {
-                self.timers.insert((until, Timer::Forget));
+                self.timers.insert((until, Timer::ExpireResults));
                 return;
             }
             self.forget_oldest();
@@ -223,9 +223,9 @@ impl Controller {
         at: Option<Session>,
         effects: &mut Vec<Effect>,
     ) {
-        if self.exists(Thing::Object(object)) {
+        if self.exists(Referent::Object(object)) {
             self.discard([&value], at, effects);
-            return self.hold(session, Thing::Object(object));
+            return self.hold(session, Referent::Object(object));
         }
         let size = self.check_size("the value's bytes", value.payload.len());
         let value = match size.and_then(|()| self.check_bytes()) {
@@ -239,17 +239,17 @@ impl Controller {
             let message = ToClient::ObjectReady { object, value: Err(error.clone()) };
             effects.push(Effect::ToClient { to: session, message });
         }
-        self.holds.hold(Holder::Session(session.id), Thing::Object(object));
-        self.object_made(now, object, 0, value, at, effects);
+        self.holds.hold(Holder::Session(session.id), Referent::Object(object));
+        self.object_resolved(now, object, 0, value, at, effects);
         self.keep_put(object, at, effects);
     }
 
     /// A client will say the value of an object: from now on, work can need it.
     pub(super) fn announce(&mut self, session: Session, id: ObjectId) {
-        if self.exists(Thing::Object(id)) {
-            return self.hold(session, Thing::Object(id));
+        if self.exists(Referent::Object(id)) {
+            return self.hold(session, Referent::Object(id));
         }
-        self.holds.hold(Holder::Session(session.id), Thing::Object(id));
+        self.holds.hold(Holder::Session(session.id), Referent::Object(id));
         self.objects.get_or_default(id).add_pending().announced_by = Some(session);
         self.sessions.get_mut(&session.id).expect("it speaks").announced.insert(id);
     }
@@ -275,7 +275,7 @@ impl Controller {
             let fits = size.and_then(|()| self.check_bytes());
             fits.map(|()| value).map_err(|error| error.ran(Ran::Maybe))
         });
-        self.object_made(now, id, 0, value, None, effects);
+        self.object_resolved(now, id, 0, value, None, effects);
     }
 
     /// Whoever announced an object has ended.
@@ -286,25 +286,27 @@ impl Controller {
             "value {id} is lost: the process that waited for it, as the result of a call, has ended; make the \
              call from one that lives longer"
         );
-        let error = Error::gone(Thing::Object(id), words);
-        self.object_made(now, id, 0, Err(error), None, effects);
+        let error = Error::gone(Referent::Object(id), words);
+        self.object_resolved(now, id, 0, Err(error), None, effects);
     }
 
     /// A client wants to be told when an object has a value.
     pub(super) fn fetch(&mut self, session: Session, id: ObjectId, effects: &mut Vec<Effect>) {
         let value = match self.objects.get(&id).and_then(|object| object.value(id)) {
-            _ if !self.holds.holds(Holder::Session(session.id), Thing::Object(id)) => Err(gone(id)),
-            Some(value) => value,
-            None if self.exists(Thing::Object(id)) => {
-                return self.objects.get_or_default(id).add_pending().watchers.push(session);
+            _ if !self.holds.holds(Holder::Session(session.id), Referent::Object(id)) => {
+                Err(missing_object_error(id))
             }
-            None => Err(gone(id)),
+            Some(value) => value,
+            None if self.exists(Referent::Object(id)) => {
+                return self.objects.get_or_default(id).add_pending().fetch_waiters.push(session);
+            }
+            None => Err(missing_object_error(id)),
         };
         let message = ToClient::ObjectReady { object: id, value };
         effects.push(Effect::ToClient { to: session, message });
     }
 
-    pub(super) fn hold(&mut self, session: Session, thing: Thing) {
+    pub(super) fn hold(&mut self, session: Session, thing: Referent) {
         self.hold_all(Holder::Session(session.id), [thing]);
     }
 
@@ -313,52 +315,52 @@ impl Controller {
     pub(super) fn enclose(
         &mut self,
         session: Session,
-        call: Try,
+        call: AttemptId,
         item: Option<u32>,
-        things: Vec<Thing>,
+        things: Vec<Referent>,
     ) {
-        self.enclosing.entry(call).or_default().insert((item, session.id));
+        self.enclosed_answers.entry(call).or_default().insert((item, session.id));
         self.sessions.get_mut(&session.id).expect("it speaks").enclosing.insert((call, item));
         self.hold_all(Holder::Enclosed { call, item, by: session.id }, things);
     }
 
     /// An answer has come, and no item comes any more: what it names is held by whatever it became.
-    pub(super) fn answer_came(&mut self, call: Try) {
-        for (item, by) in self.enclosing.remove(&call).into_iter().flatten() {
+    pub(super) fn release_enclosed_answer(&mut self, call: AttemptId) {
+        for (item, by) in self.enclosed_answers.remove(&call).into_iter().flatten() {
             self.enclosed_came(call, item, by);
         }
     }
 
     /// What a process said that something names has come with it.
-    pub(super) fn enclosed_came(&mut self, call: Try, item: Option<u32>, by: SessionId) {
+    pub(super) fn enclosed_came(&mut self, call: AttemptId, item: Option<u32>, by: SessionId) {
         self.sessions.get_mut(&by).expect("it lives").enclosing.remove(&(call, item));
         let free = self.holds.release_all(Holder::Enclosed { call, item, by });
-        self.free(free);
+        self.queue_freed(free);
     }
 
     /// The answer of a call arrived, or never will.
-    pub(super) fn accept(&mut self, session: Session, call: Try) {
+    pub(super) fn accept(&mut self, session: Session, call: AttemptId) {
         let free = self.holds.release_all(Holder::Message { call, to: session.id });
-        self.free(free);
+        self.queue_freed(free);
     }
 
-    pub(super) fn release(&mut self, holder: Holder, thing: Thing) {
+    pub(super) fn release(&mut self, holder: Holder, thing: Referent) {
         if self.holds.release(holder, thing) {
-            self.free(vec![thing]);
+            self.queue_freed(vec![thing]);
         }
     }
 
     /// Nobody holds these any more.
-    pub(super) fn free(&mut self, things: Vec<Thing>) {
-        self.freed.extend(things);
+    pub(super) fn queue_freed(&mut self, things: Vec<Referent>) {
+        self.freed_referents.extend(things);
     }
 
-    fn thing_freed(&mut self, now: Time, thing: Thing, effects: &mut Vec<Effect>) {
+    fn thing_freed(&mut self, now: Time, thing: Referent, effects: &mut Vec<Effect>) {
         if self.holds.is_held(thing) {
             return; // Something that went on the way brought it back.
         }
         match thing {
-            Thing::Object(id) => {
+            Referent::Object(id) => {
                 if let Some(row) = self.objects.row(&id) {
                     let object = self.objects.remove(&id).expect("it stands there");
                     let by = object.pending().and_then(|pending| pending.announced_by);
@@ -369,26 +371,31 @@ impl Controller {
                     self.tell_gone(id, &object, effects);
                     self.forget_copies(id, row, object.copies.all(), object.is_durable(), effects);
                     if let Some(pending) = object.pending() {
-                        self.tell_lost(id, &pending.seekers, &gone(id), effects);
+                        self.tell_lost(
+                            id,
+                            &pending.locate_waiters,
+                            &missing_object_error(id),
+                            effects,
+                        );
                     }
                     if object.in_lineage {
                         self.unused(id.origin);
                     }
                     let contained = self.holds.release_all(Holder::Object(id));
-                    self.free(contained);
-                    self.promise_starved(effects);
+                    self.queue_freed(contained);
+                    self.extend_credit_of_waiting(effects);
                 }
-                self.stop_making_anew(now, id.origin, effects);
+                self.cancel_unneeded_recompute(now, id.origin, effects);
             }
-            Thing::Actor(id) => self.last_handle_gone(now, id, effects),
+            Referent::Actor(id) => self.last_handle_gone(now, id, effects),
         }
     }
 
     /// Those who asked for an object without holding it are told that it is gone.
-    fn tell_gone(&self, id: ObjectId, object: &Object, effects: &mut Vec<Effect>) {
-        let watchers = object.pending().into_iter().flat_map(|pending| &pending.watchers);
+    fn tell_gone(&self, id: ObjectId, object: &ObjectRecord, effects: &mut Vec<Effect>) {
+        let watchers = object.pending().into_iter().flat_map(|pending| &pending.fetch_waiters);
         for to in watchers.filter(|to| self.is_alive(**to)) {
-            let value = Err(gone(id));
+            let value = Err(missing_object_error(id));
             effects.push(Effect::ToClient {
                 to: *to,
                 message: ToClient::ObjectReady { object: id, value },
@@ -397,16 +404,21 @@ impl Controller {
     }
 
     /// Whether this instance is with this worker.
-    pub(super) fn is_with(&self, host: Session, instance: Instance) -> bool {
+    pub(super) fn hosts_instance(&self, host: Session, instance: Instance) -> bool {
         let hosted =
             self.workers.get(&host.id).and_then(|worker| worker.actors.get(&instance.actor));
         hosted.is_some_and(|hosted| hosted.epoch == instance.epoch)
     }
 
     /// A task hands over what its executor kept, in the same step in which it lets go itself.
-    pub(super) fn keep(&mut self, worker: Session, instance: Option<Instance>, kept: Vec<Thing>) {
+    pub(super) fn hold_for_executor(
+        &mut self,
+        worker: Session,
+        instance: Option<Instance>,
+        kept: Vec<Referent>,
+    ) {
         let holder = match instance {
-            Some(instance) if !self.is_with(worker, instance) => return,
+            Some(instance) if !self.hosts_instance(worker, instance) => return,
             Some(instance) => Holder::Instance(instance),
             None => Holder::Session(worker.id),
         };
@@ -414,7 +426,7 @@ impl Controller {
     }
 
     /// `holder` holds those of these that exist.
-    pub(super) fn hold_all(&mut self, holder: Holder, things: impl IntoIterator<Item = Thing>) {
+    pub(super) fn hold_all(&mut self, holder: Holder, things: impl IntoIterator<Item = Referent>) {
         for thing in things {
             if self.exists(thing) {
                 self.holds.hold(holder, thing);
@@ -427,12 +439,12 @@ impl Controller {
         &mut self,
         now: Time,
         host: Session,
-        call: Try,
+        call: AttemptId,
         to: Session,
-        contains: Vec<Thing>,
+        contains: Vec<Referent>,
         stored: Vec<Value>,
         instance: Instance,
-        kept: Vec<Thing>,
+        kept: Vec<Referent>,
         effects: &mut Vec<Effect>,
     ) {
         // Must go first: until the worker has `Entrusted`, it takes `Forget` to mean an earlier copy, and ignores it.
@@ -441,13 +453,13 @@ impl Controller {
         if self.is_alive(to) {
             self.hold_all(Holder::Message { call, to: to.id }, contains);
         }
-        if self.is_with(host, instance) {
+        if self.hosts_instance(host, instance) {
             self.hold_all(Holder::Instance(instance), kept);
         }
-        self.answer_came(call);
+        self.release_enclosed_answer(call);
     }
 
-    pub(super) fn dropped(&mut self, instance: Instance, things: Vec<Thing>) {
+    pub(super) fn dropped(&mut self, instance: Instance, things: Vec<Referent>) {
         for thing in things {
             self.release(Holder::Instance(instance), thing);
         }
@@ -458,31 +470,35 @@ impl Controller {
         let non_detached =
             self.is_living(id) && self.actors[&id].spec.options.lifetime == Lifetime::NonDetached;
         if non_detached {
-            let words = match self.freed_by.as_ref().filter(|cause| **cause != EndCause::Closed) {
+            let words = match self
+                .freed_by
+                .as_ref()
+                .filter(|cause| **cause != SessionEndCause::Closed)
+            {
                 None => format!("actor {id} ended with its last handle"),
                 Some(cause) => format!(
                     "actor {id} ended with the session of the process that held its last handle: {cause}; make \
                      it detached if it is to live on"
                 ),
             };
-            let error = Error::gone(Thing::Actor(id), words);
-            self.die(now, id, DeathCause::OwnerGone, error, effects);
+            let error = Error::gone(Referent::Actor(id), words);
+            self.end_actor(now, id, DeathCause::OwnerGone, error, effects);
         }
     }
 }
 
-fn gone(id: ObjectId) -> Error {
-    not_here(Thing::Object(id), "")
+fn missing_object_error(id: ObjectId) -> Error {
+    missing_referent_error(Referent::Object(id), "")
 }
 
 /// Says that something is not there that somebody asked for, or `needs`.
-pub(super) fn not_here(thing: Thing, needs: &str) -> Error {
+pub(super) fn missing_referent_error(thing: Referent, needs: &str) -> Error {
     let why = match thing {
-        Thing::Object(_) => {
+        Referent::Object(_) => {
             "is lost: nobody held it any more, or whoever held it has ended; keep a reference to it for as \
              long as it is needed, or make it again"
         }
-        Thing::Actor(_) => {
+        Referent::Actor(_) => {
             "is gone or never was: keep a handle to it for as long as it is needed, or make it detached"
         }
     };

@@ -5,7 +5,7 @@
 use super::{Controller, Effect, Owner};
 use crate::id::Session;
 use crate::message::ToClient;
-use crate::output::{Audience, Output, Shown, Source};
+use crate::output::{AttributedOutput, Audience, OutputSource, PrintedLines};
 use std::sync::Arc;
 
 impl Controller {
@@ -15,7 +15,7 @@ impl Controller {
             Audience::Nobody => None,
             Audience::Me => Some(Arc::new(session)),
             Audience::OfSource(source) => {
-                self.listener(source).map(|(_, audience)| audience.clone())
+                self.name_and_audience(source).map(|(_, audience)| audience.clone())
             }
         };
         let driver = match to {
@@ -30,7 +30,7 @@ impl Controller {
     pub(super) fn audience_of(&self, owner: Owner) -> Option<Arc<Session>> {
         match owner {
             Owner::Session(session) => self.sessions.get(&session.id)?.audience.clone(),
-            Owner::Cluster | Owner::Restoring => None,
+            Owner::Cluster | Owner::Recompute => None,
         }
     }
 
@@ -38,27 +38,27 @@ impl Controller {
     pub(super) fn printed(
         &mut self,
         worker: Session,
-        source: Source,
-        output: Output,
+        source: OutputSource,
+        output: PrintedLines,
         effects: &mut Vec<Effect>,
     ) {
-        let Some((name, audience)) = self.listener(source) else { return };
+        let Some((name, audience)) = self.name_and_audience(source) else { return };
         let to = **audience;
-        if self.listens(to) {
+        if self.is_reachable(to) {
             let hostname = self.workers[&worker.id].info.hostname.as_str().into();
-            let shown = Shown { source, name: name.clone(), hostname, output };
+            let shown = AttributedOutput { source, name: name.clone(), hostname, output };
             effects.push(Effect::ToClient { to, message: ToClient::Printed(shown) });
         }
     }
 
     /// What a task or actor that prints is called, and who is shown it.
-    fn listener(&self, source: Source) -> Option<(&Arc<str>, &Arc<Session>)> {
+    fn name_and_audience(&self, source: OutputSource) -> Option<(&Arc<str>, &Arc<Session>)> {
         match source {
-            Source::Task(attempt) => match self.tasks.get(&attempt.task) {
+            OutputSource::Task(attempt) => match self.tasks.get(&attempt.task) {
                 Some(task) => Some((task.spec.target.name(), task.audience.as_ref()?)),
                 None => self.history.listener(attempt.task),
             },
-            Source::Actor(instance) => {
+            OutputSource::Actor(instance) => {
                 let actor = self.actors.get(&instance.actor)?;
                 let name = actor.spec.name.as_ref().unwrap_or(&actor.spec.class);
                 Some((name, actor.audience.as_ref()?))

@@ -1,7 +1,7 @@
 //! What can be asked: statuses, and the record of what ended. Nothing here changes anything.
 
-use super::actor::{ActorState, Life};
-use super::task::{Place, State, Task};
+use super::actor::{ActorPhase, ActorState};
+use super::task::{Task, TaskPhase, TaskPlace};
 use super::{Controller, WorkerInfo};
 use crate::error::Error;
 use crate::id::{ActorEpoch, ActorId, Attempt, ObjectId, Session, SessionId, TaskId};
@@ -127,14 +127,14 @@ pub struct WorkerStatus {
 pub(super) struct History {
     limit: usize,
     order: VecDeque<TaskId>,
-    ended: Map<TaskId, Ended>,
+    ended: Map<TaskId, EndedTask>,
     /// Calls that went direct: there are many more of them, so they have a list of their own.
     calls: VecDeque<TaskId>,
-    ended_calls: Map<TaskId, Ended>,
+    ended_calls: Map<TaskId, EndedTask>,
 }
 
 #[derive(Debug)]
-struct Ended {
+struct EndedTask {
     status: TaskStatus,
     /// Who is shown what it has left that prints.
     audience: Option<Arc<Session>>,
@@ -157,7 +157,7 @@ impl History {
         status.finished = Some(now);
         status.error = error.cloned();
         let audience = task.audience.clone();
-        let ended = Ended { status, audience };
+        let ended = EndedTask { status, audience };
         remember(&mut self.order, &mut self.ended, ended, self.limit);
     }
 
@@ -176,7 +176,7 @@ impl History {
             error: report.error,
             waits_for: None,
         };
-        let ended = Ended { status, audience: None };
+        let ended = EndedTask { status, audience: None };
         remember(&mut self.calls, &mut self.ended_calls, ended, self.limit);
     }
 
@@ -208,8 +208,8 @@ impl History {
 /// Keeps one, and the latest others up to the limit.
 fn remember(
     order: &mut VecDeque<TaskId>,
-    known: &mut Map<TaskId, Ended>,
-    ended: Ended,
+    known: &mut Map<TaskId, EndedTask>,
+    ended: EndedTask,
     limit: usize,
 ) {
     let id = ended.status.id;
@@ -227,7 +227,7 @@ pub(super) fn status_of(task: &Task) -> TaskStatus {
         id: task.spec.id,
         name: task.spec.target.name().clone(),
         actor: task.spec.target.actor(),
-        state: task.state.seen(),
+        state: task.state.public_state(),
         worker: task.worker,
         returns: task.spec.returns,
         attempts: task.attempt,
@@ -266,14 +266,14 @@ impl Controller {
 
     pub(super) fn why_waits(&self, task: &Task) -> Option<String> {
         match &task.state {
-            State::Waiting { missing } => Some(format!("{missing} values that it needs")),
-            State::Delayed => Some("the delay before its next attempt".into()),
-            State::AwaitingActor { .. } => Some("its actor to be ready".into()),
-            State::Queued(_) => Some(self.why_queued(&self.demand(&task.spec))),
-            State::Placed { place: Place::Backlog { .. }, .. } => {
+            TaskPhase::Waiting { missing } => Some(format!("{missing} values that it needs")),
+            TaskPhase::Delayed => Some("the delay before its next attempt".into()),
+            TaskPhase::AwaitingActor { .. } => Some("its actor to be ready".into()),
+            TaskPhase::Queued(_) => Some(self.why_queued(&self.demand(&task.spec))),
+            TaskPhase::Placed { place: TaskPlace::Backlog { .. }, .. } => {
                 Some("a slot at its worker".into())
             }
-            State::Placed { .. } => None,
+            TaskPhase::Placed { .. } => None,
         }
     }
 
@@ -334,12 +334,14 @@ impl Controller {
             restarts: actor.restarts,
             created: actor.created,
             last_used: actor.last_used,
-            pending_calls: actor.calls.len() + actor.sent.len(),
-            waits_for: match actor.life {
-                Life::Waiting => Some("values that its constructor needs".into()),
-                Life::Delayed => Some("the delay before its next instance".into()),
-                Life::Queued(_) => Some(self.why_queued(&self.demand_of_actor(id))),
-                Life::Instantiating { .. } | Life::Ready { .. } | Life::Dead { .. } => None,
+            pending_calls: actor.waiting_calls.len() + actor.sent_calls.len(),
+            waits_for: match actor.phase {
+                ActorPhase::Waiting => Some("values that its constructor needs".into()),
+                ActorPhase::Delayed => Some("the delay before its next instance".into()),
+                ActorPhase::Queued(_) => Some(self.why_queued(&self.demand_of_actor(id))),
+                ActorPhase::Instantiating { .. }
+                | ActorPhase::Ready { .. }
+                | ActorPhase::Dead { .. } => None,
             },
         })
     }
@@ -354,7 +356,7 @@ impl Controller {
                 info: worker.info.clone(),
                 state: worker.state,
                 joined: worker.joined,
-                free: self.schedule.account(worker.slot).free(),
+                free: self.schedule.account(worker.index).free(),
                 tasks: worker.attempts.len(),
                 actors: worker.actors.len(),
                 unable: worker.unable.iter().map(|(one, why)| (one.clone(), why.clone())).collect(),
@@ -375,14 +377,14 @@ impl Controller {
     }
 
     /// How many objects are kept, and the bytes of their payloads.
-    pub fn kept(&self) -> (usize, usize) {
+    pub fn object_count_and_inline_bytes(&self) -> (usize, usize) {
         let bytes = self.objects.values().map(|object| object.inline_bytes()).sum();
         (self.objects.len(), bytes)
     }
 
     /// How many objects are kept, and the bytes they take with all that belongs to them. Unlike
     /// [`kept`](Controller::kept) it looks at none of them.
-    pub fn stored(&self) -> (usize, usize) {
+    pub fn object_count_and_bytes(&self) -> (usize, usize) {
         (self.objects.len(), self.object_bytes)
     }
 

@@ -1,13 +1,13 @@
 //! Membership: who is here, since when, and what goes when they go.
 
 use super::credit::Credit;
-use super::task::Cancelled;
-use super::{Controller, Effect, EndCause, Role, Timer};
+use super::task::CancelReason;
+use super::{Controller, Effect, Role, SessionEndCause, Timer};
 use crate::hold::Holder;
 use crate::id::{ActorId, ObjectId, Session, SessionEpoch, SessionId, TaskId};
-use crate::lease::{Granted, Pong};
+use crate::lease::{GrantedLease, Pong};
 use crate::map::Set;
-use crate::message::{Manner, ToClient, ToWorker, Try};
+use crate::message::{AttemptId, CancelMode, ToClient, ToWorker};
 use crate::spec::Target;
 use crate::time::Time;
 use std::collections::BTreeSet;
@@ -16,14 +16,14 @@ use std::time::Duration;
 
 /// A process that joined.
 #[derive(Debug)]
-pub(super) struct Member {
+pub(super) struct SessionRecord {
     pub session: Session,
     /// Which of its process's requests to join opened it.
     request: u64,
     pub is_worker: bool,
     /// Whether it is spoken to. One without a link asks, and is neither told nor pinged.
     pub is_linked: bool,
-    pub lease: Granted,
+    pub lease: GrantedLease,
     next_ping: Time,
     /// Who wants to know when it ends: hosts of its calls, clients of its actors.
     pub watchers: Set<SessionId>,
@@ -34,7 +34,7 @@ pub(super) struct Member {
     /// Objects whose value it is to say.
     pub announced: Set<ObjectId>,
     /// Answers that it is about to give.
-    pub enclosing: Set<(Try, Option<u32>)>,
+    pub enclosing: Set<(AttemptId, Option<u32>)>,
     /// Actors of which it wants to know where they are.
     pub watched_actors: Set<ActorId>,
     /// How much it may submit, and how much it has pending.
@@ -57,13 +57,17 @@ impl Controller {
     }
 
     /// Whether this session lives, and can be told something.
-    pub(super) fn listens(&self, session: Session) -> bool {
+    pub(super) fn is_reachable(&self, session: Session) -> bool {
         let member = self.sessions.get(&session.id);
         member.is_some_and(|member| member.session == session && member.is_linked)
     }
 
     /// Whether this session may speak; if not, it is told.
-    pub(super) fn speaks(&mut self, session: Session, effects: &mut Vec<Effect>) -> bool {
+    pub(super) fn fence_unless_alive(
+        &mut self,
+        session: Session,
+        effects: &mut Vec<Effect>,
+    ) -> bool {
         let alive = self.is_alive(session);
         if !alive {
             self.counters.fenced += 1;
@@ -86,7 +90,7 @@ impl Controller {
                 self.counters.stale += 1;
                 return;
             }
-            self.end_session(now, id, EndCause::Replaced, effects);
+            self.end_session(now, id, SessionEndCause::Replaced, effects);
         }
         if !self.lets_in(&role) {
             return;
@@ -94,11 +98,11 @@ impl Controller {
         let session = self.add_member(now, id, request, matches!(role, Role::Worker(_)), true);
         if !local {
             let first_ping = self.sessions[&id].next_ping;
-            self.timers.insert((first_ping, Timer::Check(id, session.epoch)));
+            self.timers.insert((first_ping, Timer::CheckSession(id, session.epoch)));
         }
-        effects.push(Effect::Opened(session));
+        effects.push(Effect::OpenSession(session));
         match role {
-            Role::Client => self.promise(id, effects),
+            Role::Client => self.extend_credit(id, effects),
             Role::Worker(info) => self.worker_joined(now, session, info),
         }
     }
@@ -113,12 +117,12 @@ impl Controller {
     ) -> Session {
         self.last_epoch = self.last_epoch.next();
         let session = Session { id, epoch: self.last_epoch };
-        let member = Member {
+        let member = SessionRecord {
             session,
             request,
             is_worker,
             is_linked,
-            lease: Granted::new(now),
+            lease: GrantedLease::new(now),
             next_ping: now + self.ping_interval(),
             watchers: Set::default(),
             watching: Set::default(),
@@ -165,15 +169,15 @@ impl Controller {
         };
         let ends_at = member.lease.ends_at(&terms);
         if now >= ends_at {
-            return self.end_session(now, id, EndCause::LeaseOver, effects);
+            return self.end_session(now, id, SessionEndCause::LeaseOver, effects);
         }
         if !member.is_linked {
-            self.timers.insert((ends_at, Timer::Check(id, epoch)));
+            self.timers.insert((ends_at, Timer::CheckSession(id, epoch)));
             return;
         }
         if now >= member.next_ping {
             member.next_ping = now + ping_interval;
-            let ping = member.lease.ping(now);
+            let ping = member.lease.new_ping(now);
             effects.push(Effect::Ping { to: member.session, ping });
         }
         let mut next = member.next_ping.min(ends_at);
@@ -185,7 +189,7 @@ impl Controller {
                 next = next.min(suspect_at);
             }
         }
-        self.timers.insert((next, Timer::Check(id, epoch)));
+        self.timers.insert((next, Timer::CheckSession(id, epoch)));
     }
 
     /// A session is over: everything it held, ran or asked for goes, in this one step.
@@ -193,13 +197,13 @@ impl Controller {
         &mut self,
         now: Time,
         id: SessionId,
-        cause: EndCause,
+        cause: SessionEndCause,
         effects: &mut Vec<Effect>,
     ) {
         let member = self.sessions.remove(&id).expect("a session ends once");
         self.end_promises(&member.credit);
-        self.starved.retain(|starved| *starved != id);
-        effects.push(Effect::Over { session: member.session, cause: cause.clone() });
+        self.sessions_awaiting_credit.retain(|starved| *starved != id);
+        effects.push(Effect::EndSession { session: member.session, cause: cause.clone() });
         for host in &member.watchers {
             let watcher = self.sessions.get_mut(host).expect("a watcher is taken off when it goes");
             watcher.watching.remove(&id);
@@ -227,8 +231,8 @@ impl Controller {
         for task in tasks {
             // A call is asked to stop: its actor may be another's.
             let force = matches!(self.tasks[&task].spec.target, Target::Function(_));
-            let how = Manner::forced(force);
-            self.stop_task(now, task, Cancelled::ClientEnded, how, effects);
+            let mode = CancelMode::from_force(force);
+            self.stop_task(now, task, CancelReason::ClientEnded, mode, effects);
         }
         let mut announced: Vec<ObjectId> = member.announced.into_iter().collect();
         announced.sort_unstable();
@@ -236,19 +240,19 @@ impl Controller {
             self.never_resolved(now, object, effects);
         }
         for (call, item) in member.enclosing {
-            let said = self.enclosing.get_mut(&call).expect("it said so");
+            let said = self.enclosed_answers.get_mut(&call).expect("it said so");
             said.remove(&(item, id));
             if said.is_empty() {
-                self.enclosing.remove(&call);
+                self.enclosed_answers.remove(&call);
             }
             let free = self.holds.release_all(Holder::Enclosed { call, item, by: id });
-            self.free(free);
+            self.queue_freed(free);
         }
         let free = self.holds.release_all(Holder::Session(id));
-        self.free(free);
+        self.queue_freed(free);
         self.freed_by = Some(cause);
-        self.end_family(now, member.session, member.actors, effects);
-        self.promise_starved(effects);
+        self.end_actors_of_driver(now, member.session, member.actors, effects);
+        self.extend_credit_of_waiting(effects);
     }
 
     /// Somebody asks whether a session lives, and if so to be told when it ends.

@@ -8,14 +8,14 @@
 //! A stream that has ended may run again to make items anew whose data was lost. Then nobody takes them: those that are
 //! lost and held become what they were, the others are dropped, and there is always room for the next.
 
-use super::task::{State, Task};
+use super::task::{Task, TaskPhase};
 use super::{Controller, Effect, Owner};
 use crate::error::{Error, Ran};
 use crate::hold::Holder;
-use crate::id::{ObjectId, Session, TaskId, Thing};
-use crate::message::{ToClient, ToWorker, Try};
+use crate::id::{ObjectId, Referent, Session, TaskId};
+use crate::message::{AttemptId, ToClient, ToWorker};
 use crate::payload::{Outcome, Value};
-use crate::spec::{MAX_ITEMS, TaskSpec, UNCONSUMED, took_step};
+use crate::spec::{DEFAULT_MAX_UNCONSUMED, MAX_ITEMS, TaskSpec, consumed_report_step};
 use crate::time::Time;
 use std::collections::BTreeSet;
 
@@ -31,10 +31,10 @@ impl Controller {
     /// Says so if nobody could be told of the items of this.
     pub(super) fn check_consumer(&self, owner: Owner, spec: &TaskSpec) -> Result<(), Error> {
         let told = match owner {
-            Owner::Session(session) => self.listens(session),
-            Owner::Cluster | Owner::Restoring => false,
+            Owner::Session(session) => self.is_reachable(session),
+            Owner::Cluster | Owner::Recompute => false,
         };
-        if spec.stream.is_none() || told {
+        if spec.stream_window.is_none() || told {
             return Ok(());
         }
         Err(Error::invalid(
@@ -47,7 +47,7 @@ impl Controller {
         &mut self,
         now: Time,
         worker: Session,
-        attempt: Try,
+        attempt: AttemptId,
         to: Option<Session>,
         index: u32,
         value: Value,
@@ -58,11 +58,11 @@ impl Controller {
             None => self.consumer(worker, attempt, value.payload.stored.is_some()),
         };
         match consumer {
-            Consumer::Session(to) if index < MAX_ITEMS && self.listens(to) => {
+            Consumer::Session(to) if index < MAX_ITEMS && self.is_reachable(to) => {
                 self.deliver(now, worker, to, attempt.task, index, value, effects);
             }
             Consumer::Restoring if index < MAX_ITEMS => {
-                self.give_again(now, worker, attempt.task, index, value, effects);
+                self.item_recomputed(now, worker, attempt.task, index, value, effects);
             }
             Consumer::Session(_) | Consumer::Restoring | Consumer::Nobody => {
                 self.discard([&value], Some(worker), effects);
@@ -72,7 +72,7 @@ impl Controller {
     }
 
     /// An item of a stream that runs again because data was lost.
-    fn give_again(
+    fn item_recomputed(
         &mut self,
         now: Time,
         worker: Session,
@@ -84,37 +84,39 @@ impl Controller {
         self.item_made(now, worker, ObjectId::item(id, index), value, effects);
         let task = self.tasks.get_mut(&id).expect("it gives");
         // An earlier attempt may have come further.
-        if task.given.saturating_sub(task.took) >= took_step(task.spec.stream.unwrap_or(UNCONSUMED))
+        if task.items_given.saturating_sub(task.items_taken)
+            >= consumed_report_step(task.spec.stream_window.unwrap_or(DEFAULT_MAX_UNCONSUMED))
         {
-            task.took = task.given;
+            task.items_taken = task.items_given;
             self.tell_took(id, effects);
         }
     }
 
     /// A stream has ended: whoever waits for items that were lost, and that it has not given again, is told.
-    pub(super) fn items_not_given(
+    pub(super) fn fail_missing_items(
         &mut self,
         task: &Task,
         outcome: &Outcome,
         effects: &mut Vec<Effect>,
     ) {
-        for item in (0..task.items).map(|item| ObjectId::item(task.spec.id, item)) {
+        for item in (0..task.stored_items_end).map(|item| ObjectId::item(task.spec.id, item)) {
             let object = self.objects.get(&item);
             if object.is_some_and(|object| object.is_lost() && object.is_looked_for()) {
                 let error = outcome.as_ref().err().cloned();
-                let error = error.unwrap_or_else(|| self.lost(item, "it was not given again"));
-                self.not_made_anew(item, &error, effects);
+                let error =
+                    error.unwrap_or_else(|| self.lost_data_error(item, "it was not given again"));
+                self.recompute_failed(item, &error, effects);
             }
         }
     }
 
     /// An item has come: what it names is held by whatever it became.
-    fn item_came(&mut self, call: Try, index: u32) {
-        let Some(said) = self.enclosing.remove(&call) else { return };
+    fn item_came(&mut self, call: AttemptId, index: u32) {
+        let Some(said) = self.enclosed_answers.remove(&call) else { return };
         let (came, rest): (BTreeSet<_>, BTreeSet<_>) =
             said.into_iter().partition(|(item, _)| *item == Some(index));
         if !rest.is_empty() {
-            self.enclosing.insert(call, rest);
+            self.enclosed_answers.insert(call, rest);
         }
         for (item, by) in came {
             self.enclosed_came(call, item, by);
@@ -122,21 +124,21 @@ impl Controller {
     }
 
     /// Who gets the next that this attempt gives, if it is current.
-    fn consumer(&mut self, worker: Session, attempt: Try, is_stored: bool) -> Consumer {
-        if !self.has(worker, attempt) {
+    fn consumer(&mut self, worker: Session, attempt: AttemptId, is_stored: bool) -> Consumer {
+        if !self.has_current_attempt(worker, attempt) {
             return Consumer::Nobody;
         }
         let task = self.tasks.get_mut(&attempt.task).expect("the worker has it");
-        if task.spec.stream.is_none() {
+        if task.spec.stream_window.is_none() {
             return Consumer::Nobody;
         }
-        task.given = task.given.saturating_add(1).min(MAX_ITEMS);
+        task.items_given = task.items_given.saturating_add(1).min(MAX_ITEMS);
         if is_stored {
-            task.items = task.items.max(task.given);
+            task.stored_items_end = task.stored_items_end.max(task.items_given);
         }
         match task.owner {
             Owner::Session(session) => Consumer::Session(session),
-            Owner::Restoring => Consumer::Restoring,
+            Owner::Recompute => Consumer::Restoring,
             Owner::Cluster => Consumer::Nobody,
         }
     }
@@ -152,7 +154,7 @@ impl Controller {
         effects: &mut Vec<Effect>,
     ) {
         let object = ObjectId::item(task, index);
-        self.holds.hold(Holder::Session(to.id), Thing::Object(object));
+        self.holds.hold(Holder::Session(to.id), Referent::Object(object));
         self.item_made(now, worker, object, value, effects);
         let made = self.objects.get(&object).and_then(|known| known.value(object));
         let value = made.expect("it is held, so it was kept");
@@ -170,7 +172,7 @@ impl Controller {
     ) {
         let size = self.check_size("the item's bytes", value.payload.len());
         let item = size.map(|()| value).map_err(|error| error.ran(Ran::Maybe));
-        self.object_made(now, object, 0, item, Some(worker), effects);
+        self.object_resolved(now, object, 0, item, Some(worker), effects);
     }
 
     /// The consumer has taken so many items in all.
@@ -183,9 +185,9 @@ impl Controller {
     ) {
         if let Some(task) = self.tasks.get_mut(&id)
             && task.owner == Owner::Session(session)
-            && count > task.took
+            && count > task.items_taken
         {
-            task.took = count;
+            task.items_taken = count;
             self.tell_took(id, effects);
         }
     }
@@ -193,13 +195,13 @@ impl Controller {
     /// Whoever has a task is told how many of its items were taken, if any were.
     pub(super) fn tell_took(&self, id: TaskId, effects: &mut Vec<Effect>) {
         let task = &self.tasks[&id];
-        if let State::Placed { worker, .. } = &task.state
-            && task.took > 0
+        if let TaskPhase::Placed { worker, .. } = &task.state
+            && task.items_taken > 0
             && !crate::planted!(TookLost)
         {
             let to = self.workers[worker].session;
-            let attempt = Try { task: id, attempt: task.attempt };
-            let message = ToWorker::Took { attempt, count: task.took };
+            let attempt = AttemptId { task: id, attempt: task.attempt };
+            let message = ToWorker::Took { attempt, count: task.items_taken };
             effects.push(Effect::ToWorker { to, message });
         }
     }

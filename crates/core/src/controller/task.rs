@@ -4,16 +4,16 @@
 //! cannot end twice. An attempt belongs to one worker; what a worker says of an attempt that it does
 //! not have changes nothing.
 
-use super::object::not_here;
+use super::object::missing_referent_error;
 use super::query::TaskState;
 use super::{Controller, Effect};
 use crate::account::Grant;
 use crate::error::{Error, ErrorKind, Ran};
 use crate::hold::Holder;
-use crate::id::{ActorEpoch, Attempt, ObjectId, Session, SessionId, TaskId, Thing};
-use crate::message::{Manner, ShapeId, ToClient, ToWorker, Try};
+use crate::id::{ActorEpoch, Attempt, ObjectId, Referent, Session, SessionId, TaskId};
+use crate::message::{AttemptId, CancelMode, ShapeId, ToClient, ToWorker};
 use crate::payload::{Outcome, Payload, Value};
-use crate::schedule::{Demand, Step, Ticket, Work, WorkerSlot};
+use crate::schedule::{Demand, Step, Ticket, Work, WorkerIndex};
 use crate::spec::{MAX_RETURNS, Target, TaskSpec};
 use crate::time::Time;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub enum Owner {
     /// Nobody's: the results are kept for a while.
     Cluster,
     /// Nobody's: it ended before, and runs again for whoever holds its results.
-    Restoring,
+    Recompute,
 }
 
 #[derive(Debug)]
@@ -34,21 +34,21 @@ pub(super) struct Task {
     pub spec: Arc<TaskSpec>,
     pub owner: Owner,
     /// Other sessions that submitted it too, and want to be told.
-    pub also: Vec<Session>,
-    pub state: State,
+    pub other_submitters: Vec<Session>,
+    pub state: TaskPhase,
     /// The current attempt, or the last; 0 before the first.
     pub attempt: Attempt,
     /// Where it is, or was last.
     pub worker: Option<SessionId>,
     /// Retries that were paid for.
-    pub spent: u32,
+    pub retries_spent: u32,
     /// How many of its items were taken, if it streams.
-    pub took: u32,
+    pub items_taken: u32,
     /// How many its current attempt gave; up to which there were any whose data is in a store.
-    pub given: u32,
-    pub items: u32,
+    pub items_given: u32,
+    pub stored_items_end: u32,
     /// Why it is to stop, if it is.
-    pub cancelled: Option<Cancelled>,
+    pub cancel_reason: Option<CancelReason>,
     /// Whether the shell is to be told of its end.
     pub awaited: bool,
     /// Who is shown what it prints; shared, since there may be a million of them.
@@ -60,7 +60,7 @@ pub(super) struct Task {
 /// Why a task is to stop.
 /// What a task has behind it that runs again after its end.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Past {
+pub(super) struct PriorRun {
     /// Its last attempt, and the retries that were paid for.
     pub attempt: Attempt,
     pub spent: u32,
@@ -69,18 +69,18 @@ pub(super) struct Past {
 }
 
 impl Task {
-    pub fn past(&self) -> Past {
-        Past { attempt: self.attempt, spent: self.spent, items: self.items }
+    pub fn past(&self) -> PriorRun {
+        PriorRun { attempt: self.attempt, spent: self.retries_spent, items: self.stored_items_end }
     }
 
     /// The objects that it makes: its results, and what it gave so far.
-    pub fn made(&self) -> impl Iterator<Item = ObjectId> + use<> {
-        self.spec.results_and_items(self.items)
+    pub fn output_objects(&self) -> impl Iterator<Item = ObjectId> + use<> {
+        self.spec.results_and_items(self.stored_items_end)
     }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Cancelled {
+pub(super) enum CancelReason {
     /// Somebody asked for it.
     Asked,
     /// The session that submitted it is over.
@@ -90,7 +90,7 @@ pub(super) enum Cancelled {
 }
 
 #[derive(Debug)]
-pub(super) enum State {
+pub(super) enum TaskPhase {
     /// So many of the values it needs are missing.
     Waiting { missing: u32 },
     /// It runs again when the time has come.
@@ -100,32 +100,32 @@ pub(super) enum State {
     /// It waits for its actor, as this one of the calls through the controller.
     AwaitingActor { number: u64 },
     /// It is with a worker.
-    Placed { worker: SessionId, place: Place, running: bool },
+    Placed { worker: SessionId, place: TaskPlace, running: bool },
 }
 
-impl State {
+impl TaskPhase {
     /// What is seen of it from outside.
-    pub fn seen(&self) -> TaskState {
+    pub fn public_state(&self) -> TaskState {
         match self {
-            State::Placed { running: true, .. } => TaskState::Running,
-            State::Placed { running: false, .. } => TaskState::Assigned,
-            State::Waiting { .. }
-            | State::Delayed
-            | State::Queued(_)
-            | State::AwaitingActor { .. } => TaskState::Pending,
+            TaskPhase::Placed { running: true, .. } => TaskState::Running,
+            TaskPhase::Placed { running: false, .. } => TaskState::Assigned,
+            TaskPhase::Waiting { .. }
+            | TaskPhase::Delayed
+            | TaskPhase::Queued(_)
+            | TaskPhase::AwaitingActor { .. } => TaskState::Pending,
         }
     }
 }
 
 /// What a task has at its worker.
 #[derive(Debug)]
-pub(super) enum Place {
+pub(super) enum TaskPlace {
     /// A grant. `lent` while it waits for other work.
     Slot { shape: ShapeId, grant: Grant, lent: bool },
     /// A place in the backlog.
     Backlog { shape: ShapeId },
     /// It was asked back from the backlog, for this worker.
-    Returning { shape: ShapeId, idle: WorkerSlot },
+    Returning { shape: ShapeId, idle: WorkerIndex },
     /// A place with its actor, as this one of the calls through the controller.
     Mailbox { epoch: ActorEpoch, number: u64 },
 }
@@ -145,12 +145,12 @@ impl Controller {
         self.check_takes_work()?;
         spec.validate()?;
         self.check_consumer(owner, &spec)?;
-        self.check_needs(&spec)?;
+        self.check_task_cycle(&spec)?;
         self.check_size("the arguments", spec.args.len())?;
         if owner == Owner::Cluster {
             self.check_room(owner, spec.args.len())?;
         }
-        self.admit(now, owner, spec, Past::default(), effects);
+        self.admit(now, owner, spec, PriorRun::default(), effects);
         self.dispatch(now, effects);
         Ok(())
     }
@@ -177,13 +177,13 @@ impl Controller {
         if let Err(error) = room.and_then(|()| self.submit(now, owner, spec.clone(), effects)) {
             let returns = if spec.returns > MAX_RETURNS { 0 } else { spec.returns };
             for object in (0..returns).map(|index| ObjectId::of(id, index)) {
-                self.holds.hold(Holder::Session(session.id), Thing::Object(object));
-                self.object_made(now, object, returns, Err(error.clone()), None, effects);
+                self.holds.hold(Holder::Session(session.id), Referent::Object(object));
+                self.object_resolved(now, object, returns, Err(error.clone()), None, effects);
             }
             let message = ToClient::TaskEnded { task: id, outcome: Err(error) };
             effects.push(Effect::ToClient { to: session, message });
         }
-        self.promise(session.id, effects);
+        self.extend_credit(session.id, effects);
     }
 
     /// A task that is known is submitted by a session: that session holds its results too, and is told
@@ -191,12 +191,12 @@ impl Controller {
     fn submitted_again(&mut self, session: Session, spec: &TaskSpec, effects: &mut Vec<Effect>) {
         if matches!(spec.target, Target::Function(_)) {
             self.use_promise(session.id, spec.args.len());
-            self.promise(session.id, effects);
+            self.extend_credit(session.id, effects);
         }
         self.hold_all(Holder::Session(session.id), spec.results_to_hold());
         if let Some(task) = self.tasks.get_mut(&spec.id) {
-            if task.owner != Owner::Session(session) && !task.also.contains(&session) {
-                task.also.push(session);
+            if task.owner != Owner::Session(session) && !task.other_submitters.contains(&session) {
+                task.other_submitters.push(session);
             }
             return;
         }
@@ -224,7 +224,7 @@ impl Controller {
         now: Time,
         owner: Owner,
         spec: Arc<TaskSpec>,
-        Past { attempt, spent, items }: Past,
+        PriorRun { attempt, spent, items }: PriorRun,
         effects: &mut Vec<Effect>,
     ) {
         self.counters.submitted += 1;
@@ -235,27 +235,27 @@ impl Controller {
                 Some(Holder::Session(session.id))
             }
             Owner::Cluster => Some(Holder::Cluster),
-            Owner::Restoring => None,
+            Owner::Recompute => None,
         };
         for (object, holder) in spec.results().zip(std::iter::repeat(results)) {
             if let Some(holder) = holder {
-                self.holds.hold(holder, Thing::Object(object));
+                self.holds.hold(holder, Referent::Object(object));
             }
         }
-        let missing_thing = spec.held().find(|thing| !self.exists(*thing));
-        let waits = self.wait_for(now, Work::Task(id), spec.data(), effects);
+        let missing_thing = spec.referents_to_hold().find(|thing| !self.exists(*thing));
+        let waits = self.wait_for(now, Work::Task(id), spec.input_objects(), effects);
         let task = Task {
             spec: spec.clone(),
             owner,
-            also: Vec::new(),
-            state: State::Waiting { missing: *waits.as_ref().unwrap_or(&0) },
+            other_submitters: Vec::new(),
+            state: TaskPhase::Waiting { missing: *waits.as_ref().unwrap_or(&0) },
             attempt,
             worker: None,
-            spent,
-            took: 0,
-            given: 0,
-            items,
-            cancelled: None,
+            retries_spent: spent,
+            items_taken: 0,
+            items_given: 0,
+            stored_items_end: items,
+            cancel_reason: None,
             awaited: false,
             audience: self.audience_of(owner),
             created: now,
@@ -263,10 +263,10 @@ impl Controller {
         };
         self.tasks.insert(id, Box::new(task));
         self.count_arguments(owner, spec.args.len(), true);
-        self.lacking += 1;
-        self.hold_all(Holder::Task(id), spec.held());
+        self.tasks_missing_values += 1;
+        self.hold_all(Holder::Task(id), spec.referents_to_hold());
         if let Some(thing) = missing_thing {
-            let error = not_here(thing, ", which the task needs,");
+            let error = missing_referent_error(thing, ", which the task needs,");
             self.end_task(now, id, Err(error), effects);
         } else if let Err(cause) = waits {
             self.end_task(now, id, Err(cause.passed_on()), effects);
@@ -278,16 +278,16 @@ impl Controller {
     /// A value that the task needs arrived.
     pub(super) fn need_met(&mut self, now: Time, id: TaskId, effects: &mut Vec<Effect>) {
         let Some(task) = self.tasks.get(&id) else { return };
-        if !matches!(task.state, State::Waiting { .. }) {
+        if !matches!(task.state, TaskPhase::Waiting { .. }) {
             return;
         }
         // Another that was there may be lost since.
         let spec = task.spec.clone();
-        let missing = match self.wait_for(now, Work::Task(id), spec.data(), effects) {
+        let missing = match self.wait_for(now, Work::Task(id), spec.input_objects(), effects) {
             Ok(missing) => missing,
             Err(error) => return self.need_failed(now, id, &error, effects),
         };
-        self.tasks.get_mut(&id).expect("it waits").state = State::Waiting { missing };
+        self.tasks.get_mut(&id).expect("it waits").state = TaskPhase::Waiting { missing };
         if missing == 0 && !crate::planted!(WaitingTaskNeverWoken) {
             self.make_ready(now, id, effects);
         }
@@ -301,7 +301,7 @@ impl Controller {
         cause: &Error,
         effects: &mut Vec<Effect>,
     ) {
-        if self.tasks.get(&id).is_some_and(|task| matches!(task.state, State::Waiting { .. })) {
+        if self.tasks.get(&id).is_some_and(|task| matches!(task.state, TaskPhase::Waiting { .. })) {
             self.end_task(now, id, Err(cause.passed_on()), effects);
         }
     }
@@ -330,8 +330,8 @@ impl Controller {
             return self.end_task(now, id, Err(error), effects);
         }
         let task = self.tasks.get_mut(&id).expect("a ready task exists");
-        task.state = State::Delayed;
-        self.lacking -= 1;
+        task.state = TaskPhase::Delayed;
+        self.tasks_missing_values -= 1;
         match &task.spec.target {
             Target::Function(_) => {
                 if let Err(error) = self.check_shape(|| self.demand_of(id)) {
@@ -341,16 +341,16 @@ impl Controller {
             }
             Target::Method { actor, .. } => {
                 let actor = *actor;
-                self.call_is_ready(now, actor, id, effects);
+                self.enqueue_call(now, actor, id, effects);
             }
         }
     }
 
     pub(super) fn queue(&mut self, id: TaskId, again: bool) {
-        let near = self.near(self.tasks[&id].spec.data());
+        let near = self.preferred_worker(self.tasks[&id].spec.input_objects());
         let demand = self.demand_of(id);
         let task = self.tasks.get_mut(&id).expect("a queued task exists");
-        task.state = State::Queued(self.schedule.enqueue(Work::Task(id), demand, near, again));
+        task.state = TaskPhase::Queued(self.schedule.enqueue(Work::Task(id), demand, near, again));
     }
 
     fn demand_of(&self, id: TaskId) -> Demand {
@@ -382,7 +382,7 @@ impl Controller {
     /// Says so if too many kinds of work wait already, and this is another.
     pub(super) fn check_shape(&self, demand: impl FnOnce() -> Demand) -> Result<(), Error> {
         let limit = self.config.max_waiting_shapes;
-        if self.schedule.waiting_shapes() < limit || self.schedule.is_waited_for(&demand()) {
+        if self.schedule.waiting_shape_count() < limit || self.schedule.is_waited_for(&demand()) {
             return Ok(());
         }
         Err(Error::exhausted(format!(
@@ -393,13 +393,13 @@ impl Controller {
 
     /// Does what the schedule says until it has nothing to say.
     pub(super) fn dispatch(&mut self, now: Time, effects: &mut Vec<Effect>) {
-        self.settle(now, effects);
+        self.process_freed_and_resolved(now, effects);
         while let Some(step) = self.schedule.step() {
             match step {
                 Step::Place { work, shape, worker, grant } if self.lacks_data(work) => {
-                    self.schedule.take_off(worker, shape, grant.as_ref());
+                    self.schedule.undo_placement(worker, shape, grant.as_ref());
                     self.wait_again(now, work, effects);
-                    self.settle(now, effects);
+                    self.process_freed_and_resolved(now, effects);
                 }
                 Step::Place { work: Work::Task(id), shape, worker, grant } => {
                     self.assign(id, shape, worker, grant, effects);
@@ -420,8 +420,8 @@ impl Controller {
         match work {
             Work::Task(id) => {
                 let task = self.tasks.get_mut(&id).expect("what is placed exists");
-                task.state = State::Waiting { missing: 0 };
-                self.lacking += 1;
+                task.state = TaskPhase::Waiting { missing: 0 };
+                self.tasks_missing_values += 1;
                 self.need_met(now, id, effects);
             }
             Work::Actor(id) => self.actor_waits_again(now, id, effects),
@@ -433,10 +433,10 @@ impl Controller {
         &mut self,
         now: Time,
         id: TaskId,
-        how: Manner,
+        mode: CancelMode,
         effects: &mut Vec<Effect>,
     ) -> bool {
-        self.stop_task(now, id, Cancelled::Asked, how, effects)
+        self.stop_task(now, id, CancelReason::Asked, mode, effects)
     }
 
     /// The same, with the reason.
@@ -444,32 +444,32 @@ impl Controller {
         &mut self,
         now: Time,
         id: TaskId,
-        why: Cancelled,
-        how: Manner,
+        why: CancelReason,
+        mode: CancelMode,
         effects: &mut Vec<Effect>,
     ) -> bool {
         let Some(task) = self.tasks.get_mut(&id) else { return false };
-        task.cancelled.get_or_insert(why);
+        task.cancel_reason.get_or_insert(why);
         match &task.state {
-            State::Placed { worker, .. } => {
+            TaskPhase::Placed { worker, .. } => {
                 let to = self.workers[worker].session;
-                let attempt = Try { task: id, attempt: task.attempt };
+                let attempt = AttemptId { task: id, attempt: task.attempt };
                 effects.push(Effect::ToWorker {
                     to,
-                    message: ToWorker::CancelAttempt { attempt, how },
+                    message: ToWorker::CancelAttempt { attempt, mode },
                 });
             }
-            State::Queued(ticket) => {
+            TaskPhase::Queued(ticket) => {
                 let ticket = *ticket;
-                self.schedule.leave(ticket);
+                self.schedule.withdraw(ticket);
                 self.end_cancelled(now, id, effects);
             }
-            State::AwaitingActor { number } => {
+            TaskPhase::AwaitingActor { number } => {
                 let number = *number;
                 self.call_left(id, number);
                 self.end_cancelled(now, id, effects);
             }
-            State::Waiting { .. } | State::Delayed => self.end_cancelled(now, id, effects),
+            TaskPhase::Waiting { .. } | TaskPhase::Delayed => self.end_cancelled(now, id, effects),
         }
         true
     }
@@ -490,9 +490,9 @@ impl Controller {
     ) {
         let task = self.tasks.remove(&id).expect("a task ends once");
         self.count_arguments(task.owner, task.spec.args.len(), false);
-        if matches!(task.state, State::Waiting { .. }) {
-            self.lacking -= 1;
-            self.stop_waiting(Work::Task(id), task.spec.data());
+        if matches!(task.state, TaskPhase::Waiting { .. }) {
+            self.tasks_missing_values -= 1;
+            self.stop_waiting(Work::Task(id), task.spec.input_objects());
         }
         let at = task.worker.and_then(|worker| self.workers.get(&worker)).map(|one| one.session);
         let stored = outcome.iter().flatten().filter(|value| value.payload.stored.is_some());
@@ -500,8 +500,8 @@ impl Controller {
         let outcome =
             outcome.and_then(|values| task.spec.check_results(values)).map_err(Error::bounded);
         // One that was lost before may have run, whatever became of it this time.
-        let outcome =
-            outcome.map_err(|error| if task.spent > 0 { error.ran(Ran::Maybe) } else { error });
+        let outcome = outcome
+            .map_err(|error| if task.retries_spent > 0 { error.ran(Ran::Maybe) } else { error });
         let outcome = outcome.and_then(|values| {
             let bytes = values.iter().map(|value| value.payload.len()).sum();
             let size = self.check_size("the results", bytes).map(|()| values);
@@ -526,14 +526,14 @@ impl Controller {
             self.sessions.get_mut(&owner.id).expect("it lives").tasks.remove(&id);
         }
         if task.awaited {
-            effects.push(Effect::Ended(id));
+            effects.push(Effect::WakeTaskWaiters(id));
         }
         let owner = match task.owner {
             Owner::Session(owner) => Some(owner),
-            Owner::Cluster | Owner::Restoring => None,
+            Owner::Cluster | Owner::Recompute => None,
         };
-        for to in owner.into_iter().chain(task.also.iter().copied()) {
-            if self.listens(to) {
+        for to in owner.into_iter().chain(task.other_submitters.iter().copied()) {
+            if self.is_reachable(to) {
                 let message = ToClient::TaskEnded { task: id, outcome: outcome.clone() };
                 effects.push(Effect::ToClient { to, message });
             }
@@ -541,30 +541,30 @@ impl Controller {
         for object in task.spec.results() {
             let value = outcome.as_ref().map(|values| values[object.index as usize].clone());
             let value = value.map_err(Clone::clone);
-            self.object_made(now, object, task.spec.returns, value, at, effects);
+            self.object_resolved(now, object, task.spec.returns, value, at, effects);
         }
         match &outcome {
-            Ok(_) => self.remember(&task),
+            Ok(_) => self.add_to_lineage(&task),
             Err(_) => self.note_attempts(&task),
         }
-        self.items_not_given(&task, &outcome, effects);
+        self.fail_missing_items(&task, &outcome, effects);
         if !crate::planted!(HoldNotReleased) {
             let free = self.holds.release_all(Holder::Task(id));
-            self.free(free);
+            self.queue_freed(free);
         }
         if let Some(owner) = owner {
             self.promise_owner(owner.id, effects);
         }
-        self.promise_starved(effects);
+        self.extend_credit_of_waiting(effects);
     }
 }
 
 pub(super) fn cancelled(task: &Task) -> Error {
     let (id, name) = (task.spec.id, task.spec.target.label());
-    let how = match task.cancelled {
-        Some(Cancelled::ClientEnded) => "was stopped: its client ended",
-        Some(Cancelled::Unwanted) => "was stopped: nobody needs what it made anew",
-        Some(Cancelled::Asked) | None => "was cancelled",
+    let mode = match task.cancel_reason {
+        Some(CancelReason::ClientEnded) => "was stopped: its client ended",
+        Some(CancelReason::Unwanted) => "was stopped: nobody needs what it made anew",
+        Some(CancelReason::Asked) | None => "was cancelled",
     };
-    Error::cancelled(format!("task {id} ({name}) {how}")).ran(Ran::Maybe)
+    Error::cancelled(format!("task {id} ({name}) {mode}")).ran(Ran::Maybe)
 }

@@ -3,13 +3,15 @@
 use super::*;
 use crate::error::{Error, ErrorKind, Failure};
 use crate::hold::Holder;
-use crate::id::{IdPrefix, Session, Thing};
+use crate::id::{IdPrefix, Referent, Session};
 use crate::lease::Pong;
-use crate::message::{ActorPlace, End, FromClient, FromWorker, Instance, Leave, Refusal};
-use crate::message::{Manner, ToClient, ToWorker, Try};
+use crate::message::{
+    ActorExitReason, ActorPlace, AttemptEnd, FromClient, FromWorker, Instance, Refusal,
+};
+use crate::message::{AttemptId, CancelMode, ToClient, ToWorker};
 use crate::payload::{Outcome, Payload, Value};
 use crate::resources::{Amount, Resources};
-use crate::schedule::Provided;
+use crate::schedule::WorkerCapabilities;
 use crate::spec::{ActorOptions, ActorSpec, Budget, Lifetime, RETRY_DELAY, RetryOn};
 use crate::spec::{Target, TaskOptions, TaskSpec};
 
@@ -63,11 +65,11 @@ impl Rig {
     }
 
     fn client_says(&mut self, session: Session, message: FromClient) {
-        self.happens(Event::ClientSaid { session, message });
+        self.happens(Event::ClientMessageReceived { session, message });
     }
 
     fn worker_says(&mut self, session: Session, message: FromWorker) {
-        self.happens(Event::WorkerSaid { session, message });
+        self.happens(Event::WorkerMessageReceived { session, message });
     }
 
     /// Time passes. Pings are answered by all but the silent.
@@ -100,7 +102,7 @@ impl Rig {
     /// A client that is told next what it may submit.
     fn promised_client(&mut self, number: u128) -> Session {
         self.happens(joins(SessionId::from_u128(number), 1, Role::Client));
-        let Effect::Opened(session) = self.next() else { panic!("it may join") };
+        let Effect::OpenSession(session) = self.next() else { panic!("it may join") };
         session
     }
 
@@ -116,14 +118,15 @@ impl Rig {
         preemptible: bool,
     ) -> Session {
         let names = ["add", "mul", "actor:*"].map(Arc::from).into();
-        let provides = Arc::new(Provided { names, preemptible, ..Provided::default() });
+        let provides =
+            Arc::new(WorkerCapabilities { names, preemptible, ..WorkerCapabilities::default() });
         let hostname = format!("node-{number}");
         let (store, durable) = (Some("socket".into()), true);
         let info =
             WorkerInfo { hostname, resources, provides, store, durable, ..WorkerInfo::default() };
         let id = SessionId::from_u128(number);
         self.happens(joins(id, 1, Role::Worker(info)));
-        let Effect::Opened(session) = self.next() else { panic!("it may join") };
+        let Effect::OpenSession(session) = self.next() else { panic!("it may join") };
         self.worker_says(session, FromWorker::Joined);
         session
     }
@@ -144,12 +147,18 @@ impl Rig {
         self.client_says(client, FromClient::CreateActor(Arc::new(spec)));
         let instance = self.instantiates(worker, actor);
         let created = ToClient::ActorCreated { requested: actor, actor: Ok(actor) };
-        assert_eq!(self.tells(client), created);
+        assert_eq!(self.next_to_client(client), created);
         self.is_nowhere(client, actor);
         instance
     }
 
-    fn end(&mut self, worker: Session, attempt: Try, end: End, next: Option<Try>) {
+    fn end(
+        &mut self,
+        worker: Session,
+        attempt: AttemptId,
+        end: AttemptEnd,
+        next: Option<AttemptId>,
+    ) {
         self.end_after(SECOND, worker, attempt, end, next);
     }
 
@@ -157,21 +166,22 @@ impl Rig {
         &mut self,
         ran_for: Duration,
         worker: Session,
-        attempt: Try,
-        end: End,
-        next: Option<Try>,
+        attempt: AttemptId,
+        end: AttemptEnd,
+        next: Option<AttemptId>,
     ) {
         let kept = Vec::new();
         self.worker_says(worker, FromWorker::Ended { attempt, end, kept, ran_for, next });
     }
 
-    fn finish(&mut self, worker: Session, attempt: Try) {
-        self.end(worker, attempt, End::Finished(vec![value("done")]), None);
+    fn finish(&mut self, worker: Session, attempt: AttemptId) {
+        self.end(worker, attempt, AttemptEnd::Finished(vec![value("done")]), None);
     }
 
     fn dies(&mut self, session: Session) {
         self.happens(Event::ProcessDied { session, how: "killed by signal 9".into() });
-        let Effect::Over { session: over, cause: EndCause::Died(_) } = self.next() else {
+        let Effect::EndSession { session: over, cause: SessionEndCause::Died(_) } = self.next()
+        else {
             panic!("proof of death ends a session")
         };
         assert_eq!(over, session);
@@ -183,48 +193,49 @@ impl Rig {
     }
 
     /// ... which tells this client something.
-    fn tells(&mut self, client: Session) -> ToClient {
+    fn next_to_client(&mut self, client: Session) -> ToClient {
         let Effect::ToClient { to, message } = self.next() else { panic!("a client is told") };
         assert_eq!(to, client);
         message
     }
 
     /// ... which asks something of this worker.
-    fn orders(&mut self, worker: Session) -> ToWorker {
+    fn next_to_worker(&mut self, worker: Session) -> ToWorker {
         let Effect::ToWorker { to, message } = self.next() else { panic!("a worker is asked") };
         assert_eq!(to, worker);
         message
     }
 
     /// ... which gives this worker this task: with a grant, or into its backlog.
-    fn gives(&mut self, worker: Session, task: u128, granted: bool) -> (Try, Vec<Value>) {
-        let ToWorker::Assign { spec, attempt, values, grant, .. } = self.orders(worker) else {
+    fn gives(&mut self, worker: Session, task: u128, granted: bool) -> (AttemptId, Vec<Value>) {
+        let ToWorker::Assign { spec, attempt, values, grant, .. } = self.next_to_worker(worker)
+        else {
             panic!("a task is given out")
         };
         assert_eq!((spec.id, grant.is_some()), (task_id(task), granted));
-        (Try { task: spec.id, attempt }, values)
+        (AttemptId { task: spec.id, attempt }, values)
     }
 
-    fn assigns(&mut self, worker: Session, task: u128) -> Try {
+    fn assigns(&mut self, worker: Session, task: u128) -> AttemptId {
         self.gives(worker, task, true).0
     }
 
-    fn backlogs(&mut self, worker: Session, task: u128) -> Try {
+    fn backlogs(&mut self, worker: Session, task: u128) -> AttemptId {
         self.gives(worker, task, false).0
     }
 
     /// ... which sends this call to this worker's instance.
-    fn executes(&mut self, worker: Session, call: u128) -> Try {
-        let ToWorker::Execute { spec, attempt, .. } = self.orders(worker) else {
+    fn executes(&mut self, worker: Session, call: u128) -> AttemptId {
+        let ToWorker::Execute { spec, attempt, .. } = self.next_to_worker(worker) else {
             panic!("a call is sent")
         };
         assert_eq!(spec.id, task_id(call));
-        Try { task: spec.id, attempt }
+        AttemptId { task: spec.id, attempt }
     }
 
     /// ... which has this worker make this actor.
     fn instantiates(&mut self, worker: Session, actor: ActorId) -> Instance {
-        let ToWorker::Instantiate { spec, epoch, .. } = self.orders(worker) else {
+        let ToWorker::Instantiate { spec, epoch, .. } = self.next_to_worker(worker) else {
             panic!("an instance is made")
         };
         assert_eq!(spec.id, actor);
@@ -233,7 +244,7 @@ impl Rig {
 
     /// ... which tells this client how its task ended.
     fn ends(&mut self, client: Session, task: u128) -> Outcome {
-        let ToClient::TaskEnded { task: ended, outcome } = self.tells(client) else {
+        let ToClient::TaskEnded { task: ended, outcome } = self.next_to_client(client) else {
             panic!("a task ends")
         };
         assert_eq!(ended, task_id(task));
@@ -243,12 +254,13 @@ impl Rig {
     /// ... which tells this client that the actor can only be waited for.
     fn is_nowhere(&mut self, client: Session, actor: ActorId) {
         let place = ActorPlace::Nowhere;
-        assert_eq!(self.tells(client), ToClient::ActorChanged { actor, place });
+        assert_eq!(self.next_to_client(client), ToClient::ActorChanged { actor, place });
     }
 
     /// ... which tells this client why the actor is gone for good.
     fn is_dead(&mut self, client: Session, id: ActorId) -> Error {
-        let ToClient::ActorChanged { actor, place: ActorPlace::Dead(error) } = self.tells(client)
+        let ToClient::ActorChanged { actor, place: ActorPlace::Dead(error) } =
+            self.next_to_client(client)
         else {
             panic!("an actor dies")
         };
@@ -260,7 +272,7 @@ impl Rig {
         assert_eq!(self.effects, [], "effects that nobody expected");
     }
 
-    fn holds(&self, client: Session, thing: Thing) -> bool {
+    fn holds(&self, client: Session, thing: Referent) -> bool {
         self.controller.holds().holds(Holder::Session(client.id), thing)
     }
 
@@ -274,7 +286,7 @@ impl Rig {
 }
 
 fn joins(id: SessionId, request: u64, role: Role) -> Event {
-    Event::SessionOpened { id, request, local: false, role }
+    Event::JoinRequested { id, request, local: false, role }
 }
 
 fn task_id(number: u128) -> TaskId {
@@ -292,9 +304,9 @@ fn task(number: u128) -> TaskSpec {
         target: Target::Function("add".into()),
         args: Payload::default(),
         needs: Vec::new(),
-        holds: Vec::new(),
+        referents: Vec::new(),
         returns: 1,
-        stream: None,
+        stream_window: None,
         options: Arc::default(),
     }
 }

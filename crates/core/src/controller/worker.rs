@@ -1,14 +1,16 @@
 //! Workers: what is with them, and what happens to it when they go.
 
 use super::query::WorkerState;
-use super::{Controller, Effect, EndCause, Timer, WorkerInfo};
+use super::{Controller, Effect, SessionEndCause, Timer, WorkerInfo};
 use crate::account::Grant;
 use crate::error::{Error, Ran};
 use crate::hold::Holder;
 use crate::id::{ActorEpoch, ActorId, ObjectId, Session, SessionEpoch, SessionId, TaskId};
 use crate::map::{Map, Set};
-use crate::message::{FromWorker, Instance, Lack, Leave, Refusal, ShapeId, ToWorker, Try};
-use crate::schedule::{Provided, WorkerSlot};
+use crate::message::{
+    ActorExitReason, AttemptId, FromWorker, Instance, Refusal, ShapeId, SystemLimit, ToWorker,
+};
+use crate::schedule::{WorkerCapabilities, WorkerIndex};
 use crate::table::Row;
 use crate::time::Time;
 use std::collections::{BTreeMap, VecDeque};
@@ -16,16 +18,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 #[derive(Debug)]
-pub(super) struct Worker {
+pub(super) struct WorkerRecord {
     pub session: Session,
     pub info: WorkerInfo,
-    pub slot: WorkerSlot,
+    pub index: WorkerIndex,
     pub state: WorkerState,
     pub joined: Time,
     /// No work until then: it could not start an executor.
     paused_until: Option<Time>,
     /// Why it could not, until it starts something.
-    lack: Option<Lack>,
+    lack: Option<SystemLimit>,
     /// Runtimes of which no executor starts there, and why.
     pub unable: BTreeMap<Arc<str>, Error>,
     /// Tasks that are with it.
@@ -33,7 +35,7 @@ pub(super) struct Worker {
     /// Those of them that have no grant yet, in order.
     pub backlog: Map<ShapeId, VecDeque<TaskId>>,
     /// Actors that are with it, or may still be.
-    pub actors: Map<ActorId, Hosted>,
+    pub actors: Map<ActorId, HostedInstance>,
     /// Objects whose data its store has, by where they stand among all.
     pub stored: Set<Row>,
     /// Objects whose data it is to bring.
@@ -57,13 +59,13 @@ const MAX_UNABLE: usize = 1_000;
 
 /// An instance of an actor at a worker.
 #[derive(Debug)]
-pub(super) struct Hosted {
+pub(super) struct HostedInstance {
     pub epoch: ActorEpoch,
     pub shape: ShapeId,
     pub grant: Grant,
 }
 
-impl Worker {
+impl WorkerRecord {
     pub fn is_draining(&self) -> bool {
         self.state == WorkerState::Draining
     }
@@ -82,14 +84,14 @@ impl Controller {
     pub(super) fn worker_joined(&mut self, now: Time, session: Session, info: WorkerInfo) {
         let slot = self.schedule.add_worker(info.provides.clone(), info.resources.clone());
         let index = slot.0 as usize;
-        if self.by_slot.len() <= index {
-            self.by_slot.resize(index + 1, SessionId::default());
+        if self.session_by_index.len() <= index {
+            self.session_by_index.resize(index + 1, SessionId::default());
         }
-        self.by_slot[index] = session.id;
-        let worker = Worker {
+        self.session_by_index[index] = session.id;
+        let worker = WorkerRecord {
             session,
             info,
-            slot,
+            index: slot,
             state: WorkerState::Joining,
             joined: now,
             paused_until: None,
@@ -110,7 +112,7 @@ impl Controller {
         self.workers.insert(session.id, worker);
     }
 
-    pub(super) fn worker_said(
+    pub(super) fn handle_worker_message(
         &mut self,
         now: Time,
         session: Session,
@@ -133,8 +135,8 @@ impl Controller {
             FromWorker::Refused { attempt, reason } => {
                 self.attempt_refused(now, session, attempt, reason, effects);
             }
-            FromWorker::Unable { runtime, error } => self.is_unable(session, runtime, error),
-            FromWorker::Able { runtime } => self.is_able(session, &runtime),
+            FromWorker::Unable { runtime, error } => self.runtime_unable(session, runtime, error),
+            FromWorker::Able { runtime } => self.runtime_able(session, &runtime),
             FromWorker::Started { attempt } => self.attempt_started(now, session, attempt),
             FromWorker::Ended { attempt, end, kept, ran_for, next } => {
                 self.attempt_ended(now, session, attempt, end, kept, ran_for, next, effects);
@@ -153,7 +155,7 @@ impl Controller {
             FromWorker::ActorDied { instance, error } => {
                 self.actor_died(now, session, instance, error, effects);
             }
-            FromWorker::ActorDestroyed { instance, why } => {
+            FromWorker::ActorDestroyed { instance, exit: why } => {
                 self.actor_destroyed(now, session, instance, why, effects);
             }
             FromWorker::Checkpoint { instance, sequence, payload } => {
@@ -166,7 +168,7 @@ impl Controller {
             }
             FromWorker::ActorRefused { instance, reason } => {
                 self.note_refusal(now, session, reason, effects);
-                self.actor_destroyed(now, session, instance, Leave::Told, effects);
+                self.actor_destroyed(now, session, instance, ActorExitReason::Requested, effects);
             }
             FromWorker::Entrust { call, to, contains, stored, instance, kept } => {
                 self.entrust(now, session, call, to, contains, stored, instance, kept, effects);
@@ -182,7 +184,7 @@ impl Controller {
             FromWorker::Printed { source, output } => {
                 self.printed(session, source, output, effects);
             }
-            FromWorker::Draining => self.is_draining(session.id, effects),
+            FromWorker::Draining => self.start_draining(session.id, effects),
             FromWorker::Emptied => self.emptied(session.id, effects),
             FromWorker::Leaving => self.worker_leaves(now, session, effects),
         }
@@ -192,13 +194,13 @@ impl Controller {
     pub(super) fn set_open(&mut self, id: SessionId) {
         let worker = &self.workers[&id];
         self.schedule.open(
-            worker.slot,
+            worker.index,
             worker.state == WorkerState::Healthy && worker.paused_until.is_none(),
         );
     }
 
     /// No executor of a runtime starts at a worker: it is passed over for it.
-    fn is_unable(&mut self, worker: Session, runtime: Arc<str>, error: Error) {
+    fn runtime_unable(&mut self, worker: Session, runtime: Arc<str>, error: Error) {
         let record = self.workers.get_mut(&worker.id).expect("it speaks");
         if record.unable.len() < MAX_UNABLE || record.unable.contains_key(&runtime) {
             record.unable.insert(runtime, error.bounded());
@@ -207,7 +209,7 @@ impl Controller {
     }
 
     /// One has started.
-    fn is_able(&mut self, worker: Session, runtime: &Arc<str>) {
+    fn runtime_able(&mut self, worker: Session, runtime: &Arc<str>) {
         let record = self.workers.get_mut(&worker.id).expect("it speaks");
         if record.unable.remove(runtime).is_some() {
             self.set_able(worker);
@@ -218,8 +220,8 @@ impl Controller {
     fn set_able(&mut self, worker: Session) {
         let record = &self.workers[&worker.id];
         let unable = record.unable.keys().cloned().collect();
-        let provides = Provided { unable, ..(*record.info.provides).clone() };
-        self.schedule.set_provides(record.slot, Arc::new(provides));
+        let provides = WorkerCapabilities { unable, ..(*record.info.provides).clone() };
+        self.schedule.set_provides(record.index, Arc::new(provides));
     }
 
     /// It has not answered for a while: no new work.
@@ -265,7 +267,7 @@ impl Controller {
     }
 
     /// It has started something.
-    pub(super) fn lacks_nothing(&mut self, worker: Session) {
+    pub(super) fn clear_system_limit(&mut self, worker: Session) {
         if let Some(worker) = self.workers.get_mut(&worker.id) {
             worker.lack = None;
         }
@@ -292,17 +294,17 @@ impl Controller {
     ) {
         match reason {
             Refusal::Full => self.pause(now, worker.id),
-            Refusal::Lacks(lack) => {
+            Refusal::SystemLimit(lack) => {
                 self.pause(now, worker.id);
                 self.workers.get_mut(&worker.id).expect("it speaks").lack = Some(lack);
             }
-            Refusal::Draining => self.is_draining(worker.id, effects),
+            Refusal::Draining => self.start_draining(worker.id, effects),
             Refusal::TakenBack | Refusal::NotStarted | Refusal::NotHere => {}
         }
     }
 
     /// It is about to leave.
-    pub(super) fn is_draining(&mut self, id: SessionId, effects: &mut Vec<Effect>) {
+    pub(super) fn start_draining(&mut self, id: SessionId, effects: &mut Vec<Effect>) {
         let worker = self.workers.get_mut(&id).expect("it is here");
         if !worker.is_draining() {
             worker.state = WorkerState::Draining;
@@ -325,7 +327,7 @@ impl Controller {
             )));
         };
         effects.push(Effect::ToWorker { to: worker.session, message: ToWorker::Drain { grace } });
-        self.is_draining(id, effects);
+        self.start_draining(id, effects);
         self.dispatch(now, effects);
         Ok(())
     }
@@ -344,13 +346,13 @@ impl Controller {
         for task in tasks {
             // One that went may have taken others with it.
             let Some(attempt) = self.tasks.get(&task).map(|known| known.attempt) else { continue };
-            let attempt = Try { task, attempt };
+            let attempt = AttemptId { task, attempt };
             self.attempt_refused(now, session, attempt, Refusal::Draining, effects);
         }
         for instance in actors {
-            self.actor_destroyed(now, session, instance, Leave::Told, effects);
+            self.actor_destroyed(now, session, instance, ActorExitReason::Requested, effects);
         }
-        self.end_session(now, session.id, EndCause::Closed, effects);
+        self.end_session(now, session.id, SessionEndCause::Closed, effects);
     }
 
     /// A worker's session is over. What it had is lost, or was never started; nothing of it can come
@@ -359,11 +361,11 @@ impl Controller {
         &mut self,
         now: Time,
         id: SessionId,
-        cause: &EndCause,
+        cause: &SessionEndCause,
         effects: &mut Vec<Effect>,
     ) {
         let worker = self.workers.remove(&id).expect("a worker goes once");
-        self.schedule.remove_worker(worker.slot);
+        self.schedule.remove_worker(worker.index);
         let error = || {
             let host = &worker.info.hostname;
             Error::unavailable(Ran::Maybe, format!("worker {id} on {host} was lost: {cause}"))
@@ -388,7 +390,7 @@ impl Controller {
         actors.sort_unstable();
         for (actor, epoch) in actors {
             let free = self.holds.release_all(Holder::Instance(Instance { actor, epoch }));
-            self.free(free);
+            self.queue_freed(free);
             self.instance_lost(now, actor, epoch, error(), effects);
         }
     }

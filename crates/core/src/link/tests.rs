@@ -23,17 +23,17 @@ impl Wire {
         }
     }
 
-    fn take(&mut self, end: usize, out: Vec<Output<u64>>) {
+    fn take(&mut self, end: usize, out: Vec<LinkEffect<u64>>) {
         for output in out {
             match output {
-                Output::Transmit(packet) if self.up => self.between[end].push_back(packet),
-                Output::Transmit(_) => {}
-                Output::Deliver(message) => self.delivered[end].push(message),
-                Output::Lost { unsent, unacknowledged } => {
+                LinkEffect::Transmit(packet) if self.up => self.between[end].push_back(packet),
+                LinkEffect::Transmit(_) => {}
+                LinkEffect::Deliver(message) => self.delivered[end].push(message),
+                LinkEffect::Lost { unsent, unacknowledged } => {
                     self.lost[end].0.extend(unsent);
                     self.lost[end].1.extend(unacknowledged);
                 }
-                Output::Break(rule) => panic!("end {end} broke: {rule}"),
+                LinkEffect::Break(rule) => panic!("end {end} broke: {rule}"),
             }
         }
         self.ends[end].check_invariants();
@@ -153,7 +153,7 @@ fn packets_of_an_old_connection_and_earlier_incarnations_change_nothing() {
     link.received(1, Packet::Data { sequence: 1, seen: 0, message: 7 }, &mut out);
     assert_eq!(out, []);
     link.received(2, Packet::Hello { from: Incarnation(1), knows: None, seen: 0 }, &mut out);
-    assert_eq!(out, [Output::Break("an earlier incarnation")]);
+    assert_eq!(out, [LinkEffect::Break("an earlier incarnation")]);
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn a_peer_that_breaks_the_rules_loses_its_connection() {
         for packet in packets {
             link.received(1, packet, &mut out);
         }
-        assert_eq!(out.last(), Some(&Output::Break(rule)));
+        assert_eq!(out.last(), Some(&LinkEffect::Break(rule)));
         assert!(!link.is_up());
     }
 }

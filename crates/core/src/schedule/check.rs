@@ -1,6 +1,6 @@
 //! What must be true of a schedule: its accounts add up, and nothing waits that could run.
 
-use super::{Schedule, Ticket, WorkerSlot, near};
+use super::{Schedule, Ticket, WorkerIndex, locality};
 use crate::message::ShapeId;
 
 impl Schedule {
@@ -13,7 +13,7 @@ impl Schedule {
             let live = shape
                 .queue
                 .iter()
-                .filter(|one| !self.left.contains(&Ticket { shape: id, number: one.number }));
+                .filter(|one| !self.withdrawn.contains(&Ticket { shape: id, number: one.number }));
             queued += live.count();
             let here = self.workers.iter().flatten().filter_map(|worker| worker.shapes.get(&id));
             let (slots, backlog) = here.fold((0, 0), |(s, b), o| (s + o.slots, b + o.backlog));
@@ -24,7 +24,7 @@ impl Schedule {
                 "{id:?} is listed as backlogged"
             );
             let front = shape.queue.front().map(|first| (first.number, id));
-            let slots = (0..self.workers.len()).map(|index| WorkerSlot(index as u32));
+            let slots = (0..self.workers.len()).map(|index| WorkerIndex(index as u32));
             let could_run: Vec<_> = slots.filter(|slot| self.could_run(shape, *slot)).collect();
             if let Some(at) = &front {
                 let is_feasible = !could_run.is_empty();
@@ -39,14 +39,18 @@ impl Schedule {
                 assert_eq!(witnessed, is_feasible, "{id:?} has a witness");
             }
             waiting += usize::from(front.is_some());
-            assert!(shape.overtaken <= near::MAX_OVERTAKEN, "the first of {id:?} is passed over");
-            if front.is_some() && self.fresh.is_empty() && self.roomy.is_empty() {
+            assert!(
+                shape.overtaken <= locality::MAX_OVERTAKEN,
+                "the first of {id:?} is passed over"
+            );
+            if front.is_some() && self.shapes_to_place.is_empty() && self.workers_to_fill.is_empty()
+            {
                 for worker in self.workers.iter().flatten().filter(|worker| worker.open) {
-                    let serves = self.pools[worker.pool].provides.serves(&shape.key);
+                    let serves = self.pools[worker.pool].provides.serves(&shape.demand);
                     assert!(
-                        !serves || !worker.account.fits(&shape.key.resources),
+                        !serves || !worker.account.fits(&shape.demand.resources),
                         "{:?} waits though a worker has room: {:?}",
-                        shape.key,
+                        shape.demand,
                         worker.account
                     );
                 }

@@ -1,9 +1,9 @@
 //! What could ever run here, and why something cannot.
 
-use super::pool::{Pool, Provides};
-use super::shape::ShapeKey;
+use super::pool::{Pool, WorkerCapabilities};
+use super::shape::Demand;
 use super::{Schedule, Work};
-use crate::account::Account;
+use crate::account::ResourceAccount;
 use crate::message::ShapeId;
 use crate::resources::{Amount, Resources};
 use crate::spec::{ACTOR_SCHEME, runtime_of};
@@ -16,7 +16,7 @@ const HOW_TO_OFFER_MEMORY: &str = "; workers offer memory only if they are told 
 
 /// Why no worker here can run something, in words.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Unknown {
+pub enum UnrunnableReason {
     /// None provides it.
     Name(String),
     /// The workers that provide it have another version of Python than its code needs.
@@ -30,10 +30,12 @@ pub enum Unknown {
     },
 }
 
-impl Unknown {
+impl UnrunnableReason {
     fn into_words(self) -> String {
         match self {
-            Unknown::Name(words) | Unknown::Version(words) | Unknown::Start { words, .. } => words,
+            UnrunnableReason::Name(words)
+            | UnrunnableReason::Version(words)
+            | UnrunnableReason::Start { words, .. } => words,
         }
     }
 }
@@ -46,8 +48,8 @@ impl Schedule {
     }
 
     /// Why work of this demand does not run now, if nothing could ever run it here.
-    pub fn why_infeasible(&self, key: &ShapeKey) -> Option<String> {
-        let mut best: Option<&Account> = None;
+    pub fn why_infeasible(&self, key: &Demand) -> Option<String> {
+        let mut best: Option<&ResourceAccount> = None;
         let mut only_preemptible = false;
         for worker in self.workers.iter().flatten().filter(|worker| worker.open) {
             let provides = &self.pools[worker.pool].provides;
@@ -75,7 +77,7 @@ impl Schedule {
                     &*key.requires
                 )
             }
-            None => self.why_unknown(key).map_or_else(String::new, Unknown::into_words),
+            None => self.why_unknown(key).map_or_else(String::new, UnrunnableReason::into_words),
             Some(best) => {
                 let missing = self.offered_by_nobody(key);
                 if missing.is_empty() {
@@ -93,14 +95,14 @@ impl Schedule {
     }
 
     /// Whether there are workers, and none can run this, whatever it takes.
-    pub fn is_unknown(&self, key: &ShapeKey) -> bool {
+    pub fn is_unknown(&self, key: &Demand) -> bool {
         let mut here = self.pools.iter().filter(|pool| pool.members > 0).peekable();
         here.peek().is_some() && !here.any(|pool| pool.provides.can_run(key))
     }
 
     /// Why no worker here can run this, whatever it takes, if there are workers and none can. Whether they take work at
     /// the moment does not matter.
-    pub fn why_unknown(&self, key: &ShapeKey) -> Option<Unknown> {
+    pub fn why_unknown(&self, key: &Demand) -> Option<UnrunnableReason> {
         let here = || {
             let pools = self.pools.iter().filter(|pool| pool.members > 0);
             pools.map(|pool| &*pool.provides)
@@ -117,13 +119,13 @@ impl Schedule {
                 None => format!("{requires:?}"),
             };
             let words = format!("no worker provides {what}: {}", offered(&names));
-            return Some(Unknown::Name(words));
+            return Some(UnrunnableReason::Name(words));
         }
         let versions: BTreeSet<u32> =
             here().filter(|one| one.provides(requires)).map(|one| one.code_version).collect();
-        if !here().any(|one| one.provides(requires) && one.reads(key.code_version)) {
+        if !here().any(|one| one.provides(requires) && one.runs_code_version(key.code_version)) {
             let versions: Vec<String> = versions.iter().map(|minor| format!("3.{minor}")).collect();
-            return Some(Unknown::Version(format!(
+            return Some(UnrunnableReason::Version(format!(
                 "no worker has Python 3.{}, which its code needs: those here have Python {}",
                 key.code_version,
                 versions.join(" and ")
@@ -134,7 +136,7 @@ impl Schedule {
             "" => "no worker can start an executor".to_owned(),
             runtime => format!("no worker can start an executor for {runtime:?}"),
         };
-        Some(Unknown::Start { runtime: runtime.into(), words })
+        Some(UnrunnableReason::Start { runtime: runtime.into(), words })
     }
 
     /// Whether there are workers, and none takes work now.
@@ -144,7 +146,7 @@ impl Schedule {
     }
 
     /// The kinds of resources that are asked for, of which no worker that could run it offers any.
-    fn offered_by_nobody<'a>(&self, key: &'a ShapeKey) -> Vec<&'a str> {
+    fn offered_by_nobody<'a>(&self, key: &'a Demand) -> Vec<&'a str> {
         let serving = || {
             let open = self.workers.iter().flatten().filter(|worker| worker.open);
             open.filter(|worker| self.pools[worker.pool].provides.serves(key))
@@ -176,23 +178,23 @@ impl Schedule {
     }
 
     /// The demands of waiting work, with the number of pieces of each. Demands that no worker could ever run come first.
-    pub fn waiting(&self) -> impl Iterator<Item = (&ShapeKey, usize)> {
+    pub fn waiting(&self) -> impl Iterator<Item = (&Demand, usize)> {
         self.waiting.shapes().map(|id| {
             let shape = self.shape(id);
-            (&shape.key, shape.queue.len() - shape.left)
+            (&shape.demand, shape.queue.len() - shape.left)
         })
     }
 
     /// The same with the first pieces of work themselves; some may have left the queue.
-    pub fn waiting_work(&self) -> impl Iterator<Item = (&ShapeKey, impl Iterator<Item = Work>)> {
+    pub fn waiting_work(&self) -> impl Iterator<Item = (&Demand, impl Iterator<Item = Work>)> {
         self.waiting.shapes().map(|id| {
             let shape = self.shape(id);
-            (&shape.key, shape.queue.iter().map(|one| one.work))
+            (&shape.demand, shape.queue.iter().map(|one| one.work))
         })
     }
 
     /// How many different demands are waited for.
-    pub fn waiting_shapes(&self) -> usize {
+    pub fn waiting_shape_count(&self) -> usize {
         self.waiting.len()
     }
 
@@ -202,20 +204,20 @@ impl Schedule {
     }
 
     /// These demands, each with its work; some of it may have left the queue.
-    pub fn infeasible_work(&self) -> impl Iterator<Item = (&ShapeKey, impl Iterator<Item = Work>)> {
+    pub fn infeasible_work(&self) -> impl Iterator<Item = (&Demand, impl Iterator<Item = Work>)> {
         self.waiting.infeasible.iter().map(|(_, id)| {
             let shape = self.shape(*id);
-            (&shape.key, shape.queue.iter().map(|one| one.work))
+            (&shape.demand, shape.queue.iter().map(|one| one.work))
         })
     }
 
     /// Whether work of this demand waits already.
-    pub fn is_waited_for(&self, key: &ShapeKey) -> bool {
+    pub fn is_waited_for(&self, key: &Demand) -> bool {
         self.by_key.get(key).is_some_and(|id| !self.shape(*id).queue.is_empty())
     }
 
     /// The pool of workers that provide this; one that nobody is in any more is used again.
-    pub(super) fn pool_of(&mut self, provides: Arc<Provides>) -> usize {
+    pub(super) fn pool_of(&mut self, provides: Arc<WorkerCapabilities>) -> usize {
         if let Some(pool) = self.pools.iter().position(|pool| pool.provides == provides) {
             return pool;
         }

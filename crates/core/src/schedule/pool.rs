@@ -1,7 +1,7 @@
 //! A pool: workers that provide the same things, sorted by what they have free.
 
-use super::shape::ShapeKey;
-use super::{Worker, WorkerSlot};
+use super::shape::Demand;
+use super::{PoolMember, WorkerIndex};
 use crate::map::Map;
 use crate::message::ShapeId;
 use crate::resources::{Amount, Resources};
@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// What a worker can run: names of functions, `actor:NAME` for classes, and `scheme:*` for everything
 /// under a scheme (`command:*`, `python:*`) and its environments (`python/1f0a:…`).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Provides {
+pub struct WorkerCapabilities {
     /// The names.
     pub names: BTreeSet<Arc<str>>,
     /// Whether the worker may be taken away at any time.
@@ -24,7 +24,7 @@ pub struct Provides {
     pub unable: BTreeSet<Arc<str>>,
 }
 
-impl Provides {
+impl WorkerCapabilities {
     /// Whether work that requires this can run here.
     pub fn provides(&self, requires: &str) -> bool {
         self.names.contains(requires)
@@ -36,33 +36,35 @@ impl Provides {
 
     /// Whether executors of the runtime that this name belongs to start here. One that does not start at all does not
     /// start in any environment.
-    fn is_able(&self, requires: &str) -> bool {
+    fn can_start_runtime(&self, requires: &str) -> bool {
         let runtime = runtime_of(requires);
         let scheme = runtime.split_once('/').map_or(runtime, |(scheme, _)| scheme);
         !self.unable.contains(runtime) && !self.unable.contains(scheme)
     }
 
     /// Whether code of this version runs here.
-    pub(super) fn reads(&self, code_version: u32) -> bool {
+    pub(super) fn runs_code_version(&self, code_version: u32) -> bool {
         code_version == 0 || self.code_version == 0 || self.code_version == code_version
     }
 
     /// Whether work of this demand can run here at all, whatever it takes and whether or not it may be preempted.
-    pub(super) fn can_run(&self, key: &ShapeKey) -> bool {
-        self.provides(&key.requires) && self.reads(key.code_version) && self.is_able(&key.requires)
+    pub(super) fn can_run(&self, key: &Demand) -> bool {
+        self.provides(&key.requires)
+            && self.runs_code_version(key.code_version)
+            && self.can_start_runtime(&key.requires)
     }
 
-    pub(super) fn serves(&self, key: &ShapeKey) -> bool {
+    pub(super) fn serves(&self, key: &Demand) -> bool {
         (key.preemptible || !self.preemptible) && self.can_run(key)
     }
 }
 
 /// By free amount, then by load (least first), then by slot.
-type Sorted = BTreeSet<(Amount, Reverse<u32>, WorkerSlot)>;
+type Sorted = BTreeSet<(Amount, Reverse<u32>, WorkerIndex)>;
 
 #[derive(Debug)]
 pub(super) struct Pool {
-    pub provides: Arc<Provides>,
+    pub provides: Arc<WorkerCapabilities>,
     /// How many workers are in it, open or not.
     pub members: usize,
     by_cpu: Sorted,
@@ -70,11 +72,11 @@ pub(super) struct Pool {
     by_gpu: Sorted,
     by_custom: BTreeMap<Arc<str>, Sorted>,
     /// For each shape that runs here: its workers by the length of their backlog.
-    backlogs: Map<ShapeId, BTreeSet<(u32, WorkerSlot)>>,
+    backlogs: Map<ShapeId, BTreeSet<(u32, WorkerIndex)>>,
 }
 
 impl Pool {
-    pub fn new(provides: Arc<Provides>) -> Pool {
+    pub fn new(provides: Arc<WorkerCapabilities>) -> Pool {
         Pool {
             provides,
             members: 0,
@@ -85,7 +87,7 @@ impl Pool {
         }
     }
 
-    pub fn insert(&mut self, slot: WorkerSlot, worker: &Worker) {
+    pub fn insert(&mut self, slot: WorkerIndex, worker: &PoolMember) {
         let load = Reverse(worker.load);
         self.by_cpu.insert((worker.account.free_cpu(), load, slot));
         if worker.account.capacity().gpu > Amount::ZERO {
@@ -97,7 +99,7 @@ impl Pool {
         }
     }
 
-    pub fn remove(&mut self, slot: WorkerSlot, worker: &Worker) {
+    pub fn remove(&mut self, slot: WorkerIndex, worker: &PoolMember) {
         let load = Reverse(worker.load);
         self.by_cpu.remove(&(worker.account.free_cpu(), load, slot));
         if worker.account.capacity().gpu > Amount::ZERO {
@@ -112,7 +114,7 @@ impl Pool {
     /// A worker's backlog of a shape was, and is now, so long; nothing if it has none of the shape.
     pub fn move_backlog(
         &mut self,
-        slot: WorkerSlot,
+        slot: WorkerIndex,
         shape: ShapeId,
         from: Option<u32>,
         to: Option<u32>,
@@ -136,8 +138,8 @@ impl Pool {
     pub fn roomiest(
         &self,
         demand: &Resources,
-        fits: impl Fn(WorkerSlot) -> bool,
-    ) -> Option<((Amount, Reverse<u32>), WorkerSlot)> {
+        fits: impl Fn(WorkerIndex) -> bool,
+    ) -> Option<((Amount, Reverse<u32>), WorkerIndex)> {
         let rarest = demand.custom().map(|(name, amount)| (self.by_custom.get(name), amount));
         let (sorted, least) = match rarest.min_by_key(|(sorted, _)| sorted.map_or(0, BTreeSet::len))
         {
@@ -150,16 +152,16 @@ impl Pool {
     }
 
     /// The worker that runs this shape and has the shortest backlog of it.
-    pub fn shortest_backlog(&self, shape: ShapeId) -> Option<(u32, WorkerSlot)> {
+    pub fn shortest_backlog(&self, shape: ShapeId) -> Option<(u32, WorkerIndex)> {
         self.backlogs.get(&shape)?.first().copied()
     }
 
     /// The worker that has the longest backlog of this shape.
-    pub fn longest_backlog(&self, shape: ShapeId) -> Option<(u32, WorkerSlot)> {
+    pub fn longest_backlog(&self, shape: ShapeId) -> Option<(u32, WorkerIndex)> {
         self.backlogs.get(&shape)?.last().copied()
     }
 
-    pub fn check_invariants<'a>(&self, worker: impl Fn(WorkerSlot) -> &'a Worker) {
+    pub fn check_invariants<'a>(&self, worker: impl Fn(WorkerIndex) -> &'a PoolMember) {
         for (free, load, slot) in &self.by_cpu {
             let worker = worker(*slot);
             assert_eq!(

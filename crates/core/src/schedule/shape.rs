@@ -1,6 +1,6 @@
 //! A shape: work that waits in one queue because it asks for the same.
 
-use super::{Work, WorkerSlot};
+use super::{Work, WorkerIndex};
 use crate::resources::Resources;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// What work asks of a worker.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct ShapeKey {
+pub struct Demand {
     /// The function or class that the worker must provide.
     pub requires: Arc<str>,
     /// What must be free there.
@@ -27,13 +27,13 @@ pub(super) struct Queued {
     pub number: i64,
     pub work: Work,
     /// The worker that has most of its arguments; that may be gone, and another have its number.
-    pub near: Option<WorkerSlot>,
+    pub preferred_worker: Option<WorkerIndex>,
 }
 
 /// Work of one shape.
 #[derive(Debug)]
 pub(super) struct Shape {
-    pub key: ShapeKey,
+    pub demand: Demand,
     /// What waits, oldest first.
     pub queue: VecDeque<Queued>,
     /// How many went ahead of the first, since they had their arguments where there was room.
@@ -46,7 +46,7 @@ pub(super) struct Shape {
     /// Which pools serve it; unknown when pools changed.
     pub pools: Option<Arc<[usize]>>,
     /// An open worker that could run it if nothing else ran there; looked up while work of it waits.
-    pub witness: Option<WorkerSlot>,
+    pub witness: Option<WorkerIndex>,
     /// After how many openings of workers there was none.
     pub infeasible_at: Option<u64>,
     /// How long its tasks take, on average over about the last eight.
@@ -54,9 +54,9 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    pub fn new(key: ShapeKey) -> Shape {
+    pub fn new(key: Demand) -> Shape {
         Shape {
-            key,
+            demand: key,
             queue: VecDeque::new(),
             overtaken: 0,
             left: 0,

@@ -2,19 +2,13 @@ use super::*;
 use crate::random::Random;
 use crate::resources::Amount;
 
-fn provides(names: &[&str]) -> Arc<Provides> {
+fn provides(names: &[&str]) -> Arc<WorkerCapabilities> {
     let names = names.iter().map(|name| Arc::from(*name)).collect();
-    Arc::new(Provides { names, ..Provides::default() })
+    Arc::new(WorkerCapabilities { names, ..WorkerCapabilities::default() })
 }
 
-fn key(requires: &str, resources: Resources) -> ShapeKey {
-    ShapeKey {
-        requires: requires.into(),
-        resources,
-        takes: None,
-        preemptible: true,
-        code_version: 0,
-    }
+fn key(requires: &str, resources: Resources) -> Demand {
+    Demand { requires: requires.into(), resources, takes: None, preemptible: true, code_version: 0 }
 }
 
 fn task(number: u128) -> Work {
@@ -24,11 +18,11 @@ fn task(number: u128) -> Work {
 /// Drives a schedule as the controller does, remembering where everything is.
 struct Rig {
     schedule: Schedule,
-    workers: Vec<WorkerSlot>,
-    running: Vec<(Work, ShapeId, WorkerSlot, Grant)>,
-    backlog: Vec<(Work, ShapeId, WorkerSlot)>,
+    workers: Vec<WorkerIndex>,
+    running: Vec<(Work, ShapeId, WorkerIndex, Grant)>,
+    backlog: Vec<(Work, ShapeId, WorkerIndex)>,
     waiting: Vec<(Work, Ticket)>,
-    keys: Vec<ShapeKey>,
+    keys: Vec<Demand>,
     made: u128,
 }
 
@@ -41,7 +35,7 @@ impl Rig {
             key("mul", Resources::one_cpu().with_gpus(Amount(5_000))),
             key("add", Resources::one_cpu().with_custom("disk", Amount::ONE)),
             key("add", Resources::default().with_memory(600)),
-            ShapeKey { takes: Some(Resources::default()), ..key("actor:A", Resources::one_cpu()) },
+            Demand { takes: Some(Resources::default()), ..key("actor:A", Resources::one_cpu()) },
         ];
         Rig {
             schedule: Schedule::default(),
@@ -125,10 +119,10 @@ impl Rig {
                     let last = self.backlog.iter().rposition(|(_, s, w)| (*s, *w) == (shape, from));
                     let (work, ..) = self.backlog.remove(last.expect("it has a backlog"));
                     self.schedule.leave_backlog(from, shape);
-                    let key = self.schedule.shape(shape).key.clone();
+                    let key = self.schedule.shape(shape).demand.clone();
                     let ticket = self.schedule.enqueue(work, key, None, true);
                     self.waiting.push((work, ticket));
-                    self.schedule.look_again(idle);
+                    self.schedule.recheck_worker(idle);
                 }
             }
         }
@@ -148,7 +142,7 @@ fn nothing_waits_that_could_run_whatever_happens() {
                 2 if !rig.waiting.is_empty() => {
                     let index = random.below(rig.waiting.len() as u64) as usize;
                     let (_, ticket) = rig.waiting.swap_remove(index);
-                    rig.schedule.leave(ticket);
+                    rig.schedule.withdraw(ticket);
                 }
                 3 if !rig.workers.is_empty() => {
                     let slot = rig.workers[random.below(rig.workers.len() as u64) as usize];
@@ -177,7 +171,7 @@ fn the_least_loaded_worker_is_first_and_the_oldest_work_goes_first() {
             places.push((work, worker));
         }
     }
-    let workers: Vec<WorkerSlot> = places.iter().map(|(_, worker)| *worker).collect();
+    let workers: Vec<WorkerIndex> = places.iter().map(|(_, worker)| *worker).collect();
     assert_eq!(workers, [large, large, small, large]);
     assert_eq!(schedule.queued(), 2);
     schedule.give_back(small, ShapeId(0), &Grant { resources: Resources::one_cpu(), gpus: vec![] });
@@ -310,10 +304,10 @@ fn what_cannot_be_placed_says_why() {
 #[test]
 fn code_goes_to_workers_that_have_its_version_of_python() {
     let mut schedule = Schedule::default();
-    let python =
-        |minor| Arc::new(Provides { code_version: minor, ..(*provides(&["python:*"])).clone() });
-    let made_with =
-        |minor| ShapeKey { code_version: minor, ..key("python:f", Resources::one_cpu()) };
+    let python = |minor| {
+        Arc::new(WorkerCapabilities { code_version: minor, ..(*provides(&["python:*"])).clone() })
+    };
+    let made_with = |minor| Demand { code_version: minor, ..key("python:f", Resources::one_cpu()) };
     let old = schedule.add_worker(python(11), Resources::cpus(9));
     schedule.open(old, true);
     let placed = |schedule: &mut Schedule| match schedule.step() {
@@ -340,7 +334,7 @@ fn a_worker_that_cannot_start_a_runtime_is_passed_over_for_it_alone() {
     let able = provides(&["python:*", "f"]);
     let slot = schedule.add_worker(able.clone(), Resources::cpus(9));
     schedule.open(slot, true);
-    let unable = Provides { unable: ["python/77aa".into()].into(), ..(*able).clone() };
+    let unable = WorkerCapabilities { unable: ["python/77aa".into()].into(), ..(*able).clone() };
     schedule.set_provides(slot, Arc::new(unable));
     let runs = |schedule: &mut Schedule, number, name| {
         schedule.enqueue(task(number), key(name, Resources::one_cpu()), None, false);
@@ -350,7 +344,7 @@ fn a_worker_that_cannot_start_a_runtime_is_passed_over_for_it_alone() {
     };
     assert!(!runs(&mut schedule, 1, "python/77aa:f"));
     assert!(runs(&mut schedule, 2, "python:f") && runs(&mut schedule, 3, "python/1f0a:f"));
-    let unable = Provides { unable: ["python".into()].into(), ..(*able).clone() };
+    let unable = WorkerCapabilities { unable: ["python".into()].into(), ..(*able).clone() };
     schedule.set_provides(slot, Arc::new(unable));
     assert!(!runs(&mut schedule, 4, "python:f") && !runs(&mut schedule, 5, "python/1f0a:f"));
     assert!(runs(&mut schedule, 6, "f"), "its own program runs");
@@ -408,12 +402,12 @@ fn memory_that_nobody_offers_says_how_it_is_offered() {
 #[test]
 fn what_no_worker_here_may_run_says_what_is_in_the_way() {
     let mut schedule = Schedule::default();
-    let lasting = ShapeKey { preemptible: false, ..key("f", Resources::one_cpu()) };
+    let lasting = Demand { preemptible: false, ..key("f", Resources::one_cpu()) };
     let why = |schedule: &Schedule| schedule.why_infeasible(&lasting).unwrap_or_default();
     let nobody = "no worker is here: start one with `marline worker`";
     assert_eq!(why(&schedule), nobody);
 
-    let fleeting = Provides { preemptible: true, ..(*provides(&["f"])).clone() };
+    let fleeting = WorkerCapabilities { preemptible: true, ..(*provides(&["f"])).clone() };
     let fleeting = schedule.add_worker(Arc::new(fleeting), Resources::cpus(2));
     let closed = "no worker takes work now: those here are joining, suspected, paused or draining";
     assert_eq!(why(&schedule), closed);
@@ -421,7 +415,7 @@ fn what_no_worker_here_may_run_says_what_is_in_the_way() {
     let preemptible = "only preemptible workers provide \"f\", and it must not run on one";
     assert_eq!(why(&schedule), preemptible);
     assert_eq!(schedule.why_infeasible(&key("f", Resources::one_cpu())), None);
-    let other = ShapeKey { requires: "g".into(), ..lasting.clone() };
+    let other = Demand { requires: "g".into(), ..lasting.clone() };
     let unknown = "no worker provides \"g\": those here provide \"f\"";
     assert_eq!(schedule.why_infeasible(&other).unwrap(), unknown);
 
@@ -437,8 +431,8 @@ fn what_no_worker_here_may_run_says_what_is_in_the_way() {
 }
 
 /// Workers with this many CPUs each, all open.
-fn workers(schedule: &mut Schedule, cpus: &[u32]) -> Vec<WorkerSlot> {
-    let slots: Vec<WorkerSlot> = cpus
+fn workers(schedule: &mut Schedule, cpus: &[u32]) -> Vec<WorkerIndex> {
+    let slots: Vec<WorkerIndex> = cpus
         .iter()
         .map(|cpus| schedule.add_worker(provides(&["f"]), Resources::cpus(*cpus)))
         .collect();
@@ -446,7 +440,7 @@ fn workers(schedule: &mut Schedule, cpus: &[u32]) -> Vec<WorkerSlot> {
     slots
 }
 
-fn placed(schedule: &mut Schedule) -> Vec<(Work, WorkerSlot, Option<Grant>)> {
+fn placed(schedule: &mut Schedule) -> Vec<(Work, WorkerIndex, Option<Grant>)> {
     let steps = std::iter::from_fn(|| schedule.step());
     let places = steps.map(|step| match step {
         Step::Place { work, worker, grant, .. } => (work, worker, grant),
@@ -463,7 +457,7 @@ fn work_goes_to_its_arguments_while_there_is_room_and_elsewhere_when_not() {
     for number in 0..4 {
         schedule.enqueue(task(number), f(), Some(slots[0]), false);
     }
-    let at: Vec<WorkerSlot> = placed(&mut schedule).into_iter().map(|(_, at, _)| at).collect();
+    let at: Vec<WorkerIndex> = placed(&mut schedule).into_iter().map(|(_, at, _)| at).collect();
     assert_eq!(
         at,
         [slots[0], slots[0], slots[1], slots[1]],
@@ -480,7 +474,7 @@ fn a_worker_that_is_much_busier_is_passed_over() {
     let mut schedule = Schedule::default();
     let slots = workers(&mut schedule, &[2, 2]);
     let free = || key("f", Resources::default());
-    for number in 0..=u128::from(near::LOAD_SLACK) {
+    for number in 0..=u128::from(locality::LOAD_SLACK) {
         schedule.enqueue(task(number), free(), Some(slots[0]), false);
         assert_eq!(placed(&mut schedule)[0].1, slots[0], "{number} more than the other");
     }
@@ -500,11 +494,11 @@ fn room_goes_to_what_has_its_arguments_there_but_the_first_is_not_passed_over_fo
     running.retain(|(_, at, _)| *at == slots[0]);
     let mut grant = running[0].2.clone().expect("it runs");
     schedule.enqueue(task(100), f(), Some(slots[1]), false);
-    for number in 0..2 * u128::from(near::MAX_OVERTAKEN) {
+    for number in 0..2 * u128::from(locality::MAX_OVERTAKEN) {
         schedule.enqueue(task(200 + number), f(), Some(slots[0]), false);
     }
     let mut order = Vec::new();
-    for _ in 0..=near::MAX_OVERTAKEN {
+    for _ in 0..=locality::MAX_OVERTAKEN {
         let shape = schedule.by_key[&f()];
         schedule.give_back(slots[0], shape, &grant);
         let next = placed(&mut schedule);
@@ -514,6 +508,6 @@ fn room_goes_to_what_has_its_arguments_there_but_the_first_is_not_passed_over_fo
         schedule.check_invariants();
     }
     let first = order.iter().position(|work| *work == task(100));
-    assert_eq!(first, Some(near::MAX_OVERTAKEN as usize), "it waits for so many, and no more");
+    assert_eq!(first, Some(locality::MAX_OVERTAKEN as usize), "it waits for so many, and no more");
     assert_eq!(order[0], task(200), "the oldest that has its arguments there");
 }

@@ -1,15 +1,15 @@
 //! Actors at a worker, and the calls that reach them: one at a time unless told otherwise, those of
 //! one caller in their order.
 
-use super::call::{Call, From, cancelled};
-use super::checkpoint::Saving;
+use super::call::{Call, CallOrigin, cancelled};
+use super::checkpoint::CheckpointState;
 use super::executor::Occupant;
 use super::{Effect, ExecutorId, Timer, Worker};
 use crate::account::Grant;
 use crate::error::{Error, Ran};
-use crate::id::{ActorEpoch, ActorId, Session, TaskId, Thing};
+use crate::id::{ActorEpoch, ActorId, Referent, Session, TaskId};
 use crate::map::{Map, Set};
-use crate::message::{FromHost, FromWorker, Instance, Leave, Refusal};
+use crate::message::{ActorExitReason, FromHost, FromWorker, Instance, Refusal};
 use crate::payload::{Payload, Value};
 use crate::spec::ActorSpec;
 use crate::time::Time;
@@ -18,18 +18,18 @@ use std::sync::Arc;
 
 /// An instance that is here.
 #[derive(Debug)]
-pub(super) struct Hosted {
+pub(super) struct HostedActor {
     pub spec: Arc<ActorSpec>,
     pub epoch: ActorEpoch,
     values: Vec<Value>,
     checkpoints: Vec<Payload>,
     pub grant: Grant,
     pub executor: ExecutorId,
-    pub life: Life,
+    pub life: InstancePhase,
     /// Calls that wait, in order.
     pub mailbox: VecDeque<Call>,
     /// Calls that its executor has besides the one that runs, and begins in this order.
-    pub ahead: VecDeque<Call>,
+    pub prefetched: VecDeque<Call>,
     /// Calls that run.
     pub running: BTreeMap<TaskId, Call>,
     /// The ids of all of them.
@@ -38,41 +38,41 @@ pub(super) struct Hosted {
     pub next: Map<Session, u64>,
     pub last_used: Time,
     /// How far its state is saved, if it can be.
-    pub saving: Option<Saving>,
+    pub saving: Option<CheckpointState>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Life {
+pub(super) enum InstancePhase {
     /// Its constructor has not returned.
     Constructing,
     Ready,
     /// It finishes the calls it has; new ones are refused.
     Leaving,
     /// Its executor was told to die.
-    Ending(Why),
+    Ending(InstanceEndReason),
 }
 
 /// Why an instance is ended by its worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Why {
+pub(super) enum InstanceEndReason {
     /// The controller said so: the actor is gone for good.
     Deleted,
     /// Nobody called it for as long as its idle time.
     Idle,
     /// Its worker drains: the actor goes on elsewhere.
-    Moves,
+    WorkerDrained,
     /// It said so itself.
     Exited,
 }
 
-impl Hosted {
+impl HostedActor {
     pub fn instance(&self) -> Instance {
         Instance { actor: self.spec.id, epoch: self.epoch }
     }
 
     /// The calls that have not begun, in order.
     pub fn waiting(&self) -> impl Iterator<Item = &Call> {
-        self.ahead.iter().chain(&self.mailbox)
+        self.prefetched.iter().chain(&self.mailbox)
     }
 }
 
@@ -94,17 +94,17 @@ impl Worker {
             return effects.push(Effect::ToController(message));
         }
         let (executor, ready) = self.occupy(Occupant::Actor(id), &spec.class, effects);
-        let hosted = Hosted {
-            saving: spec.options.checkpoints.map(Saving::new),
+        let hosted = HostedActor {
+            saving: spec.options.checkpoints.map(CheckpointState::new),
             spec,
             epoch,
             values,
             checkpoints,
             grant,
             executor,
-            life: Life::Constructing,
+            life: InstancePhase::Constructing,
             mailbox: VecDeque::new(),
-            ahead: VecDeque::new(),
+            prefetched: VecDeque::new(),
             running: BTreeMap::new(),
             ids: Set::default(),
             next: Map::default(),
@@ -141,14 +141,16 @@ impl Worker {
         let Occupant::Actor(id) = self.occupant(executor) else { return };
         let hosted = self.actors.get_mut(&id).expect("its executor has it");
         let instance = hosted.instance();
-        if !matches!(hosted.life, Life::Constructing | Life::Leaving) {
+        if !matches!(hosted.life, InstancePhase::Constructing | InstancePhase::Leaving) {
             self.counters.stale += 1;
             return;
         }
         match result {
-            Ok(()) if hosted.life == Life::Leaving => self.end_actor(id, Why::Moves, effects),
+            Ok(()) if hosted.life == InstancePhase::Leaving => {
+                self.end_actor(id, InstanceEndReason::WorkerDrained, effects)
+            }
             Ok(()) => {
-                hosted.life = Life::Ready;
+                hosted.life = InstancePhase::Ready;
                 hosted.last_used = now;
                 let ttl = hosted.spec.options.idle_ttl;
                 effects.push(Effect::ToController(FromWorker::ActorReady { instance }));
@@ -171,7 +173,7 @@ impl Worker {
         let here =
             self.actors.get(&instance.actor).is_some_and(|hosted| hosted.epoch == instance.epoch);
         if here {
-            self.end_actor(instance.actor, Why::Deleted, effects);
+            self.end_actor(instance.actor, InstanceEndReason::Deleted, effects);
         } else {
             self.counters.stale += 1;
         }
@@ -188,18 +190,24 @@ impl Worker {
     /// An instance ends itself.
     pub(super) fn actor_exited(&mut self, executor: ExecutorId, effects: &mut Vec<Effect>) {
         if let Occupant::Actor(id) = self.occupant(executor) {
-            self.end_actor(id, Why::Exited, effects);
+            self.end_actor(id, InstanceEndReason::Exited, effects);
         }
     }
 
-    pub(super) fn end_actor(&mut self, id: ActorId, why: Why, effects: &mut Vec<Effect>) {
+    pub(super) fn end_actor(
+        &mut self,
+        id: ActorId,
+        why: InstanceEndReason,
+        effects: &mut Vec<Effect>,
+    ) {
         let hosted = self.actors.get_mut(&id).expect("it is here");
         match &mut hosted.life {
             // One that was about to move or to end idle, and is deleted meanwhile, is gone for good.
-            Life::Ending(before) if why == Why::Deleted => *before = why,
-            Life::Ending(_) => {}
-            life @ (Life::Constructing | Life::Ready | Life::Leaving) => {
-                *life = Life::Ending(why);
+            InstancePhase::Ending(before) if why == InstanceEndReason::Deleted => *before = why,
+            InstancePhase::Ending(_) => {}
+            life
+            @ (InstancePhase::Constructing | InstancePhase::Ready | InstancePhase::Leaving) => {
+                *life = InstancePhase::Ending(why);
                 let executor = hosted.executor;
                 self.kill(executor, effects);
             }
@@ -218,42 +226,44 @@ impl Worker {
     ) {
         let mut hosted = self.actors.remove(&id).expect("its executor had it");
         let instance = hosted.instance();
-        let exited = hosted.life == Life::Ending(Why::Exited);
+        let exited = hosted.life == InstancePhase::Ending(InstanceEndReason::Exited);
         let (begun, not_begun) = match unheard && !exited {
-            true => (hosted.ahead, VecDeque::new()),
-            false => (VecDeque::new(), hosted.ahead),
+            true => (hosted.prefetched, VecDeque::new()),
+            false => (VecDeque::new(), hosted.prefetched),
         };
         if exited && hosted.spec.options.max_concurrency == 1 {
             // The call that exits was answered before: this is the one that was to begin next.
             let next = std::mem::take(&mut hosted.running).into_values();
             for call in next.filter(|call| !call.answered) {
-                self.turn_away(&call, effects);
+                self.refuse_call(&call, effects);
             }
         }
-        let stored = hosted.saving.as_mut().map(Saving::give_up).unwrap_or_default();
+        let stored = hosted.saving.as_mut().map(CheckpointState::give_up).unwrap_or_default();
         for call in std::mem::take(&mut hosted.running).into_values().chain(begun).chain(stored) {
             if !call.answered
-                && let From::Caller(to) = call.from
+                && let CallOrigin::Caller(to) = call.origin
             {
                 let message = cut_short(&call, id, hosted.life, &error);
-                self.answer(to, message, effects);
+                self.send_to_caller(to, message, effects);
             }
         }
         for call in not_begun.into_iter().chain(hosted.mailbox) {
             if !call.answered {
-                self.turn_away(&call, effects);
+                self.refuse_call(&call, effects);
             }
         }
         let message = match hosted.life {
-            Life::Ending(why) => {
+            InstancePhase::Ending(why) => {
                 let why = match why {
-                    Why::Deleted | Why::Moves => Leave::Told,
-                    Why::Idle => Leave::Idle,
-                    Why::Exited => Leave::Exited,
+                    InstanceEndReason::Deleted | InstanceEndReason::WorkerDrained => {
+                        ActorExitReason::Requested
+                    }
+                    InstanceEndReason::Idle => ActorExitReason::Idle,
+                    InstanceEndReason::Exited => ActorExitReason::Exited,
                 };
-                FromWorker::ActorDestroyed { instance, why }
+                FromWorker::ActorDestroyed { instance, exit: why }
             }
-            Life::Constructing | Life::Ready | Life::Leaving => {
+            InstancePhase::Constructing | InstancePhase::Ready | InstancePhase::Leaving => {
                 FromWorker::ActorDied { instance, error }
             }
         };
@@ -263,7 +273,7 @@ impl Worker {
     pub(super) fn dropped(
         &mut self,
         executor: ExecutorId,
-        things: Vec<Thing>,
+        things: Vec<Referent>,
         effects: &mut Vec<Effect>,
     ) {
         if let Occupant::Actor(actor) = self.occupant(executor) {
@@ -276,13 +286,13 @@ impl Worker {
     pub(super) fn look_whether_idle(&mut self, now: Time, id: ActorId, effects: &mut Vec<Effect>) {
         let Some(hosted) = self.actors.get(&id) else { return };
         let Some(ttl) = hosted.spec.options.idle_ttl else { return };
-        if hosted.life != Life::Ready {
+        if hosted.life != InstancePhase::Ready {
             return;
         }
         let busy = !hosted.ids.is_empty();
         let due = if busy { now + ttl } else { hosted.last_used + ttl };
         if now >= due {
-            self.end_actor(id, Why::Idle, effects);
+            self.end_actor(id, InstanceEndReason::Idle, effects);
         } else {
             self.timers.insert((due, Timer::Idle(id)));
         }
@@ -295,12 +305,12 @@ impl Worker {
         for id in ids {
             let hosted = self.actors.get_mut(&id).expect("it was listed");
             match hosted.life {
-                Life::Ready => {
-                    hosted.life = Life::Leaving;
-                    self.deliver(now, id, effects);
+                InstancePhase::Ready => {
+                    hosted.life = InstancePhase::Leaving;
+                    self.start_calls(now, id, effects);
                 }
-                Life::Constructing => hosted.life = Life::Leaving,
-                Life::Leaving | Life::Ending(_) => {}
+                InstancePhase::Constructing => hosted.life = InstancePhase::Leaving,
+                InstancePhase::Leaving | InstancePhase::Ending(_) => {}
             }
         }
     }
@@ -310,31 +320,36 @@ impl Worker {
         let mut ids: Vec<ActorId> = self.actors.keys().copied().collect();
         ids.sort_unstable();
         for id in ids {
-            self.end_actor(id, Why::Moves, effects);
+            self.end_actor(id, InstanceEndReason::WorkerDrained, effects);
         }
     }
 }
 
 /// What a caller is told of a call that ran when its actor's executor went.
-fn cut_short(call: &Call, actor: ActorId, life: Life, error: &Error) -> FromHost {
-    let (attempt, items) = (call.tried(), call.stream.given);
+fn cut_short(call: &Call, actor: ActorId, life: InstancePhase, error: &Error) -> FromHost {
+    let (attempt, items) = (call.attempt_id(), call.stream.yielded);
     if call.cancelled {
         return FromHost::CallEnded { attempt, outcome: Err(cancelled(&call.spec)), items };
     }
     let lost = |error: Error| FromHost::CallLost { attempt, error: error.ran(Ran::Maybe) };
     match life {
-        Life::Ending(why @ (Why::Deleted | Why::Exited)) => {
-            let how = if why == Why::Deleted { "was deleted" } else { "ended itself" };
+        InstancePhase::Ending(why @ (InstanceEndReason::Deleted | InstanceEndReason::Exited)) => {
+            let how =
+                if why == InstanceEndReason::Deleted { "was deleted" } else { "ended itself" };
             let error = Error::gone(
-                Thing::Actor(actor),
+                Referent::Actor(actor),
                 format!("actor {actor} {how} while this call ran"),
             );
             FromHost::CallEnded { attempt, outcome: Err(error.ran(Ran::Maybe)), items }
         }
-        Life::Ending(Why::Moves | Why::Idle) => lost(Error::unavailable(
-            Ran::Maybe,
-            format!("actor {actor} was moved while this call ran: its worker leaves"),
-        )),
-        Life::Constructing | Life::Ready | Life::Leaving => lost(error.clone()),
+        InstancePhase::Ending(InstanceEndReason::WorkerDrained | InstanceEndReason::Idle) => {
+            lost(Error::unavailable(
+                Ran::Maybe,
+                format!("actor {actor} was moved while this call ran: its worker leaves"),
+            ))
+        }
+        InstancePhase::Constructing | InstancePhase::Ready | InstancePhase::Leaving => {
+            lost(error.clone())
+        }
     }
 }

@@ -6,27 +6,29 @@
 //! left it: so the worker knows from the answers alone which one runs, and which had not begun when the
 //! executor died.
 
-use super::actor::{Hosted, Life, Why};
-use super::event::CallEnd;
+use super::actor::{HostedActor, InstanceEndReason, InstancePhase};
+use super::event::UserCodeResult;
 use super::executor::Occupant;
-use super::stream::Stream;
+use super::stream::StreamProgress;
 use super::task::refuse;
 use super::{Effect, ExecutorId, Timer, Worker};
 use crate::error::{Error, Ran};
-use crate::id::{ActorEpoch, ActorId, Attempt, Session, TaskId, Thing};
-use crate::message::{CallReport, End, FromHost, FromWorker, Instance, Manner, Refusal, Try};
+use crate::id::{ActorEpoch, ActorId, Attempt, Referent, Session, TaskId};
+use crate::message::{
+    AttemptEnd, AttemptId, CallReport, CancelMode, FromHost, FromWorker, Instance, Refusal,
+};
 use crate::payload::Value;
 use crate::spec::{Target, TaskSpec};
 use crate::time::Time;
 use std::sync::Arc;
 
 /// So many calls an executor has besides the one that it runs.
-const MAX_AHEAD: usize = 16;
+const MAX_PREFETCHED_CALLS: usize = 16;
 
 /// A call that is here.
 #[derive(Debug)]
 pub(super) struct Call {
-    pub from: From,
+    pub origin: CallOrigin,
     pub spec: Arc<TaskSpec>,
     attempt: Attempt,
     values: Vec<Value>,
@@ -37,43 +39,43 @@ pub(super) struct Call {
     pub answered: bool,
     pub cancelled: bool,
     /// What it gives while it runs.
-    pub stream: Stream,
+    pub stream: StreamProgress,
 }
 
 /// Who wants the answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum From {
+pub(super) enum CallOrigin {
     Controller,
     Caller(Session),
     /// Nobody: it saves the actor's state.
     Worker,
 }
 
-impl From {
+impl CallOrigin {
     /// The direct caller, if it is one.
     pub fn caller(self) -> Option<Session> {
         match self {
-            From::Caller(session) => Some(session),
-            From::Controller | From::Worker => None,
+            CallOrigin::Caller(session) => Some(session),
+            CallOrigin::Controller | CallOrigin::Worker => None,
         }
     }
 }
 
 impl Call {
     pub fn new(
-        from: From,
+        from: CallOrigin,
         spec: Arc<TaskSpec>,
         attempt: Attempt,
         values: Vec<Value>,
         since: Time,
     ) -> Call {
         let (timers, answered, cancelled) = (Vec::new(), false, false);
-        let stream = Stream::default();
-        Call { from, spec, attempt, values, since, timers, answered, cancelled, stream }
+        let stream = StreamProgress::default();
+        Call { origin: from, spec, attempt, values, since, timers, answered, cancelled, stream }
     }
 
-    pub fn tried(&self) -> Try {
-        Try { task: self.spec.id, attempt: self.attempt }
+    pub fn attempt_id(&self) -> AttemptId {
+        AttemptId { task: self.spec.id, attempt: self.attempt }
     }
 
     /// Gives it to its executor, once.
@@ -85,35 +87,35 @@ impl Call {
     }
 }
 
-impl Hosted {
+impl HostedActor {
     /// Gives the next call to the executor, if there is one and it may go on.
     fn hand_over(&mut self, effects: &mut Vec<Effect>) -> Option<Call> {
-        if !self.may_go_on() {
+        if !self.accepts_call() {
             return None;
         }
         let mut call = self.mailbox.pop_front()?;
         call.give_to(self.executor, effects);
-        self.goes_on();
+        self.count_unsaved_call();
         Some(call)
     }
 }
 
 impl Worker {
     /// A call that never reached the actor goes back to its caller.
-    pub(super) fn turn_away(&mut self, call: &Call, effects: &mut Vec<Effect>) {
-        match call.from {
-            From::Controller => refuse(call.tried(), Refusal::NotHere, effects),
-            From::Caller(to) => {
+    pub(super) fn refuse_call(&mut self, call: &Call, effects: &mut Vec<Effect>) {
+        match call.origin {
+            CallOrigin::Controller => refuse(call.attempt_id(), Refusal::NotHere, effects),
+            CallOrigin::Caller(to) => {
                 let message =
-                    FromHost::CallRefused { attempt: call.tried(), reason: Refusal::NotHere };
-                self.answer(to, message, effects);
+                    FromHost::CallRefused { attempt: call.attempt_id(), reason: Refusal::NotHere };
+                self.send_to_caller(to, message, effects);
             }
-            From::Worker => {}
+            CallOrigin::Worker => {}
         }
     }
 
     /// A caller's call arrived.
-    pub(super) fn called(
+    pub(super) fn direct_call_arrived(
         &mut self,
         now: Time,
         session: Session,
@@ -123,29 +125,29 @@ impl Worker {
         effects: &mut Vec<Effect>,
     ) {
         let Some(hosted) = self.instance_of(&call, epoch) else {
-            return self.turn_away(&call, effects);
+            return self.refuse_call(&call, effects);
         };
         let taken = hosted.ids.contains(&call.spec.id);
         let next = hosted.next.entry(session).or_default();
         if *next != number {
             let error = Error::internal(format!("call {number} came where call {next} was due"));
             let message =
-                FromHost::CallEnded { attempt: call.tried(), outcome: Err(error), items: 0 };
-            return self.answer(session, message, effects);
+                FromHost::CallEnded { attempt: call.attempt_id(), outcome: Err(error), items: 0 };
+            return self.send_to_caller(session, message, effects);
         }
         *next += 1;
         if taken {
-            return self.refuse_taken(&call, effects);
+            return self.reject_duplicate_call(&call, effects);
         }
         let limit = hosted.spec.options.max_pending_calls as usize;
-        if hosted.ahead.len() + hosted.mailbox.len() >= limit {
+        if hosted.prefetched.len() + hosted.mailbox.len() >= limit {
             let error = Error::exhausted(format!(
                 "{limit} calls wait for actor {} already (max_pending_calls)",
                 hosted.spec.id
             ));
             let message =
-                FromHost::CallEnded { attempt: call.tried(), outcome: Err(error), items: 0 };
-            return self.answer(session, message, effects);
+                FromHost::CallEnded { attempt: call.attempt_id(), outcome: Err(error), items: 0 };
+            return self.send_to_caller(session, message, effects);
         }
         self.post(now, call, effects);
     }
@@ -154,14 +156,14 @@ impl Worker {
     pub(super) fn skip_numbers(&mut self, session: Session, instance: Instance, count: u64) {
         if let Some(hosted) = self.actors.get_mut(&instance.actor)
             && hosted.epoch == instance.epoch
-            && hosted.life == Life::Ready
+            && hosted.life == InstancePhase::Ready
         {
             *hosted.next.entry(session).or_default() += count;
         }
     }
 
     /// A call through the controller arrived.
-    pub(super) fn relayed(
+    pub(super) fn relayed_call_arrived(
         &mut self,
         now: Time,
         spec: Arc<TaskSpec>,
@@ -170,38 +172,46 @@ impl Worker {
         values: Vec<Value>,
         effects: &mut Vec<Effect>,
     ) {
-        let from = From::Controller;
+        let from = CallOrigin::Controller;
         let call = Call::new(from, spec, attempt, values, now);
         match self.instance_of(&call, epoch) {
-            Some(hosted) if hosted.ids.contains(&call.spec.id) => self.refuse_taken(&call, effects),
+            Some(hosted) if hosted.ids.contains(&call.spec.id) => {
+                self.reject_duplicate_call(&call, effects)
+            }
             Some(_) => self.post(now, call, effects),
-            None => self.turn_away(&call, effects),
+            None => self.refuse_call(&call, effects),
         }
     }
 
     /// Another's call has the same id: ids are made to be different.
-    fn refuse_taken(&mut self, call: &Call, effects: &mut Vec<Effect>) {
+    fn reject_duplicate_call(&mut self, call: &Call, effects: &mut Vec<Effect>) {
         let error =
             Error::already_exists(format!("a call with the id {} is here already", call.spec.id));
-        let attempt = call.tried();
-        match call.from {
-            From::Caller(to) => {
-                self.answer(
+        let attempt = call.attempt_id();
+        match call.origin {
+            CallOrigin::Caller(to) => {
+                self.send_to_caller(
                     to,
                     FromHost::CallEnded { attempt, outcome: Err(error), items: 0 },
                     effects,
                 );
             }
-            From::Controller => effects.push(super::task::ended(attempt, End::Failed(error))),
-            From::Worker => panic!("{attempt:?} is made when nothing runs"),
+            CallOrigin::Controller => {
+                effects.push(super::task::ended(attempt, AttemptEnd::Failed(error)))
+            }
+            CallOrigin::Worker => panic!("{attempt:?} is made when nothing runs"),
         }
     }
 
     /// The instance that a call is for, if it is here and takes calls.
-    pub(super) fn instance_of(&mut self, call: &Call, epoch: ActorEpoch) -> Option<&mut Hosted> {
+    pub(super) fn instance_of(
+        &mut self,
+        call: &Call,
+        epoch: ActorEpoch,
+    ) -> Option<&mut HostedActor> {
         let Target::Method { actor, .. } = call.spec.target else { return None };
         let hosted = self.actors.get_mut(&actor)?;
-        (hosted.epoch == epoch && hosted.life == Life::Ready).then_some(hosted)
+        (hosted.epoch == epoch && hosted.life == InstancePhase::Ready).then_some(hosted)
     }
 
     pub(super) fn post(&mut self, now: Time, call: Call, effects: &mut Vec<Effect>) {
@@ -210,18 +220,18 @@ impl Worker {
         hosted.last_used = now;
         hosted.ids.insert(call.spec.id);
         hosted.mailbox.push_back(call);
-        self.deliver(now, actor, effects);
+        self.start_calls(now, actor, effects);
     }
 
     /// Starts as many calls as may run, and gives the executor those that come next.
-    pub(super) fn deliver(&mut self, now: Time, id: ActorId, effects: &mut Vec<Effect>) {
+    pub(super) fn start_calls(&mut self, now: Time, id: ActorId, effects: &mut Vec<Effect>) {
         let hosted = self.actors.get_mut(&id).expect("it has calls");
-        if !matches!(hosted.life, Life::Ready | Life::Leaving) {
+        if !matches!(hosted.life, InstancePhase::Ready | InstancePhase::Leaving) {
             return;
         }
         let limit = hosted.spec.options.max_concurrency as usize;
         while hosted.running.len() < limit {
-            let mut call = match hosted.ahead.pop_front() {
+            let mut call = match hosted.prefetched.pop_front() {
                 Some(call) => call,
                 None => match hosted.hand_over(effects) {
                     Some(call) => call,
@@ -229,8 +239,9 @@ impl Worker {
                 },
             };
             call.since = now;
-            if call.from == From::Controller && !call.answered {
-                effects.push(Effect::ToController(FromWorker::Started { attempt: call.tried() }));
+            if call.origin == CallOrigin::Controller && !call.answered {
+                effects
+                    .push(Effect::ToController(FromWorker::Started { attempt: call.attempt_id() }));
             }
             if let Some(timeout) = call.spec.options.timeout.filter(|_| !call.answered) {
                 let due = (now + timeout, Timer::Call(id, call.spec.id));
@@ -240,18 +251,18 @@ impl Worker {
             hosted.running.insert(call.spec.id, call);
         }
         while limit == 1
-            && hosted.ahead.len() < MAX_AHEAD
+            && hosted.prefetched.len() < MAX_PREFETCHED_CALLS
             && let Some(call) = hosted.hand_over(effects)
         {
-            hosted.ahead.push_back(call);
+            hosted.prefetched.push_back(call);
         }
         if let Some(mut save) = hosted.save_now(now) {
             save.give_to(hosted.executor, effects);
             hosted.ids.insert(save.spec.id);
             hosted.running.insert(save.spec.id, save);
         }
-        if hosted.life == Life::Leaving && hosted.ids.is_empty() && hosted.is_saved() {
-            self.end_actor(id, Why::Moves, effects);
+        if hosted.life == InstancePhase::Leaving && hosted.ids.is_empty() && hosted.is_saved() {
+            self.end_actor(id, InstanceEndReason::WorkerDrained, effects);
         }
     }
 
@@ -261,7 +272,7 @@ impl Worker {
         now: Time,
         executor: ExecutorId,
         call: TaskId,
-        end: CallEnd,
+        end: UserCodeResult,
         effects: &mut Vec<Effect>,
     ) {
         let Occupant::Actor(id) = self.occupant(executor) else { return };
@@ -280,7 +291,7 @@ impl Worker {
             self.settle_call(now, instance, call, end, effects);
         }
         if self.actors.contains_key(&id) {
-            self.deliver(now, id, effects);
+            self.start_calls(now, id, effects);
         }
     }
 
@@ -289,7 +300,7 @@ impl Worker {
         now: Time,
         instance: Instance,
         call: Call,
-        end: CallEnd,
+        end: UserCodeResult,
         effects: &mut Vec<Effect>,
     ) {
         let ran_for = now.since(call.since);
@@ -298,39 +309,45 @@ impl Worker {
             outcome => outcome.and_then(|values| call.spec.check_results(values)),
         };
         if call.answered {
-            let names = outcome.iter().flatten().any(|value| !value.contains.is_empty());
-            return self.entrust_kept(&call, instance, end.kept, names, effects);
+            let names = outcome.iter().flatten().any(|value| !value.referents.is_empty());
+            return self.entrust_kept(&call, instance, end.still_held, names, effects);
         }
-        let attempt = call.tried();
-        match call.from {
-            From::Worker => {}
-            From::Controller => {
-                super::stored::keep(outcome.iter().flatten(), effects);
+        let attempt = call.attempt_id();
+        match call.origin {
+            CallOrigin::Worker => {}
+            CallOrigin::Controller => {
+                super::blob::retain_blobs(outcome.iter().flatten(), effects);
                 let ended = match outcome {
-                    Ok(values) => End::Finished(values),
-                    Err(_) if call.cancelled => End::Cancelled,
-                    Err(error) => End::Failed(error),
+                    Ok(values) => AttemptEnd::Finished(values),
+                    Err(_) if call.cancelled => AttemptEnd::Cancelled,
+                    Err(error) => AttemptEnd::Failed(error),
                 };
-                let message =
-                    FromWorker::Ended { attempt, end: ended, kept: end.kept, ran_for, next: None };
+                let message = FromWorker::Ended {
+                    attempt,
+                    end: ended,
+                    kept: end.still_held,
+                    ran_for,
+                    next: None,
+                };
                 effects.push(Effect::ToController(message));
             }
-            From::Caller(to) => {
+            CallOrigin::Caller(to) => {
                 let method = call.spec.target.name().clone();
                 let error = outcome.as_ref().err().cloned();
                 let report = CallReport { task: call.spec.id, method, instance, ran_for, error };
                 self.note_call(now, report, effects);
                 let values = outcome.iter().flatten();
-                let contains: Vec<Thing> = values.clone().flat_map(Value::names).collect();
+                let contains: Vec<Referent> =
+                    values.clone().flat_map(Value::referents_to_hold).collect();
                 let stored: Vec<Value> =
                     values.filter(|value| value.payload.stored.is_some()).cloned().collect();
-                super::stored::keep(&stored, effects);
-                let message = FromHost::CallEnded { attempt, outcome, items: call.stream.given };
-                if contains.is_empty() && end.kept.is_empty() {
-                    return self.answer(to, message, effects);
+                super::blob::retain_blobs(&stored, effects);
+                let message = FromHost::CallEnded { attempt, outcome, items: call.stream.yielded };
+                if contains.is_empty() && end.still_held.is_empty() {
+                    return self.send_to_caller(to, message, effects);
                 }
-                let kept = end.kept;
-                self.entrusting.insert(attempt, (to, message));
+                let kept = end.still_held;
+                self.answers_awaiting_holds.insert(attempt, (to, message));
                 let entrust =
                     FromWorker::Entrust { call: attempt, to, contains, stored, instance, kept };
                 effects.push(Effect::ToController(entrust));
@@ -344,7 +361,7 @@ impl Worker {
         &mut self,
         call: &Call,
         instance: Instance,
-        kept: Vec<Thing>,
+        kept: Vec<Referent>,
         names: bool,
         effects: &mut Vec<Effect>,
     ) {
@@ -354,7 +371,7 @@ impl Worker {
         let to = self.session.expect("it runs calls");
         let (contains, stored) = (Vec::new(), Vec::new());
         let entrust =
-            FromWorker::Entrust { call: call.tried(), to, contains, stored, instance, kept };
+            FromWorker::Entrust { call: call.attempt_id(), to, contains, stored, instance, kept };
         effects.push(Effect::ToController(entrust));
     }
 
@@ -381,48 +398,49 @@ impl Worker {
         now: Time,
         session: Session,
         call: TaskId,
-        how: Manner,
+        mode: CancelMode,
         effects: &mut Vec<Effect>,
     ) {
-        self.stop_call(now, From::Caller(session), call, how, effects);
+        self.stop_call(now, CallOrigin::Caller(session), call, mode, effects);
     }
 
     pub(super) fn cancel_relayed(
         &mut self,
         now: Time,
-        tried: Try,
-        how: Manner,
+        tried: AttemptId,
+        mode: CancelMode,
         effects: &mut Vec<Effect>,
     ) {
-        self.stop_call(now, From::Controller, tried.task, how, effects);
+        self.stop_call(now, CallOrigin::Controller, tried.task, mode, effects);
     }
 
     pub(super) fn stop_call(
         &mut self,
         now: Time,
-        from: From,
+        from: CallOrigin,
         id: TaskId,
-        how: Manner,
+        mode: CancelMode,
         effects: &mut Vec<Effect>,
     ) {
-        let alone = how == Manner::AskAlone;
+        let alone = mode == CancelMode::GracefulAlone;
         let mut actors: Vec<ActorId> = self.actors.keys().copied().collect();
         actors.sort_unstable();
         for actor in actors {
             let hosted = self.actors.get_mut(&actor).expect("it was listed");
             let waits =
-                hosted.mailbox.iter().position(|call| call.spec.id == id && call.from == from);
+                hosted.mailbox.iter().position(|call| call.spec.id == id && call.origin == from);
             if let Some(index) = waits {
                 let mut call = hosted.mailbox.remove(index).expect("it waits");
                 let instance = hosted.instance();
                 hosted.ids.remove(&id);
                 call.cancelled = true;
                 call.since = now;
-                let end = CallEnd { outcome: Err(cancelled(&call.spec)), kept: Vec::new() };
+                let end =
+                    UserCodeResult { outcome: Err(cancelled(&call.spec)), still_held: Vec::new() };
                 return self.settle_call(now, instance, call, end, effects);
             }
             if let Some(call) =
-                hosted.ahead.iter_mut().find(|call| call.spec.id == id && call.from == from)
+                hosted.prefetched.iter_mut().find(|call| call.spec.id == id && call.origin == from)
             {
                 // It may have begun meanwhile: then it is asked to stop like any other.
                 let error = cancelled(&call.spec);
@@ -434,10 +452,10 @@ impl Worker {
                 }
                 return;
             }
-            if let Some(call) = hosted.running.get_mut(&id).filter(|call| call.from == from) {
+            if let Some(call) = hosted.running.get_mut(&id).filter(|call| call.origin == from) {
                 call.cancelled = true;
                 let executor = hosted.executor;
-                if how == Manner::Force {
+                if mode == CancelMode::Force {
                     return self.kill(executor, effects);
                 }
                 effects.push(Effect::Interrupt { executor, task: id, alone });
@@ -457,11 +475,11 @@ impl Worker {
         for actor in actors {
             let hosted = self.actors.get_mut(&actor).expect("it was listed");
             hosted.next.remove(&session);
-            hosted.mailbox.retain(|call| call.from != From::Caller(session));
+            hosted.mailbox.retain(|call| call.origin != CallOrigin::Caller(session));
             let waiting = hosted.waiting().map(|call| call.spec.id);
             hosted.ids = hosted.running.keys().copied().chain(waiting).collect();
-            for call in hosted.running.values_mut().chain(&mut hosted.ahead) {
-                if call.from == From::Caller(session) {
+            for call in hosted.running.values_mut().chain(&mut hosted.prefetched) {
+                if call.origin == CallOrigin::Caller(session) {
                     (call.answered, call.cancelled) = (true, true);
                     let task = call.spec.id;
                     effects.push(Effect::Interrupt {
@@ -471,12 +489,12 @@ impl Worker {
                     });
                 }
             }
-            self.deliver(now, actor, effects);
+            self.start_calls(now, actor, effects);
         }
     }
 
     /// A call took longer than its timeout: its caller is told, and it is asked to stop.
-    pub(super) fn call_is_late(
+    pub(super) fn call_timed_out(
         &mut self,
         now: Time,
         actor: ActorId,
@@ -522,14 +540,14 @@ impl Worker {
     ) {
         let hosted = self.actors.get_mut(&actor).expect("it runs a call");
         let instance = hosted.instance();
-        let ahead = hosted.ahead.iter_mut().find(|call| call.spec.id == id);
+        let ahead = hosted.prefetched.iter_mut().find(|call| call.spec.id == id);
         let call = hosted.running.get_mut(&id).or(ahead).expect("its executor has it");
         let mut twin =
-            Call::new(call.from, call.spec.clone(), call.attempt, Vec::new(), call.since);
+            Call::new(call.origin, call.spec.clone(), call.attempt, Vec::new(), call.since);
         twin.cancelled = call.cancelled;
         twin.stream = call.stream;
         call.answered = true;
-        let end = CallEnd { outcome: Err(error), kept: Vec::new() };
+        let end = UserCodeResult { outcome: Err(error), still_held: Vec::new() };
         self.settle_call(now, instance, twin, end, effects);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Worker;
 use super::executor::Occupant;
-use super::task::State;
+use super::task::AttemptState;
 use crate::map::Set;
 
 impl Worker {
@@ -16,20 +16,20 @@ impl Worker {
         }
         for (id, local) in &self.attempts {
             match &local.state {
-                State::Backlog => {
+                AttemptState::Backlog => {
                     assert!(self.slots[&local.shape].backlog.contains(id), "{id} is in no backlog");
                 }
-                State::Starting { executor, .. } | State::Running { executor, .. } => {
+                AttemptState::Starting { executor, .. }
+                | AttemptState::Running { executor, .. } => {
                     let occupant = self.executors[executor].occupant;
                     assert_eq!(occupant, Occupant::Task(*id), "what {executor:?} runs");
                 }
             }
         }
         for (shape, slots) in &self.slots {
-            let granted = self
-                .attempts
-                .values()
-                .filter(|local| local.shape == *shape && !matches!(local.state, State::Backlog));
+            let granted = self.attempts.values().filter(|local| {
+                local.shape == *shape && !matches!(local.state, AttemptState::Backlog)
+            });
             assert_eq!(granted.count(), slots.granted as usize, "grants of {shape:?}");
             assert!(
                 slots.backlog.is_empty() || slots.granted > slots.blocked,
@@ -43,7 +43,7 @@ impl Worker {
             let limit = hosted.spec.options.max_concurrency as usize;
             assert!(hosted.running.len() <= limit, "{id} runs more calls than it may");
             assert!(
-                hosted.ahead.is_empty() || (limit == 1 && hosted.running.len() == 1),
+                hosted.prefetched.is_empty() || (limit == 1 && hosted.running.len() == 1),
                 "{id} has calls ahead of none"
             );
             let calls =

@@ -5,23 +5,23 @@
 //! killed, no more calls than that are forgotten. A caller that calls the method itself asks for a checkpoint,
 //! and has its answer when the controller has it.
 
-use super::actor::{Hosted, Life};
-use super::call::{Call, From};
-use super::event::CallEnd;
+use super::actor::{HostedActor, InstancePhase};
+use super::call::{Call, CallOrigin};
+use super::event::UserCodeResult;
 use super::{Effect, Timer, Worker};
 use crate::error::Error;
 use crate::id::{ActorId, Attempt, TaskId};
 use crate::message::{FromWorker, Instance};
 use crate::payload::Payload;
-use crate::spec::{Checkpoints, SAVE_METHOD, Target, TaskOptions, TaskSpec};
+use crate::spec::{CheckpointPolicy, SAVE_METHOD, Target, TaskOptions, TaskSpec};
 use crate::time::Time;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// How far an instance's state is saved.
 #[derive(Debug)]
-pub(super) struct Saving {
-    terms: Checkpoints,
+pub(super) struct CheckpointState {
+    terms: CheckpointPolicy,
     /// Calls that the executor was given since the state was saved.
     unsaved: u32,
     /// The time for the next one has come.
@@ -29,15 +29,23 @@ pub(super) struct Saving {
     /// A save of ours is with the executor.
     under_way: bool,
     /// What the controller does not have yet, by number, and which call is answered then.
-    storing: BTreeMap<u64, (Call, CallEnd)>,
+    storing: BTreeMap<u64, (Call, UserCodeResult)>,
     next: u64,
     timer: Option<Time>,
 }
 
-impl Saving {
-    pub fn new(terms: Checkpoints) -> Saving {
+impl CheckpointState {
+    pub fn new(terms: CheckpointPolicy) -> CheckpointState {
         let storing = BTreeMap::new();
-        Saving { terms, unsaved: 0, due: false, under_way: false, storing, next: 0, timer: None }
+        CheckpointState {
+            terms,
+            unsaved: 0,
+            due: false,
+            under_way: false,
+            storing,
+            next: 0,
+            timer: None,
+        }
     }
 
     fn is_due(&self) -> bool {
@@ -54,14 +62,14 @@ impl Saving {
     }
 }
 
-impl Hosted {
+impl HostedActor {
     /// Whether its executor may be given another call.
-    pub fn may_go_on(&self) -> bool {
+    pub fn accepts_call(&self) -> bool {
         self.saving.as_ref().is_none_or(|saving| !saving.is_busy() && !saving.is_due())
     }
 
     /// Its executor was given a call.
-    pub fn goes_on(&mut self) {
+    pub fn count_unsaved_call(&mut self) {
         if let Some(saving) = &mut self.saving {
             saving.unsaved += 1;
         }
@@ -74,7 +82,7 @@ impl Hosted {
 
     /// The call that saves its state, if it is time and nothing runs.
     pub fn save_now(&mut self, now: Time) -> Option<Call> {
-        let leaves = self.life == Life::Leaving && self.mailbox.is_empty();
+        let leaves = self.life == InstancePhase::Leaving && self.mailbox.is_empty();
         let idle = self.running.is_empty();
         let id = self.spec.id;
         let saving = self.saving.as_mut().filter(|saving| idle && !saving.is_busy())?;
@@ -89,12 +97,12 @@ impl Hosted {
             target: Target::Method { actor: id, method: SAVE_METHOD.into() },
             args: Payload::default(),
             needs: Vec::new(),
-            holds: Vec::new(),
+            referents: Vec::new(),
             returns: 1,
-            stream: None,
+            stream_window: None,
             options: Arc::new(TaskOptions::default()),
         };
-        Some(Call::new(From::Worker, Arc::new(spec), Attempt(1), Vec::new(), now))
+        Some(Call::new(CallOrigin::Worker, Arc::new(spec), Attempt(1), Vec::new(), now))
     }
 }
 
@@ -104,23 +112,23 @@ impl Worker {
         &mut self,
         id: ActorId,
         call: Call,
-        end: CallEnd,
+        end: UserCodeResult,
         effects: &mut Vec<Effect>,
-    ) -> Option<(Call, CallEnd)> {
+    ) -> Option<(Call, UserCodeResult)> {
         let hosted = self.actors.get_mut(&id).expect("it ran a call");
         let instance = hosted.instance();
-        let with_executor = hosted.running.len() + hosted.ahead.len();
+        let with_executor = hosted.running.len() + hosted.prefetched.len();
         let Some(saving) = &mut hosted.saving else { return Some((call, end)) };
         if &**call.spec.target.name() != SAVE_METHOD {
             return Some((call, end));
         }
-        if call.from == From::Worker {
+        if call.origin == CallOrigin::Worker {
             saving.under_way = false;
         }
         saving.unsaved = u32::try_from(with_executor).expect("few calls are with an executor");
         let saved = match &end.outcome {
             Ok(values) => match &values[..] {
-                [value] if value.contains.is_empty() => Ok(value.payload.clone()),
+                [value] if value.referents.is_empty() => Ok(value.payload.clone()),
                 [_] => Err(Error::invalid("a checkpoint cannot contain references or handles")),
                 _ => Err(Error::invalid(format!("{SAVE_METHOD} is to return one value"))),
             },
@@ -135,7 +143,7 @@ impl Worker {
                 effects.push(Effect::ToController(message));
                 None
             }
-            Err(error) => Some((call, CallEnd { outcome: Err(error), ..end })),
+            Err(error) => Some((call, UserCodeResult { outcome: Err(error), ..end })),
         }
     }
 
@@ -156,7 +164,7 @@ impl Worker {
             return;
         };
         self.settle_call(now, instance, call, end, effects);
-        self.deliver(now, instance.actor, effects);
+        self.start_calls(now, instance.actor, effects);
     }
 
     /// An instance is ready: its state is saved every now and then, if it is to be.
@@ -172,7 +180,7 @@ impl Worker {
     }
 
     /// The time between two checkpoints is over.
-    pub(super) fn save_is_due(&mut self, now: Time, id: ActorId, effects: &mut Vec<Effect>) {
+    pub(super) fn save_timer_fired(&mut self, now: Time, id: ActorId, effects: &mut Vec<Effect>) {
         let saving = self.actors.get_mut(&id).and_then(|hosted| hosted.saving.as_mut());
         let Some(saving) = saving.filter(|saving| saving.timer.is_some_and(|due| due <= now))
         else {
@@ -180,6 +188,6 @@ impl Worker {
         };
         saving.due = saving.unsaved > 0;
         self.save_in_time(now, id);
-        self.deliver(now, id, effects);
+        self.start_calls(now, id, effects);
     }
 }

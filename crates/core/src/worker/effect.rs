@@ -5,7 +5,7 @@ use crate::account::Grant;
 use crate::error::Error;
 use crate::id::{ActorEpoch, Attempt, ObjectId, Session, TaskId};
 use crate::lease::Pong;
-use crate::message::{CopyAt, FromHost, FromWorker};
+use crate::message::{CopyLocation, FromHost, FromWorker};
 use crate::payload::{Payload, Value};
 use crate::spec::{ActorSpec, TaskSpec};
 use std::sync::Arc;
@@ -47,20 +47,20 @@ pub enum Effect {
     /// Ask what runs under this id to stop, alone or with what it has submitted.
     Interrupt { executor: ExecutorId, task: TaskId, alone: bool },
     /// Of the items of what this executor runs under this id, or is about to, so many were taken in all.
-    Took { executor: ExecutorId, task: TaskId, count: u32 },
+    ReportConsumed { executor: ExecutorId, task: TaskId, count: u32 },
     /// This task may not wait for others: as many as may do already. Its wait fails, naming the limit.
     RefuseBlock { executor: ExecutorId, task: TaskId, limit: usize },
     /// End this executor by force. [`ExecutorDied`](super::Event::ExecutorDied) follows unless the
     /// session is over.
     Kill { executor: ExecutorId },
     /// The store keeps the data of this object until it is to forget it.
-    Keep { object: ObjectId },
+    Retain { object: ObjectId },
     /// The store need not keep it any more.
     Forget { object: ObjectId },
     /// Where the data of an object is that was looked for, or why it is nowhere.
-    Located { object: ObjectId, copies: Result<Vec<CopyAt>, Error> },
+    Located { object: ObjectId, copies: Result<Vec<CopyLocation>, Error> },
     /// Bring the data of this object, from one of these, or from where it was saved.
-    Bring { object: ObjectId, from: Vec<CopyAt> },
+    Pull { object: ObjectId, from: Vec<CopyLocation> },
     /// Erase what was saved of this object.
     Erase { object: ObjectId },
     /// The session is over for this worker; the store keeps nothing, every executor was killed. Join again.

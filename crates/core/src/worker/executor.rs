@@ -3,7 +3,7 @@
 use super::{Effect, Worker};
 use crate::error::Error;
 use crate::id::{ActorId, TaskId};
-use crate::message::{FromWorker, Lack, Refusal};
+use crate::message::{FromWorker, Refusal, SystemLimit};
 use crate::spec::{COMMAND_SCHEME, runtime_of};
 use crate::time::Time;
 use std::sync::Arc;
@@ -147,10 +147,10 @@ impl Worker {
     pub(super) fn executor_refused(
         &mut self,
         id: ExecutorId,
-        lack: Option<Lack>,
+        lack: Option<SystemLimit>,
         effects: &mut Vec<Effect>,
     ) {
-        let reason = lack.map_or(Refusal::Full, Refusal::Lacks);
+        let reason = lack.map_or(Refusal::Full, Refusal::SystemLimit);
         let Some(executor) = self.executors.remove(&id) else { return };
         self.spares.retain(|spare| *spare != id);
         self.refuse_occupant(executor.occupant, reason, effects);
@@ -165,7 +165,7 @@ impl Worker {
     ) {
         match occupant {
             Occupant::None => {}
-            Occupant::Task(task) => self.give_back(task, reason, effects),
+            Occupant::Task(task) => self.refuse_attempt(task, reason, effects),
             Occupant::Actor(actor) => {
                 let hosted = self.actors.remove(&actor).expect("its executor was to start");
                 let message = FromWorker::ActorRefused { instance: hosted.instance(), reason };

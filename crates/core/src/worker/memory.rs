@@ -5,10 +5,10 @@
 //! again, then actors that may be restarted, then others: what keeps a state goes last.
 
 use super::executor::Occupant;
-use super::task::State;
+use super::task::AttemptState;
 use super::{Effect, ExecutorId, Worker};
 use crate::error::{Error, Ran};
-use crate::label::{amount, label_of};
+use crate::label::{format_bytes, label_of};
 use crate::map::Map;
 use crate::time::Time;
 use std::cmp::Reverse;
@@ -53,10 +53,10 @@ impl Worker {
         let words = format!(
             "out of memory: {} of {} are used here; {:?} was ended to make room, its executor had {}. Ask for \
              `memory`, or for fewer CPUs' worth of it at a time",
-            amount(used),
-            amount(limit),
+            format_bytes(used),
+            format_bytes(limit),
             label_of(&victim.consumer),
-            amount(victim.bytes),
+            format_bytes(victim.bytes),
         );
         let executor = self.executors.get_mut(&victim.executor).expect("it was looked at");
         executor.cause = Some(Error::out_of_memory(words).ran(Ran::Maybe));
@@ -68,7 +68,7 @@ impl Worker {
             Occupant::None => return None,
             Occupant::Task(id) => {
                 let local = &self.attempts[&id];
-                let State::Running { since, .. } = local.state else { return None };
+                let AttemptState::Running { since, .. } = local.state else { return None };
                 let again = local.spec.options.max_retries.allows(0);
                 let price = if again { Price::Retry } else { Price::Task };
                 (price, local.spec.target.name().clone(), since)

@@ -2,7 +2,7 @@
 
 use super::{Effect, Timer, Worker};
 use crate::id::Session;
-use crate::lease::{Held, Ping, Terms};
+use crate::lease::{HeldLease, LeaseTerms, Ping};
 use crate::message::{FromWorker, ToWorker};
 use crate::time::Time;
 use std::time::Duration;
@@ -19,19 +19,20 @@ impl Worker {
         &mut self,
         now: Time,
         session: Session,
-        terms: Terms,
+        terms: LeaseTerms,
         asked_at: Time,
         effects: &mut Vec<Effect>,
     ) {
         assert!(self.session.is_none(), "a worker stops before it joins again");
-        let lease = Held::new(terms, asked_at);
+        let lease = HeldLease::new(terms, asked_at);
         if lease.is_over(now) {
             return effects.push(Effect::Stopped(session)); // The answer took longer than the lease.
         }
         self.timers.insert((lease.ends_at(), Timer::Lease));
         self.session = Some(session);
         self.lease = Some(lease);
-        (self.draining, self.returns, self.emptied, self.left) = (false, false, false, false);
+        (self.draining, self.rejoins_after_drain, self.emptied, self.left) =
+            (false, false, false, false);
         effects.push(Effect::ToController(FromWorker::Joined));
         self.prestart(effects);
     }
@@ -67,14 +68,15 @@ impl Worker {
         self.attempts.clear();
         self.slots.clear();
         self.actors.clear();
-        self.entrusting.clear();
+        self.answers_awaiting_holds.clear();
         self.reports.clear();
         self.timers.clear();
         self.blocked = 0;
-        if self.draining && !self.left && !self.returns {
+        if self.draining && !self.left && !self.rejoins_after_drain {
             effects.push(Effect::Drained); // It was to leave, and has nothing left to finish.
         }
-        (self.draining, self.returns, self.emptied, self.left) = (false, false, false, false);
+        (self.draining, self.rejoins_after_drain, self.emptied, self.left) =
+            (false, false, false, false);
         effects.push(Effect::Stopped(session));
     }
 
@@ -89,10 +91,10 @@ impl Worker {
                 self.assigned(now, spec, attempt, values, shape, grant, effects);
             }
             ToWorker::Execute { spec, attempt, epoch, values } => {
-                self.relayed(now, spec, attempt, epoch, values, effects);
+                self.relayed_call_arrived(now, spec, attempt, epoch, values, effects);
             }
             ToWorker::TakeBack(attempt) => self.taken_back(attempt, effects),
-            ToWorker::CancelAttempt { attempt, how } => self.cancel(now, attempt, how, effects),
+            ToWorker::CancelAttempt { attempt, mode } => self.cancel(now, attempt, mode, effects),
             ToWorker::Took { attempt, count } => self.took(attempt, count, effects),
             ToWorker::Instantiate { spec, epoch, values, grant, checkpoints } => {
                 self.instantiate(now, spec, epoch, values, grant, checkpoints, effects);
@@ -105,16 +107,16 @@ impl Worker {
             ToWorker::Watched { session, alive } => self.watched(now, session, alive, effects),
             ToWorker::SessionEnded { session } => self.caller_ended(now, session, effects),
             ToWorker::Entrusted { call } => {
-                if let Some((to, message)) = self.entrusting.remove(&call) {
-                    self.answer(to, message, effects);
+                if let Some((to, message)) = self.answers_awaiting_holds.remove(&call) {
+                    self.send_to_caller(to, message, effects);
                 }
             }
-            ToWorker::Keep { object } => effects.push(Effect::Keep { object }),
+            ToWorker::Keep { object } => effects.push(Effect::Retain { object }),
             ToWorker::Forget { object } => self.forget(object, effects),
             ToWorker::Located { object, copies } => {
                 effects.push(Effect::Located { object, copies });
             }
-            ToWorker::Bring { object, from } => effects.push(Effect::Bring { object, from }),
+            ToWorker::Bring { object, from } => effects.push(Effect::Pull { object, from }),
             ToWorker::Erase { object } => effects.push(Effect::Erase { object }),
             ToWorker::Leave => self.leave(effects),
             ToWorker::Drain { grace } => self.drain(now, grace, false, effects),
@@ -130,14 +132,14 @@ impl Worker {
             self.timers.pop_first();
             match timer {
                 Timer::Lease => {} // `handle` looks at the lease before anything else.
-                Timer::Timeout(attempt) => self.attempt_is_late(now, attempt, effects),
+                Timer::Timeout(attempt) => self.attempt_timed_out(now, attempt, effects),
                 Timer::Grace(attempt) => self.attempt_did_not_stop(attempt, effects),
-                Timer::Call(actor, call) => self.call_is_late(now, actor, call, effects),
+                Timer::Call(actor, call) => self.call_timed_out(now, actor, call, effects),
                 Timer::CallGrace(actor, call) => self.call_did_not_stop(now, actor, call, effects),
                 Timer::Idle(actor) => self.look_whether_idle(now, actor, effects),
-                Timer::Save(actor) => self.save_is_due(now, actor, effects),
+                Timer::Save(actor) => self.save_timer_fired(now, actor, effects),
                 Timer::Report => self.report(effects),
-                Timer::Drained => self.give_up(effects),
+                Timer::DrainGrace => self.give_up(effects),
                 Timer::Moved => self.leave(effects),
                 Timer::Start => self.try_to_start(now, effects),
             }
@@ -156,15 +158,15 @@ impl Worker {
         if self.session.is_none() {
             return effects.push(Effect::Drained);
         }
-        self.timers.insert((now + grace, Timer::Drained));
+        self.timers.insert((now + grace, Timer::DrainGrace));
         if self.draining {
-            if self.returns && !returns && self.left {
+            if self.rejoins_after_drain && !returns && self.left {
                 effects.push(Effect::Drained);
             }
-            self.returns &= returns;
+            self.rejoins_after_drain &= returns;
             return;
         }
-        (self.draining, self.returns) = (true, returns);
+        (self.draining, self.rejoins_after_drain) = (true, returns);
         effects.push(Effect::ToController(FromWorker::Draining));
         self.give_back_backlogs(effects);
         self.actors_leave(now, effects);
@@ -184,7 +186,7 @@ impl Worker {
             && !self.emptied
             && self.attempts.is_empty()
             && self.actors.is_empty()
-            && self.entrusting.is_empty()
+            && self.answers_awaiting_holds.is_empty()
         {
             self.emptied = true;
             self.report(effects);
@@ -198,7 +200,7 @@ impl Worker {
         if self.emptied && !self.left {
             self.left = true;
             effects.push(Effect::ToController(FromWorker::Leaving));
-            if !self.returns {
+            if !self.rejoins_after_drain {
                 effects.push(Effect::Drained);
             }
         }

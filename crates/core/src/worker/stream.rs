@@ -1,27 +1,27 @@
 //! Streams at a worker: items go from executors to the controller, also those of direct calls, and how many were
 //! taken goes to the executor. What is taken of something that has not begun is remembered until it does.
 
-use super::call::{Call, From};
+use super::call::{Call, CallOrigin};
 use super::executor::Occupant;
 use super::{Effect, ExecutorId, Worker};
 use crate::id::{Session, TaskId};
-use crate::message::{FromWorker, Try};
+use crate::message::{AttemptId, FromWorker};
 use crate::payload::Value;
 
 /// How far a stream has come here.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Stream {
+pub(super) struct StreamProgress {
     /// Items that this attempt gave.
-    pub given: u32,
+    pub yielded: u32,
     /// Items that were taken, perhaps of an earlier attempt.
-    pub took: u32,
+    pub consumed: u32,
 }
 
-impl Stream {
+impl StreamProgress {
     /// What its executor is told when it gets it.
     pub fn tells(&self, executor: ExecutorId, task: TaskId) -> Option<Effect> {
-        let count = self.took;
-        (count > 0).then_some(Effect::Took { executor, task, count })
+        let count = self.consumed;
+        (count > 0).then_some(Effect::ReportConsumed { executor, task, count })
     }
 }
 
@@ -40,7 +40,7 @@ impl Worker {
             self.counters.stale += 1;
             return;
         };
-        super::stored::keep([&value], effects);
+        super::blob::retain_blobs([&value], effects);
         let message = FromWorker::Yielded { attempt, to, index, value };
         effects.push(Effect::ToController(message));
     }
@@ -51,36 +51,36 @@ impl Worker {
         executor: ExecutorId,
         task: TaskId,
         index: u32,
-    ) -> Option<(Try, Option<Session>)> {
+    ) -> Option<(AttemptId, Option<Session>)> {
         let (stream, spec, attempt, to) = match self.occupant(executor) {
             Occupant::Task(id) if id == task => {
                 let local = self.attempts.get_mut(&id).expect("its executor has it");
-                (&mut local.stream, &local.spec, Try { task, attempt: local.attempt }, None)
+                (&mut local.stream, &local.spec, AttemptId { task, attempt: local.attempt }, None)
             }
             Occupant::Actor(actor) => {
                 let hosted = self.actors.get_mut(&actor).expect("its executor has it");
                 let call = hosted.running.get_mut(&task)?;
-                let (attempt, to) = (call.tried(), call.from.caller());
+                let (attempt, to) = (call.attempt_id(), call.origin.caller());
                 (&mut call.stream, &call.spec, attempt, to)
             }
             Occupant::Task(_) | Occupant::None => return None,
         };
-        if spec.stream.is_none() || stream.given != index {
+        if spec.stream_window.is_none() || stream.yielded != index {
             return None;
         }
-        stream.given += 1;
+        stream.yielded += 1;
         Some((attempt, to))
     }
 
     /// Items of a task, or of a call through the controller, were taken.
-    pub(super) fn took(&mut self, attempt: Try, count: u32, effects: &mut Vec<Effect>) {
+    pub(super) fn took(&mut self, attempt: AttemptId, count: u32, effects: &mut Vec<Effect>) {
         let Some(local) = self.attempts.get_mut(&attempt.task) else {
-            return self.call_took(From::Controller, attempt.task, count, effects);
+            return self.call_took(CallOrigin::Controller, attempt.task, count, effects);
         };
-        if local.attempt == attempt.attempt && count > local.stream.took {
-            local.stream.took = count;
-            if let super::task::State::Running { executor, .. } = local.state {
-                effects.push(Effect::Took { executor, task: attempt.task, count });
+        if local.attempt == attempt.attempt && count > local.stream.consumed {
+            local.stream.consumed = count;
+            if let super::task::AttemptState::Running { executor, .. } = local.state {
+                effects.push(Effect::ReportConsumed { executor, task: attempt.task, count });
             }
         }
     }
@@ -88,7 +88,7 @@ impl Worker {
     /// Items of a call were taken.
     pub(super) fn call_took(
         &mut self,
-        from: From,
+        from: CallOrigin,
         id: TaskId,
         count: u32,
         effects: &mut Vec<Effect>,
@@ -97,14 +97,14 @@ impl Worker {
             return; // It has ended.
         };
         let executor = hosted.executor;
-        let with_executor = hosted.running.values_mut().chain(&mut hosted.ahead);
+        let with_executor = hosted.running.values_mut().chain(&mut hosted.prefetched);
         let with_executor = with_executor.map(|call| (call, true));
         let waiting = hosted.mailbox.iter_mut().map(|call| (call, false));
-        let is_it = |call: &Call| call.spec.id == id && call.from == from;
+        let is_it = |call: &Call| call.spec.id == id && call.origin == from;
         if let Some((call, given)) = with_executor.chain(waiting).find(|(call, _)| is_it(call))
-            && count > call.stream.took
+            && count > call.stream.consumed
         {
-            call.stream.took = count;
+            call.stream.consumed = count;
             effects.extend(call.stream.tells(executor, id).filter(|_| given));
         }
     }

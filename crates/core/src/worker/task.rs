@@ -1,14 +1,14 @@
 //! Tasks at a worker: started with a grant, or waiting in the backlog for one of their shape to leave
 //! them its own.
 
-use super::event::CallEnd;
+use super::event::UserCodeResult;
 use super::executor::Occupant;
-use super::stream::Stream;
+use super::stream::StreamProgress;
 use super::{Effect, ExecutorId, Timer, Worker};
 use crate::account::Grant;
 use crate::error::{Error, Ran};
-use crate::id::{Attempt, TaskId, Thing};
-use crate::message::{End, FromWorker, Manner, Refusal, ShapeId, Try};
+use crate::id::{Attempt, Referent, TaskId};
+use crate::message::{AttemptEnd, AttemptId, CancelMode, FromWorker, Refusal, ShapeId};
 use crate::payload::Value;
 use crate::spec::TaskSpec;
 use crate::time::Time;
@@ -17,22 +17,22 @@ use std::sync::Arc;
 
 /// An attempt that is here.
 #[derive(Debug)]
-pub(super) struct Local {
+pub(super) struct LocalTask {
     pub spec: Arc<TaskSpec>,
     pub attempt: Attempt,
     values: Vec<Value>,
     pub shape: ShapeId,
-    pub state: State,
+    pub state: AttemptState,
     /// What it gives while it runs.
-    pub stream: Stream,
+    pub stream: StreamProgress,
     /// Why it is to stop, if it is.
-    stop: Option<Stop>,
+    stop: Option<StopReason>,
     /// When it is looked at again, if it is.
     timers: Vec<(Time, Timer)>,
 }
 
 #[derive(Debug)]
-pub(super) enum State {
+pub(super) enum AttemptState {
     Backlog,
     /// Its executor starts.
     Starting {
@@ -48,7 +48,7 @@ pub(super) enum State {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Stop {
+enum StopReason {
     Cancelled,
     TimedOut,
     /// It goes back to the controller when its executor is dead.
@@ -77,17 +77,17 @@ impl Worker {
         effects: &mut Vec<Effect>,
     ) {
         let id = spec.id;
-        let tried = Try { task: id, attempt };
+        let tried = AttemptId { task: id, attempt };
         if self.draining {
             return refuse(tried, Refusal::Draining, effects);
         }
-        let local = Local {
+        let local = LocalTask {
             spec,
             attempt,
             values,
             shape,
-            state: State::Backlog,
-            stream: Stream::default(),
+            state: AttemptState::Backlog,
+            stream: StreamProgress::default(),
             stop: None,
             timers: Vec::new(),
         };
@@ -112,7 +112,7 @@ impl Worker {
         let name = self.attempts[&id].spec.target.name().clone();
         let (executor, ready) = self.occupy(Occupant::Task(id), &name, effects);
         let local = self.attempts.get_mut(&id).expect("it starts");
-        local.state = State::Starting { executor, grant };
+        local.state = AttemptState::Starting { executor, grant };
         if ready {
             self.run(now, id, executor, effects);
         }
@@ -126,22 +126,25 @@ impl Worker {
         effects: &mut Vec<Effect>,
     ) {
         let local = self.attempts.get_mut(&id).expect("its executor started for it");
-        let State::Starting { grant, .. } = std::mem::replace(&mut local.state, State::Backlog)
+        let AttemptState::Starting { grant, .. } =
+            std::mem::replace(&mut local.state, AttemptState::Backlog)
         else {
             panic!("{id} was to start")
         };
-        local.state = State::Running { executor, grant: grant.clone(), since: now, blocked: false };
+        local.state =
+            AttemptState::Running { executor, grant: grant.clone(), since: now, blocked: false };
         if !grant.gpus.is_empty() {
             self.executors.get_mut(&executor).expect("it is ready").once = true;
         }
         let attempt = local.attempt;
-        effects
-            .push(Effect::ToController(FromWorker::Started { attempt: Try { task: id, attempt } }));
+        effects.push(Effect::ToController(FromWorker::Started {
+            attempt: AttemptId { task: id, attempt },
+        }));
         let values = std::mem::take(&mut local.values);
         effects.push(Effect::Run { executor, spec: local.spec.clone(), attempt, values, grant });
         effects.extend(local.stream.tells(executor, id));
         if let Some(timeout) = local.spec.options.timeout {
-            let due = (now + timeout, Timer::Timeout(Try { task: id, attempt }));
+            let due = (now + timeout, Timer::Timeout(AttemptId { task: id, attempt }));
             local.timers.push(due);
             self.timers.insert(due);
         }
@@ -153,14 +156,14 @@ impl Worker {
         now: Time,
         executor: ExecutorId,
         id: TaskId,
-        end: CallEnd,
+        end: UserCodeResult,
         effects: &mut Vec<Effect>,
     ) {
         let result = match end.outcome {
-            Ok(values) => End::Finished(values),
-            Err(error) => End::Failed(error),
+            Ok(values) => AttemptEnd::Finished(values),
+            Err(error) => AttemptEnd::Failed(error),
         };
-        self.executor_ended(now, executor, id, result, end.kept, effects);
+        self.task_ended_in(now, executor, id, result, end.still_held, effects);
     }
 
     /// What a task is given cannot be brought here. Somebody else may be able to.
@@ -172,43 +175,43 @@ impl Worker {
         error: Error,
         effects: &mut Vec<Effect>,
     ) {
-        self.executor_ended(now, executor, id, End::Lost(error), Vec::new(), effects);
+        self.task_ended_in(now, executor, id, AttemptEnd::Lost(error), Vec::new(), effects);
     }
 
     /// An executor has ended with a task.
-    fn executor_ended(
+    fn task_ended_in(
         &mut self,
         now: Time,
         executor: ExecutorId,
         id: TaskId,
-        end: End,
-        kept: Vec<Thing>,
+        end: AttemptEnd,
+        kept: Vec<Referent>,
         effects: &mut Vec<Effect>,
     ) {
         if self.occupant(executor) != Occupant::Task(id) {
             return;
         }
         self.vacate(executor, effects);
-        self.ended(now, id, end, kept, effects);
+        self.end_attempt(now, id, end, kept, effects);
     }
 
     /// An attempt has ended so, unless it did not finish because it was stopped.
-    fn ended(
+    fn end_attempt(
         &mut self,
         now: Time,
         id: TaskId,
-        end: End,
-        kept: Vec<Thing>,
+        end: AttemptEnd,
+        kept: Vec<Referent>,
         effects: &mut Vec<Effect>,
     ) {
         let end = match (end, self.attempts[&id].stop) {
-            (End::Finished(values), _) => End::Finished(values),
-            (_, Some(Stop::Cancelled)) => End::Cancelled,
-            (_, Some(Stop::TimedOut)) => End::Failed(self.timed_out(id)),
-            (End::Lost(_), Some(Stop::GivenBack)) => {
-                return self.give_back(id, Refusal::Draining, effects);
+            (AttemptEnd::Finished(values), _) => AttemptEnd::Finished(values),
+            (_, Some(StopReason::Cancelled)) => AttemptEnd::Cancelled,
+            (_, Some(StopReason::TimedOut)) => AttemptEnd::Failed(self.timed_out(id)),
+            (AttemptEnd::Lost(_), Some(StopReason::GivenBack)) => {
+                return self.refuse_attempt(id, Refusal::Draining, effects);
             }
-            (end, Some(Stop::GivenBack) | None) => end,
+            (end, Some(StopReason::GivenBack) | None) => end,
         };
         self.attempt_over(now, id, end, kept, effects);
     }
@@ -221,7 +224,7 @@ impl Worker {
         error: Error,
         effects: &mut Vec<Effect>,
     ) {
-        self.ended(now, id, End::Lost(error), Vec::new(), effects);
+        self.end_attempt(now, id, AttemptEnd::Lost(error), Vec::new(), effects);
     }
 
     fn timed_out(&self, id: TaskId) -> Error {
@@ -237,19 +240,19 @@ impl Worker {
         &mut self,
         now: Time,
         id: TaskId,
-        end: End,
-        kept: Vec<Thing>,
+        end: AttemptEnd,
+        kept: Vec<Referent>,
         effects: &mut Vec<Effect>,
     ) {
         let local = self.attempts.remove(&id).expect("an attempt ends once");
         for timer in &local.timers {
             self.timers.remove(timer);
         }
-        let tried = Try { task: id, attempt: local.attempt };
+        let tried = AttemptId { task: id, attempt: local.attempt };
         let (grant, since, blocked) = match local.state {
-            State::Backlog => panic!("{id} had not started"),
-            State::Starting { grant, .. } => (grant, now, false),
-            State::Running { grant, since, blocked, .. } => (grant, since, blocked),
+            AttemptState::Backlog => panic!("{id} had not started"),
+            AttemptState::Starting { grant, .. } => (grant, now, false),
+            AttemptState::Running { grant, since, blocked, .. } => (grant, since, blocked),
         };
         let ran_for = now.since(since);
         let slots = self.slots.get_mut(&local.shape).expect("it had a grant");
@@ -257,9 +260,9 @@ impl Worker {
         slots.blocked -= u32::from(blocked);
         self.blocked -= usize::from(blocked);
         let next = if self.draining { None } else { slots.backlog.pop_front() };
-        let next = next.map(|next| Try { task: next, attempt: self.attempts[&next].attempt });
-        if let End::Finished(values) = &end {
-            super::stored::keep(values, effects);
+        let next = next.map(|next| AttemptId { task: next, attempt: self.attempts[&next].attempt });
+        if let AttemptEnd::Finished(values) = &end {
+            super::blob::retain_blobs(values, effects);
         }
         effects.push(Effect::ToController(FromWorker::Ended {
             attempt: tried,
@@ -281,7 +284,7 @@ impl Worker {
         if slots.granted == slots.blocked || self.draining {
             for id in std::mem::take(&mut slots.backlog) {
                 let local = self.attempts.remove(&id).expect("it is in the backlog");
-                refuse(Try { task: id, attempt: local.attempt }, reason, effects);
+                refuse(AttemptId { task: id, attempt: local.attempt }, reason, effects);
             }
         }
         if slots.granted == 0 && slots.backlog.is_empty() {
@@ -298,20 +301,27 @@ impl Worker {
     }
 
     /// An attempt goes back to the controller, at no cost to it.
-    pub(super) fn give_back(&mut self, id: TaskId, reason: Refusal, effects: &mut Vec<Effect>) {
+    pub(super) fn refuse_attempt(
+        &mut self,
+        id: TaskId,
+        reason: Refusal,
+        effects: &mut Vec<Effect>,
+    ) {
         let local = self.attempts.remove(&id).expect("it is here");
         for timer in &local.timers {
             self.timers.remove(timer);
         }
-        let blocked = matches!(local.state, State::Running { blocked: true, .. });
+        let blocked = matches!(local.state, AttemptState::Running { blocked: true, .. });
         let slots = self.slots.get_mut(&local.shape).expect("it had a grant");
         slots.granted -= 1;
         slots.blocked -= u32::from(blocked);
         self.blocked -= usize::from(blocked);
-        let tried = Try { task: id, attempt: local.attempt };
+        let tried = AttemptId { task: id, attempt: local.attempt };
         match local.stop {
-            Some(Stop::Cancelled | Stop::TimedOut) => effects.push(ended(tried, End::Cancelled)),
-            Some(Stop::GivenBack) | None => refuse(tried, reason, effects),
+            Some(StopReason::Cancelled | StopReason::TimedOut) => {
+                effects.push(ended(tried, AttemptEnd::Cancelled))
+            }
+            Some(StopReason::GivenBack) | None => refuse(tried, reason, effects),
         }
         self.give_back_backlog(local.shape, Refusal::TakenBack, effects);
     }
@@ -323,14 +333,14 @@ impl Worker {
         for id in ids {
             let local = self.attempts.get_mut(&id).expect("it was listed");
             match local.state {
-                State::Backlog => panic!("backlogs went back when draining began"),
-                State::Starting { executor, .. } => {
+                AttemptState::Backlog => panic!("backlogs went back when draining began"),
+                AttemptState::Starting { executor, .. } => {
                     self.executors.get_mut(&executor).expect("it starts").occupant = Occupant::None;
                     self.kill(executor, effects);
-                    self.give_back(id, Refusal::Draining, effects);
+                    self.refuse_attempt(id, Refusal::Draining, effects);
                 }
-                State::Running { executor, .. } => {
-                    local.stop.get_or_insert(Stop::GivenBack);
+                AttemptState::Running { executor, .. } => {
+                    local.stop.get_or_insert(StopReason::GivenBack);
                     self.kill(executor, effects);
                 }
             }
@@ -338,15 +348,15 @@ impl Worker {
     }
 
     /// The controller wants it back, if it has not started.
-    pub(super) fn taken_back(&mut self, tried: Try, effects: &mut Vec<Effect>) {
+    pub(super) fn taken_back(&mut self, tried: AttemptId, effects: &mut Vec<Effect>) {
         if self.leave_backlog(tried) {
             refuse(tried, Refusal::TakenBack, effects);
         }
     }
 
-    fn leave_backlog(&mut self, tried: Try) -> bool {
+    fn leave_backlog(&mut self, tried: AttemptId) -> bool {
         let waits = self.attempts.get(&tried.task).is_some_and(|local| {
-            local.attempt == tried.attempt && matches!(local.state, State::Backlog)
+            local.attempt == tried.attempt && matches!(local.state, AttemptState::Backlog)
         });
         if waits {
             let local = self.attempts.remove(&tried.task).expect("it waits");
@@ -356,38 +366,44 @@ impl Worker {
         waits
     }
 
-    pub(super) fn cancel(&mut self, now: Time, tried: Try, how: Manner, effects: &mut Vec<Effect>) {
+    pub(super) fn cancel(
+        &mut self,
+        now: Time,
+        tried: AttemptId,
+        mode: CancelMode,
+        effects: &mut Vec<Effect>,
+    ) {
         if self.leave_backlog(tried) {
-            return effects.push(ended(tried, End::Cancelled));
+            return effects.push(ended(tried, AttemptEnd::Cancelled));
         }
         let Some(local) = self.attempts.get_mut(&tried.task) else {
-            return self.cancel_relayed(now, tried, how, effects);
+            return self.cancel_relayed(now, tried, mode, effects);
         };
         if local.attempt == tried.attempt {
-            local.stop.get_or_insert(Stop::Cancelled);
-            self.stop_attempt(now, tried.task, how, effects);
+            local.stop.get_or_insert(StopReason::Cancelled);
+            self.stop_attempt(now, tried.task, mode, effects);
         }
     }
 
     /// Asks an attempt to stop, and kills it when it does not.
-    fn stop_attempt(&mut self, now: Time, id: TaskId, how: Manner, effects: &mut Vec<Effect>) {
+    fn stop_attempt(&mut self, now: Time, id: TaskId, mode: CancelMode, effects: &mut Vec<Effect>) {
         match &self.attempts[&id].state {
-            State::Backlog => panic!("{id} has started"),
-            State::Starting { executor, .. } => {
+            AttemptState::Backlog => panic!("{id} has started"),
+            AttemptState::Starting { executor, .. } => {
                 // Nothing of it runs: its executor will find something else to do.
                 let executor = *executor;
                 self.executors.get_mut(&executor).expect("it starts").occupant = Occupant::None;
                 self.run_died(now, id, Error::cancelled("it had not started"), effects);
             }
-            State::Running { executor, .. } => {
+            AttemptState::Running { executor, .. } => {
                 let executor = *executor;
-                if how == Manner::Force {
+                if mode == CancelMode::Force {
                     self.kill(executor, effects);
                 } else {
-                    let alone = how == Manner::AskAlone;
+                    let alone = mode == CancelMode::GracefulAlone;
                     effects.push(Effect::Interrupt { executor, task: id, alone });
                     let local = self.attempts.get_mut(&id).expect("it runs");
-                    let attempt = Try { task: id, attempt: local.attempt };
+                    let attempt = AttemptId { task: id, attempt: local.attempt };
                     let due = (now + self.config.cancel_grace, Timer::Grace(attempt));
                     local.timers.push(due);
                     self.timers.insert(due);
@@ -397,26 +413,31 @@ impl Worker {
     }
 
     /// The attempt, if it runs.
-    fn runs(&mut self, attempt: Try) -> Option<&mut Local> {
+    fn runs(&mut self, attempt: AttemptId) -> Option<&mut LocalTask> {
         let local = self.attempts.get_mut(&attempt.task)?;
-        let runs = matches!(local.state, State::Running { .. });
+        let runs = matches!(local.state, AttemptState::Running { .. });
         (local.attempt == attempt.attempt && runs).then_some(local)
     }
 
     /// An attempt's timeout is over.
-    pub(super) fn attempt_is_late(&mut self, now: Time, attempt: Try, effects: &mut Vec<Effect>) {
+    pub(super) fn attempt_timed_out(
+        &mut self,
+        now: Time,
+        attempt: AttemptId,
+        effects: &mut Vec<Effect>,
+    ) {
         if let Some(local) = self.runs(attempt)
             && local.stop.is_none()
         {
-            local.stop = Some(Stop::TimedOut);
-            self.stop_attempt(now, attempt.task, Manner::Ask, effects);
+            local.stop = Some(StopReason::TimedOut);
+            self.stop_attempt(now, attempt.task, CancelMode::Graceful, effects);
         }
     }
 
     /// The grace after an attempt was asked to stop is over.
-    pub(super) fn attempt_did_not_stop(&mut self, attempt: Try, effects: &mut Vec<Effect>) {
+    pub(super) fn attempt_did_not_stop(&mut self, attempt: AttemptId, effects: &mut Vec<Effect>) {
         if let Some(local) = self.runs(attempt)
-            && let State::Running { executor, .. } = local.state
+            && let AttemptState::Running { executor, .. } = local.state
         {
             self.kill(executor, effects);
         }
@@ -431,7 +452,7 @@ impl Worker {
     ) {
         let Occupant::Task(id) = self.occupant(executor) else { return };
         let local = self.attempts.get_mut(&id).expect("it runs");
-        let State::Running { blocked, .. } = &mut local.state else { return };
+        let AttemptState::Running { blocked, .. } = &mut local.state else { return };
         if *blocked == blocks {
             return;
         }
@@ -440,7 +461,7 @@ impl Worker {
             return effects.push(Effect::RefuseBlock { executor, task: id, limit });
         }
         *blocked = blocks;
-        let attempt = Try { task: id, attempt: local.attempt };
+        let attempt = AttemptId { task: id, attempt: local.attempt };
         let shape = local.shape;
         let slots = self.slots.get_mut(&shape).expect("it has a grant");
         let message = if blocks {
@@ -457,11 +478,11 @@ impl Worker {
     }
 }
 
-pub(super) fn refuse(attempt: Try, reason: Refusal, effects: &mut Vec<Effect>) {
+pub(super) fn refuse(attempt: AttemptId, reason: Refusal, effects: &mut Vec<Effect>) {
     effects.push(Effect::ToController(FromWorker::Refused { attempt, reason }));
 }
 
-pub(super) fn ended(attempt: Try, end: End) -> Effect {
+pub(super) fn ended(attempt: AttemptId, end: AttemptEnd) -> Effect {
     let (kept, ran_for, next) = (Vec::new(), std::time::Duration::ZERO, None);
     Effect::ToController(FromWorker::Ended { attempt, end, kept, ran_for, next })
 }

@@ -12,14 +12,16 @@ mod tasks;
 use super::*;
 use crate::account::Grant;
 use crate::error::{Error, ErrorKind, Failure, Ran};
-use crate::id::{ActorEpoch, Attempt, ObjectId, SessionEpoch, SessionId, Thing};
-use crate::lease::{Ping, Terms};
-use crate::message::{End, FromHost, FromWorker, Instance, Leave, Manner, Refusal};
+use crate::id::{ActorEpoch, Attempt, ObjectId, Referent, SessionEpoch, SessionId};
+use crate::lease::{LeaseTerms, Ping};
+use crate::message::{
+    ActorExitReason, AttemptEnd, CancelMode, FromHost, FromWorker, Instance, Refusal,
+};
 use crate::message::{ToHost, ToWorker};
 use crate::payload::{Payload, Value};
 use crate::resources::Resources;
 use crate::spec::{
-    ActorOptions, ActorSpec, Checkpoints, SAVE_METHOD, Target, TaskOptions, TaskSpec,
+    ActorOptions, ActorSpec, CheckpointPolicy, SAVE_METHOD, Target, TaskOptions, TaskSpec,
 };
 use std::sync::Arc;
 
@@ -44,7 +46,11 @@ impl Rig {
     fn with(config: Config) -> Rig {
         let (now, effects) = (Time::ZERO, Vec::new());
         let mut rig = Rig { worker: Worker::new(config), now, effects };
-        rig.happens(Event::Joined { session: SESSION, terms: Terms::default(), asked_at: now });
+        rig.happens(Event::Joined {
+            session: SESSION,
+            terms: LeaseTerms::default(),
+            asked_at: now,
+        });
         assert_eq!(rig.take(), [tell(FromWorker::Joined)]);
         rig
     }
@@ -56,11 +62,11 @@ impl Rig {
     }
 
     fn controller_says(&mut self, message: ToWorker) {
-        self.happens(Event::ControllerSaid { session: SESSION, message });
+        self.happens(Event::ControllerMessageReceived { session: SESSION, message });
     }
 
     fn caller_says(&mut self, message: ToHost) {
-        self.happens(Event::CallerSaid { session: CALLER, message });
+        self.happens(Event::CallerMessageReceived { session: CALLER, message });
     }
 
     fn pass(&mut self, time: Duration) {
@@ -126,13 +132,13 @@ impl Rig {
     }
 
     fn ends(&mut self, executor: ExecutorId, task: u128, outcome: Result<Vec<Value>, Error>) {
-        let end = CallEnd { outcome, kept: Vec::new() };
-        self.happens(Event::RunEnded { executor, task: task_id(task), end });
+        let end = UserCodeResult { outcome, still_held: Vec::new() };
+        self.happens(Event::TaskEnded { executor, task: task_id(task), end });
     }
 
     fn call_ends(&mut self, executor: ExecutorId, call: u128, value: Value) {
-        let end = CallEnd { outcome: Ok(vec![value]), kept: Vec::new() };
-        self.happens(Event::CallFinished { executor, call: task_id(call), end });
+        let end = UserCodeResult { outcome: Ok(vec![value]), still_held: Vec::new() };
+        self.happens(Event::CallEnded { executor, call: task_id(call), end });
     }
 
     fn dies(&mut self, executor: ExecutorId) {
@@ -145,15 +151,15 @@ const fn session(number: u128) -> Session {
 }
 
 fn say(message: ToWorker) -> Event {
-    Event::ControllerSaid { session: SESSION, message }
+    Event::ControllerMessageReceived { session: SESSION, message }
 }
 
 fn task_id(number: u128) -> TaskId {
     TaskId::from_u128(number)
 }
 
-fn tried(number: u128) -> Try {
-    Try { task: task_id(number), attempt: Attempt(1) }
+fn tried(number: u128) -> AttemptId {
+    AttemptId { task: task_id(number), attempt: Attempt(1) }
 }
 
 fn one_cpu() -> Grant {
@@ -170,9 +176,9 @@ fn task(number: u128) -> TaskSpec {
         target: Target::Function("add".into()),
         args: Payload::default(),
         needs: Vec::new(),
-        holds: Vec::new(),
+        referents: Vec::new(),
         returns: 1,
-        stream: None,
+        stream_window: None,
         options: Arc::default(),
     }
 }
@@ -215,10 +221,10 @@ fn tell(message: FromWorker) -> Effect {
 }
 
 fn started(task: TaskId) -> Effect {
-    tell(FromWorker::Started { attempt: Try { task, attempt: Attempt(1) } })
+    tell(FromWorker::Started { attempt: AttemptId { task, attempt: Attempt(1) } })
 }
 
-fn ended(task: u128, end: End, ran_for: Duration) -> Effect {
+fn ended(task: u128, end: AttemptEnd, ran_for: Duration) -> Effect {
     let (attempt, kept, next) = (tried(task), Vec::new(), None);
     tell(FromWorker::Ended { attempt, end, kept, ran_for, next })
 }

@@ -1,6 +1,6 @@
 //! Actors from creation to their end, in processes of their own.
 
-use crate::harness::{MINUTE, cluster, impatient_cluster, lives, signal, start_worker, until};
+use crate::harness::{MINUTE, cluster, impatient_cluster, is_alive, signal, start_worker, until};
 use marline::{Amount, Budget, ErrorKind, Lifetime, Program, Resources, Worker};
 
 #[test]
@@ -32,7 +32,9 @@ fn an_actor_is_created_called_restarted_and_destroyed() {
             }
         }
     });
-    until("its executor is gone, and its CPU free", || !lives(pid) && free() == Amount::whole(2));
+    until("its executor is gone, and its CPU free", || {
+        !is_alive(pid) && free() == Amount::whole(2)
+    });
 }
 
 #[test]
@@ -163,7 +165,7 @@ fn a_killed_client_lets_go_of_everything_it_held() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("held").display().to_string();
     let words = format!("{} {file}", controller.address());
-    let mut holder = crate::harness::Process(crate::harness::again(
+    let mut holder = crate::harness::Process(crate::harness::start_self(
         "client_process",
         "MARLINE_TEST_HOLD",
         &words,

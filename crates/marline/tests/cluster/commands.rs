@@ -1,6 +1,6 @@
 //! Commands as tasks.
 
-use crate::harness::{cluster, impatient_cluster, lives, start_worker, until};
+use crate::harness::{cluster, impatient_cluster, is_alive, start_worker, until};
 use marline::{Client, CommandEnd, CommandLine, Error, ErrorKind};
 
 fn line(argv: &[&str]) -> CommandLine {
@@ -56,10 +56,10 @@ fn a_cancelled_command_goes_with_everything_it_started() {
     until("it runs", || std::fs::exists(&file).unwrap());
     let pids = std::fs::read_to_string(&file).unwrap();
     let pids: Vec<u32> = pids.split_whitespace().map(|pid| pid.parse().unwrap()).collect();
-    assert!(pids.iter().all(|pid| lives(*pid)));
+    assert!(pids.iter().all(|pid| is_alive(*pid)));
     task.cancel();
     assert_eq!(task.wait().unwrap_err().kind(), ErrorKind::Cancelled);
-    until("all of it is gone", || !pids.iter().any(|pid| lives(*pid)));
+    until("all of it is gone", || !pids.iter().any(|pid| is_alive(*pid)));
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn a_command_that_ends_leaves_nothing_behind() {
     let _worker = start_worker(&controller, &["commands"]);
     let end = run(&client, &line(&["sh", "-c", "sleep 600 & echo $!"])).unwrap();
     let pid: u32 = String::from_utf8(end.stdout).unwrap().trim().parse().unwrap();
-    until("what it left is gone", || !lives(pid));
+    until("what it left is gone", || !is_alive(pid));
 }
 
 #[test]

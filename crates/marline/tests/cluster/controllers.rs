@@ -1,6 +1,6 @@
 //! Controllers that are frozen or killed.
 
-use crate::harness::{Process, again, start_controller, until};
+use crate::harness::{Process, start_controller, start_self, until};
 use marline::{Client, ErrorKind};
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use std::time::Duration;
 fn direct_calls_go_on_while_the_controller_is_frozen() {
     let (controller, address) = start_controller("");
     let client = Client::connect(&address).unwrap();
-    let _worker = Process(again("worker_process", "MARLINE_TEST_JOIN", &address));
+    let _worker = Process(start_self("worker_process", "MARLINE_TEST_JOIN", &address));
     let counter = client.actor("Counter").create((0_u64,)).unwrap();
     assert_eq!(counter.call::<u64>("add", (1_u64,)).unwrap().wait().unwrap(), 1);
     controller.signal("STOP");
@@ -23,7 +23,7 @@ fn direct_calls_go_on_while_the_controller_is_frozen() {
 fn when_the_controller_is_killed_every_wait_ends_and_workers_join_the_next() {
     let (mut controller, address) = start_controller("");
     let client = Client::connect(&address).unwrap();
-    let worker = Process(again("worker_process", "MARLINE_TEST_JOIN", &address));
+    let worker = Process(start_self("worker_process", "MARLINE_TEST_JOIN", &address));
     let counter = client.actor("Counter").create((0_u64,)).unwrap();
     let executor: u32 = counter.call("pid", ()).unwrap().wait().unwrap();
     let nap = client.task("nap").submit::<u32>((600_000_u64,)).unwrap();
@@ -31,13 +31,13 @@ fn when_the_controller_is_killed_every_wait_ends_and_workers_join_the_next() {
     let error = nap.wait().unwrap_err();
     assert_eq!((error.kind(), error.may_have_run()), (ErrorKind::Unavailable, true), "{error}");
     assert!(error.message().contains(&format!("the cluster at {address} has ended")), "{error}");
-    until("the worker has stopped what it ran", || !crate::harness::lives(executor));
+    until("the worker has stopped what it ran", || !crate::harness::is_alive(executor));
     let late = client.task("double").submit::<u64>((4_u64,));
     if let Ok(mut late) = late {
         let error = late.wait_timeout(Duration::from_millis(200)).unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Timeout | ErrorKind::Unavailable), "{error}");
     }
-    assert!(crate::harness::lives(worker.id()), "the worker waits for a controller");
+    assert!(crate::harness::is_alive(worker.id()), "the worker waits for a controller");
     let (_next, again_at) = start_controller(&address);
     assert_eq!(again_at, address);
     let client = Client::connect(&address).unwrap();

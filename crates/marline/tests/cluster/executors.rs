@@ -1,6 +1,6 @@
 //! Executors as processes: what user code does there hurts only itself.
 
-use crate::harness::{cluster, lives, parent, signal, start_worker, until};
+use crate::harness::{cluster, is_alive, parent, signal, start_worker, until};
 use marline::{Budget, ErrorKind};
 
 #[test]
@@ -45,7 +45,7 @@ fn a_task_that_ends_its_executor_every_time_fails_after_its_budget_and_says_how(
         assert_eq!(controller.counters().lost - lost, 3);
     }
     assert_eq!(client.task("double").submit::<u64>((21_u64,)).unwrap().wait().unwrap(), 42);
-    assert!(lives(worker.id()));
+    assert!(is_alive(worker.id()));
     assert_eq!(controller.workers().len(), 1, "its worker was not lost");
 }
 
@@ -80,7 +80,7 @@ fn a_task_that_ignores_being_cancelled_is_killed() {
     let pid: u32 = std::fs::read_to_string(&file).unwrap().parse().unwrap();
     deaf.cancel();
     assert_eq!(deaf.wait().unwrap_err().kind(), ErrorKind::Cancelled);
-    until("its executor is gone", || !lives(pid));
+    until("its executor is gone", || !is_alive(pid));
     assert_eq!(controller.counters().lost, 0, "nothing was lost: it was wanted");
     until("its CPU is free", || controller.workers()[0].tasks == 0);
 }
@@ -90,14 +90,14 @@ fn what_a_task_started_goes_with_its_executor() {
     let (controller, client) = cluster();
     let mut worker = start_worker(&controller, &[]);
     let child: u32 = client.task("offspring").submit((true,)).unwrap().wait().unwrap();
-    assert!(lives(child));
+    assert!(is_alive(child));
     let executor: u32 = client.task("pid").submit(()).unwrap().wait().unwrap();
     signal(executor, "KILL");
-    until("it goes with an executor that was killed", || !lives(child));
+    until("it goes with an executor that was killed", || !is_alive(child));
     let child: u32 = client.task("offspring").submit((true,)).unwrap().wait().unwrap();
-    assert!(lives(child));
+    assert!(is_alive(child));
     worker.kill();
-    until("it goes when the worker was killed", || !lives(child));
+    until("it goes when the worker was killed", || !is_alive(child));
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn the_executors_of_a_killed_worker_die_and_only_then_is_it_lost() {
     let _second = start_worker(&controller, &[]);
     worker.kill();
     until("the loss is seen", || controller.workers().len() == 1);
-    assert!(!lives(pid), "it is lost when its executors are");
+    assert!(!is_alive(pid), "it is lost when its executors are");
     until("the actor lives again", || {
         counter.call::<u64>("add", (1_u64,)).unwrap().wait().is_ok_and(|answer| answer >= 11)
     });

@@ -351,14 +351,14 @@ pub fn start_controller(at: &str) -> (Process, String) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("address").display().to_string();
     let words = format!("{file} {at}");
-    let controller = Process(again("controller_process", "MARLINE_TEST_LISTEN", &words));
+    let controller = Process(start_self("controller_process", "MARLINE_TEST_LISTEN", &words));
     until("the controller listens", || std::fs::exists(&file).unwrap());
     let address = std::fs::read_to_string(&file).unwrap();
     (controller, address)
 }
 
 /// This test binary again, as something else; it dies with its input.
-pub fn again(what: &str, variable: &str, value: &str) -> Child {
+pub fn start_self(what: &str, variable: &str, value: &str) -> Child {
     start(Command::new(std::env::current_exe().unwrap()), what, variable, value)
 }
 
@@ -408,7 +408,7 @@ pub fn signal(pid: u32, name: &str) {
 }
 
 /// Whether there is a process that has this id and has not ended.
-pub fn lives(pid: u32) -> bool {
+pub fn is_alive(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().next());
     state.is_some_and(|state| state != "Z" && state != "X")

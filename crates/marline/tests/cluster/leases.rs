@@ -1,6 +1,6 @@
 //! Silence: processes that are frozen past their lease.
 
-use crate::harness::{lives, parent, quick_cluster, signal, start_worker, until};
+use crate::harness::{is_alive, parent, quick_cluster, signal, start_worker, until};
 use marline::{Budget, Counters, ErrorKind};
 
 #[test]
@@ -18,7 +18,7 @@ fn a_frozen_workers_executors_end_by_themselves_and_it_comes_back_as_another() {
     let task: u32 = std::fs::read_to_string(&file).unwrap().parse().unwrap();
     worker.signal("STOP");
     until("its lease is over", || controller.workers().is_empty());
-    assert!(!lives(actor) && !lives(task), "executors end before their work is given away");
+    assert!(!is_alive(actor) && !is_alive(task), "executors end before their work is given away");
     let error = deaf.wait().unwrap_err();
     assert_eq!((error.kind(), error.may_have_run()), (ErrorKind::Unavailable, true), "{error}");
     signal(worker.id(), "CONT");

@@ -2,7 +2,7 @@
 //! direction, in the other, in both. Needs the right to make namespaces; without it, says so and passes
 //! (`MARLINE_REQUIRE_NAMESPACES=1` makes that a failure).
 
-use crate::harness::{Process, again_in, lives, until};
+use crate::harness::{Process, again_in, is_alive, until};
 use marline::{Budget, Client, Controller};
 use std::process::Command;
 use std::time::Duration;
@@ -110,10 +110,10 @@ fn a_worker_behind_a_cut(cut: Cut, number: u32) {
     let counter = client.actor("Counter").max_restarts(Budget::Times(1)).create((10_u64,)).unwrap();
     assert_eq!(counter.call::<u64>("add", (1_u64,)).unwrap().wait().unwrap(), 11);
     let pid: u32 = counter.call("pid", ()).unwrap().wait().unwrap();
-    assert!(lives(pid));
+    assert!(is_alive(pid));
     host.cut(cut);
     until("the worker is lost", || controller.workers().is_empty());
-    assert!(!lives(pid), "its executors had ended before");
+    assert!(!is_alive(pid), "its executors had ended before");
     host.heal(cut);
     until("it joins again", || controller.workers().len() == 1);
     assert_ne!(controller.workers()[0].session, before, "as another session");

@@ -1,6 +1,6 @@
 //! Arguments on their way: what is large goes to a store first, and what a call needs comes before it goes.
 
-use super::{Client, Shared, Tell, WeakClient};
+use super::{Callback, Client, ClientShared, WeakClient};
 use marline_core::error::Error;
 use marline_core::id::{ObjectId, Session};
 use marline_core::payload::{Outcome, Payload, Value};
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 impl Client {
     /// Has arguments that are large go to the store of this node, if there is one. Says which object they are then:
     /// it is held until it is [released](Client::release), which is when the work that has them was submitted.
-    pub fn keep_arguments(&self, args: Payload) -> Result<(Payload, Option<ObjectId>), Error> {
+    pub fn store_arguments(&self, args: Payload) -> Result<(Payload, Option<ObjectId>), Error> {
         let object = crate::new_object_id();
         self.stored(object, args.len(), |objects| {
             let (args, at) = self.kept(object, args.clone(), objects)?;
@@ -34,27 +34,32 @@ impl Client {
     /// Whether the controller is to [know](Client::sync) what a call names before the call is made with values that
     /// are there already: the actor may speak of it, or look for it, before the controller has heard of it.
     pub fn must_sync_before(&self, call: &TaskSpec) -> bool {
-        let Shared { put, known, .. } = &*self.shared;
+        let ClientShared { stored_puts: put, confirmed_puts: known, .. } = &*self.shared;
         let put_lately = || put.load(Ordering::Acquire) > known.load(Ordering::Acquire);
         !self.is_local() && (names(call) || !call.needs.is_empty() && put_lately())
     }
 
     /// Calls an actor; tells how that ended. The values that the call needs are got, and it goes when they have come:
     /// calls of the same actor that are made after it wait behind it.
-    pub fn call_needing(&self, spec: Arc<TaskSpec>, tell: Tell<Outcome>) -> Result<(), Error> {
+    pub fn call_when_resolved(
+        &self,
+        spec: Arc<TaskSpec>,
+        tell: Callback<Outcome>,
+    ) -> Result<(), Error> {
         // What it needs comes from the controller, which knows that then.
         if names(&spec) && !self.is_local() {
             self.sync()?;
         }
         if spec.needs.is_empty() {
-            return self.call_telling(spec, Some(Vec::new()), None, tell);
+            return self.call_with_callback(spec, Some(Vec::new()), None, tell);
         }
-        self.call_telling(spec.clone(), None, None, tell)?;
+        self.call_with_callback(spec.clone(), None, None, tell)?;
         let values = Mutex::new(vec![None; spec.needs.len()]);
         let needed = Arc::new(Needed { client: self.downgrade(), call: spec.clone(), values });
         for (index, object) in spec.needs.iter().enumerate() {
             let needed = needed.clone();
-            let got = self.get_telling(*object, Box::new(move |value| needed.came(index, value)));
+            let got =
+                self.get_with_callback(*object, Box::new(move |value| needed.came(index, value)));
             if let Err(error) = got {
                 self.supply(&spec, Err(error));
             }
@@ -65,7 +70,7 @@ impl Client {
 
 /// Whether a call's arguments name anything, or are in a store themselves.
 fn names(call: &TaskSpec) -> bool {
-    !call.holds.is_empty() || call.args.stored.is_some()
+    !call.referents.is_empty() || call.args.stored.is_some()
 }
 
 /// What a call needs, as far as it has come.

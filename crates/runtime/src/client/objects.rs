@@ -1,16 +1,16 @@
 //! Large values: which store they go to and come from.
 
-use super::{Client, bring, fits};
-use crate::executor::{blocking, child, runs_here};
-use crate::net::data;
-use crate::store::{Objects, Remote};
+use super::{Client, fits, pull};
+use crate::executor::{child, runs_here, wait_lending_cpu};
+use crate::net::transfer;
+use crate::object_store::{ObjectStoreClient, ObjectStoreHandle};
 use bytes::Bytes;
 use marline_channel::oneshot;
 use marline_core::controller::Controller;
 use marline_core::error::Error;
 use marline_core::id::{ObjectId, Session};
-use marline_core::message::CopyAt;
-use marline_core::payload::{Payload, STORED_BYTES, Stored, Value};
+use marline_core::message::CopyLocation;
+use marline_core::payload::{BlobRef, MAX_INLINE_BYTES, Payload, Value};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -22,17 +22,17 @@ pub(super) const MAX_NEAR: u32 = 1_000;
 
 /// What is known of stores of this machine.
 #[derive(Default)]
-pub(super) struct Near {
+pub(super) struct NearbyStore {
     /// In which of the client's sessions it was looked.
     session: u64,
-    objects: Option<Objects>,
+    objects: Option<ObjectStoreHandle>,
     looked_at: Option<Instant>,
 }
 
-impl Near {
+impl NearbyStore {
     /// Whether it was found in this session, and is there still.
     fn is_of(&self, session: u64) -> bool {
-        self.session == session && !self.objects.as_ref().is_some_and(Objects::is_over)
+        self.session == session && !self.objects.as_ref().is_some_and(ObjectStoreHandle::is_over)
     }
 }
 
@@ -57,13 +57,13 @@ impl Client {
 
     fn put_so(&self, value: Value, durable: bool) -> Result<ObjectId, Error> {
         let object = crate::new_object_id();
-        let Value { payload, contains } = value;
+        let Value { payload, referents: contains } = value;
         self.stored(object, payload.len(), |objects| {
             let (mut payload, at) = self.kept(object, payload.clone(), objects)?;
             if durable && payload.stored.is_some() {
                 objects.ok_or_else(not_durable)?.make_durable(&mut payload)?;
             }
-            self.put_as(object, Value { payload, contains: contains.clone() }, at)
+            self.put_as(object, Value { payload, referents: contains.clone() }, at)
         })?;
         Ok(object)
     }
@@ -79,7 +79,7 @@ impl Client {
             };
             let at = objects.write(object, &[bytes], || true)?;
             let stored =
-                Some(Box::new(Stored { object, bytes: bytes.len() as u64, durable: false }));
+                Some(Box::new(BlobRef { object, bytes: bytes.len() as u64, durable: false }));
             let payload = Payload { stored, ..Payload::raw(Bytes::new()) };
             self.put_as(object, payload.into(), at)
         })?;
@@ -92,10 +92,10 @@ impl Client {
         &self,
         object: ObjectId,
         payload: Payload,
-        objects: Option<&Objects>,
+        objects: Option<&ObjectStoreHandle>,
     ) -> Result<(Payload, Option<Session>), Error> {
         match objects {
-            Some(objects) => objects.keep(object, payload),
+            Some(objects) => objects.write_if_large(object, payload),
             None if self.must_upload(payload.len()) => {
                 let parts: Vec<&[u8]> = payload.parts().collect();
                 let at = self.upload(object, &parts, || true)?;
@@ -110,9 +110,9 @@ impl Client {
         &self,
         object: ObjectId,
         bytes: usize,
-        store: impl Fn(Option<&Objects>) -> Result<R, Error>,
+        store: impl Fn(Option<&ObjectStoreHandle>) -> Result<R, Error>,
     ) -> Result<R, Error> {
-        if bytes <= STORED_BYTES {
+        if bytes <= MAX_INLINE_BYTES {
             return store(None);
         }
         self.with_objects(|objects| {
@@ -128,7 +128,7 @@ impl Client {
     /// another may be there.
     pub fn with_objects<R, E>(
         &self,
-        what: impl Fn(Option<&Objects>) -> Result<R, E>,
+        what: impl Fn(Option<&ObjectStoreHandle>) -> Result<R, E>,
     ) -> Result<R, E> {
         with_any(|| self.objects(), what)
     }
@@ -139,17 +139,17 @@ impl Client {
         fits("the value's bytes", value.payload.len())?;
         let is_stored = value.payload.stored.is_some();
         self.with(|machine, effects| machine.put(object, value, at, effects))?;
-        self.shared.put.fetch_add(is_stored.into(), Ordering::AcqRel);
+        self.shared.stored_puts.fetch_add(is_stored.into(), Ordering::AcqRel);
         Ok(())
     }
 
     /// The store of this node, if this process can use one.
-    pub fn objects(&self) -> Option<Objects> {
+    pub fn objects(&self) -> Option<ObjectStoreHandle> {
         self.known_objects().or_else(|| self.objects_near())
     }
 
     /// The same, as far as it is known without asking anybody.
-    pub(super) fn known_objects(&self) -> Option<Objects> {
+    pub(super) fn known_objects(&self) -> Option<ObjectStoreHandle> {
         let near = || {
             // Whoever has the lock may be looking for one.
             let near = self.shared.near.try_lock().ok()?;
@@ -159,7 +159,7 @@ impl Client {
     }
 
     /// The store of a worker on this machine, if the controller knows one.
-    fn objects_near(&self) -> Option<Objects> {
+    fn objects_near(&self) -> Option<ObjectStoreHandle> {
         let session = self.ended_sessions();
         let mut near = self.shared.near.lock().expect("nothing panics under it");
         if near.is_of(session) && (near.objects.is_some() || near.looked_at.is_some_and(is_recent))
@@ -168,16 +168,18 @@ impl Client {
         }
         let token = self.shared.node.token();
         let paths = self.store_paths().ok()?;
-        let socket = paths.iter().find_map(|path| data::reach_store(path, &token).ok());
-        let objects = socket.map(|socket| Objects::elsewhere(Remote::new(socket)));
-        *near = Near { session, objects: objects.clone(), looked_at: Some(Instant::now()) };
+        let socket =
+            paths.iter().find_map(|path| transfer::connect_to_object_store(path, &token).ok());
+        let objects =
+            socket.map(|socket| ObjectStoreHandle::elsewhere(ObjectStoreClient::new(socket)));
+        *near = NearbyStore { session, objects: objects.clone(), looked_at: Some(Instant::now()) };
         objects
     }
 
     /// Where workers say that processes of their machines reach their stores.
     fn store_paths(&self) -> Result<Vec<String>, Error> {
         let Some(control) = self.shared.control()? else {
-            let paths = self.shared.node.enter(|state, _| {
+            let paths = self.shared.node.with_state(|state, _| {
                 let workers = state.controller().into_iter().flat_map(Controller::list_workers);
                 workers.filter_map(|worker| Some(worker.info.store?.to_string())).collect()
             });
@@ -189,30 +191,30 @@ impl Client {
 
     /// A payload with its data, wherever that is. Blocks until it is at this node. A task lends its CPU to what takes
     /// long: other work may have to make a lost value anew.
-    pub fn open(&self, payload: &Payload) -> Result<Payload, Error> {
+    pub fn load(&self, payload: &Payload) -> Result<Payload, Error> {
         if payload.stored.is_none() {
             return Ok(payload.clone());
         }
         self.with_objects(|objects| match objects {
             Some(objects) if runs_here() => open_lending(objects, payload),
             Some(objects) => objects.open(payload),
-            None => blocking(|_| self.bring(payload)),
+            None => wait_lending_cpu(|_| self.bring(payload)),
         })
     }
 
     /// Brings the data of a payload into this process.
     fn bring(&self, payload: &Payload) -> Result<Payload, Error> {
-        bring::into_this_process(&Arc::downgrade(&self.shared), payload)
+        pull::into_this_process(&Arc::downgrade(&self.shared), payload)
     }
 
     /// Asks who has the data of an object that this client holds.
     pub(super) fn locate(&self, object: ObjectId) -> Result<Located, Error> {
         let (waiter, receiver) = oneshot();
-        self.shared.node.enter(|state, _| {
+        self.shared.node.with_state(|state, _| {
             let mut effects = Vec::new();
-            let seat = state.client(self.shared.index);
-            seat.machine.locate(object, &mut effects)?;
-            seat.locating.entry(object).or_default().push(waiter);
+            let shell = state.client(self.shared.index);
+            shell.machine.locate(object, &mut effects)?;
+            shell.locating.entry(object).or_default().push(waiter);
             state.client_effects(self.shared.index, effects);
             Ok::<_, Error>(())
         })?;
@@ -221,12 +223,12 @@ impl Client {
 }
 
 /// Who has the data of an object, when that is known.
-pub(super) type Located = oneshot::Receiver<Result<Vec<CopyAt>, Error>>;
+pub(super) type Located = oneshot::Receiver<Result<Vec<CopyLocation>, Error>>;
 
 /// Does something with a store, or without one; again with what is there then, if that store is over.
 fn with_any<R, E>(
-    objects: impl Fn() -> Option<Objects>,
-    what: impl Fn(Option<&Objects>) -> Result<R, E>,
+    objects: impl Fn() -> Option<ObjectStoreHandle>,
+    what: impl Fn(Option<&ObjectStoreHandle>) -> Result<R, E>,
 ) -> Result<R, E> {
     let mut tries = 1;
     loop {
@@ -247,13 +249,13 @@ const BRIEFLY: Duration = Duration::from_millis(100);
 const CHECK_EVERY: Duration = Duration::from_millis(20);
 
 /// A payload with its data, for a task: lends its CPU if that takes long.
-fn open_lending(objects: &Objects, payload: &Payload) -> Result<Payload, Error> {
+fn open_lending(objects: &ObjectStoreHandle, payload: &Payload) -> Result<Payload, Error> {
     let Some(reading) = objects.read(payload) else { return Ok(payload.clone()) };
     let mut reading = reading?;
     if let Some(came) = reading.wait(Some(BRIEFLY)) {
         return came;
     }
-    blocking(|wait| {
+    wait_lending_cpu(|wait| {
         loop {
             if let Some(came) = reading.wait(Some(CHECK_EVERY)) {
                 return came;
@@ -281,7 +283,7 @@ mod tests {
     #[test]
     fn a_store_that_is_over_and_stays_the_only_one_is_not_tried_for_ever() {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        let dead = Objects::elsewhere(Remote::new(ours));
+        let dead = ObjectStoreHandle::elsewhere(ObjectStoreClient::new(ours));
         drop(theirs);
         let stored = Payload::default().stored_as(crate::new_object_id());
         let tries = Cell::new(0);

@@ -23,11 +23,11 @@ pub struct Pending<T> {
 
 /// Who is told of something, once, by whichever thread hears of it. It is dropped if it never comes: the
 /// cluster was shut down. It must not block.
-pub type Tell<T> = Box<dyn FnOnce(T) + Send>;
+pub type Callback<T> = Box<dyn FnOnce(T) + Send>;
 
 impl<T: Send + 'static> Pending<T> {
     /// Something that other work brings, and who is to be told of it.
-    pub fn told() -> (Tell<T>, Pending<T>) {
+    pub fn with_callback() -> (Callback<T>, Pending<T>) {
         let (waiter, receiver) = oneshot();
         let pending = Pending { of_work: true, ..Pending::new(receiver) };
         (Box::new(move |value| drop(waiter.send(value))), pending)
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn what_came_is_given_once() {
-        let (tell, mut pending) = Pending::<u32>::told();
+        let (tell, mut pending) = Pending::<u32>::with_callback();
         assert_eq!(pending.wait_timeout(SOON).unwrap_err().kind(), ErrorKind::Timeout);
         tell(7);
         assert_eq!(pending.wait_timeout(SOON).unwrap(), 7);
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn what_never_comes_is_not_taken_for_what_was_taken() {
-        let (tell, mut pending) = Pending::<u32>::told();
+        let (tell, mut pending) = Pending::<u32>::with_callback();
         drop(tell);
         assert_eq!(pending.wait_timeout(SOON).unwrap_err().kind(), ErrorKind::Unavailable);
     }

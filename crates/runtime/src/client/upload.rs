@@ -5,7 +5,7 @@ use super::Client;
 use super::objects::MAX_NEAR;
 use crate::control::{WorkerState, WorkerStatus};
 use crate::net::upload::Upload;
-use crate::store::layout_of;
+use crate::object_store::layout_of;
 use marline_core::controller::Config;
 use marline_core::error::{Error, ErrorKind, Ran};
 use marline_core::id::{ObjectId, Session};
@@ -42,7 +42,7 @@ impl Client {
         let upload = Upload { object, layout: layout_of(parts)?, parts, token: &token };
         let mut last = nobody();
         for worker in workers.iter().take(MAX_TRIED) {
-            match upload.to(&worker.address, &mut go_on) {
+            match upload.send_to(&worker.address, &mut go_on) {
                 Ok(session) => return Ok(session),
                 Err(error) if error.kind() == ErrorKind::Cancelled => return Err(error),
                 Err(error) => last = error,

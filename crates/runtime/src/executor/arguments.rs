@@ -5,9 +5,9 @@
 //! time it holds on for longer than before, and no two executors for as long, so that one of them gets through. The
 //! last time it does not let go: what cannot be had at all is refused by the store.
 
-use super::waiting::{Wait, blocking};
+use super::waiting::{BlockingWait, wait_lending_cpu};
 use super::{Invocation, context};
-use crate::store::{Objects, Reading};
+use crate::object_store::{ObjectStoreHandle, PendingRead};
 use marline_core::Error;
 use marline_core::payload::Payload;
 use std::time::{Duration, Instant};
@@ -22,7 +22,10 @@ const HOLD: Duration = Duration::from_millis(100);
 const LETS_GO: u32 = 4;
 
 /// Brings what an invocation is given that is in stores.
-pub(super) fn open(objects: Option<&Objects>, invocation: &mut Invocation) -> Result<(), Error> {
+pub(super) fn open(
+    objects: Option<&ObjectStoreHandle>,
+    invocation: &mut Invocation,
+) -> Result<(), Error> {
     let values = invocation.values.iter_mut().map(|value| &mut value.payload);
     let all = values.chain([&mut invocation.args]);
     let payloads: Vec<&mut Payload> = all.filter(|payload| payload.stored.is_some()).collect();
@@ -60,15 +63,15 @@ pub(super) fn open(objects: Option<&Objects>, invocation: &mut Invocation) -> Re
 }
 
 /// What takes its time is waited for as other work is: the CPU is free meanwhile.
-fn later(mut reading: Reading) -> Result<Option<Payload>, Error> {
-    blocking(|waits| wait(&mut reading, None, Some(waits)))
+fn later(mut reading: PendingRead) -> Result<Option<Payload>, Error> {
+    wait_lending_cpu(|waits| wait(&mut reading, None, Some(waits)))
 }
 
 /// A payload with its data; nothing if it has not come in time.
 fn wait(
-    reading: &mut Reading,
+    reading: &mut PendingRead,
     at_most: Option<Duration>,
-    waits: Option<&Wait>,
+    waits: Option<&BlockingWait>,
 ) -> Result<Option<Payload>, Error> {
     let until = at_most.map(|at_most| Instant::now() + at_most);
     let cancel = context().map(|context| context.cancel);
@@ -79,7 +82,7 @@ fn wait(
         if cancel.as_ref().is_some_and(|cancel| cancel.is_cancelled()) {
             return Err(Error::cancelled("it was to stop while its arguments came"));
         }
-        if let Some(error) = waits.and_then(Wait::error) {
+        if let Some(error) = waits.and_then(BlockingWait::error) {
             return Err(error);
         }
         if until.is_some_and(|until| until <= Instant::now()) {

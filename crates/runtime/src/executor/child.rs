@@ -12,16 +12,16 @@
 //! its lease is over.
 
 use super::Program;
-use super::ask::{self, Ask};
 use super::code::ReceivedCode;
 use super::command::Commands;
 use super::lifeline;
-use super::log::Source;
-use super::run::{Command, Runner, Running, Tell};
+use super::log::OutputSource;
+use super::run::{Command, ReportFn, Runner, RunningTasks};
 use super::spin::Spin;
-use super::wire::{decode_command, encode_ready, encode_said, next_frame};
+use super::urgent_message::{self, UrgentMessage};
+use super::wire::{decode_command, encode_ready, encode_report, next_frame};
 use crate::clock::Clock;
-use crate::store::{Objects, Remote};
+use crate::object_store::{ObjectStoreClient, ObjectStoreHandle};
 use bytes::BytesMut;
 use marline_core::spec::COMMAND_SCHEME;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -94,7 +94,8 @@ fn serve(program: Arc<dyn Program>, memory: u64) -> io::Result<()> {
     let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
     let ([answers, control, store, lifeline], has_store) = receive_descriptors(&socket)?;
-    let objects = has_store.then(|| Objects::elsewhere(Remote::new(UnixStream::from(store))));
+    let objects = has_store
+        .then(|| ObjectStoreHandle::elsewhere(ObjectStoreClient::new(UnixStream::from(store))));
     let _ = OBJECTS.set(objects.clone());
     if memory > 0 {
         let limit = Rlimit { current: Some(memory), maximum: Some(memory) };
@@ -102,15 +103,15 @@ fn serve(program: Arc<dyn Program>, memory: u64) -> io::Result<()> {
     }
     // If the kernel needs memory, it is to take an executor rather than its worker. It may not be allowed.
     let _ = std::fs::write("/proc/self/oom_score_adj", "500");
-    let running = Running::default();
+    let running = RunningTasks::default();
     let heed = {
         let (program, running) = (program.clone(), running.clone());
         move |ask| {
             running.asked(ask);
             match ask {
-                Ask::Stop(task) => program.interrupted(task, false),
-                Ask::StopAlone(task) => program.interrupted(task, true),
-                Ask::NotWait { .. } | Ask::Took { .. } => {}
+                UrgentMessage::Cancel(task) => program.interrupted(task, false),
+                UrgentMessage::CancelAlone(task) => program.interrupted(task, true),
+                UrgentMessage::DenyWait { .. } | UrgentMessage::ItemsTaken { .. } => {}
             }
         }
     };
@@ -121,12 +122,12 @@ fn serve(program: Arc<dyn Program>, memory: u64) -> io::Result<()> {
     let tell = move |said| {
         // What user code printed is there before what it returned.
         let _ = io::stdout().flush();
-        say(&answers, &encode_said(said));
+        say(&answers, &encode_report(said));
     };
-    let tell: Tell = Arc::new(tell);
+    let tell: ReportFn = Arc::new(tell);
     let mut code = program.comes_with_code().then(ReceivedCode::default);
     let runner = Runner::new(program.clone(), running, objects, tell.clone());
-    let mut runner = runner.ends_if_cut_off(Arc::new(|error| {
+    let mut runner = runner.on_session_loss(Arc::new(|error| {
         eprintln!("marline: this executor was cut off from its cluster for too long, and its code failed: {error}");
         end_everything();
     }));
@@ -163,18 +164,18 @@ fn receive(socket: &UnixStream, buffer: &mut [u8], spin: &mut Spin) -> rustix::i
 }
 
 /// The store of its node, in a process that is an executor.
-static OBJECTS: OnceLock<Option<Objects>> = OnceLock::new();
+static OBJECTS: OnceLock<Option<ObjectStoreHandle>> = OnceLock::new();
 
 /// The store of this node, if this process is an executor.
-pub fn objects() -> Option<Objects> {
+pub fn objects() -> Option<ObjectStoreHandle> {
     OBJECTS.get().cloned().flatten()
 }
 
 /// What this executor runs, or ran last.
-static SOURCE: Mutex<Option<Source>> = Mutex::new(None);
+static SOURCE: Mutex<Option<OutputSource>> = Mutex::new(None);
 
 /// The task or actor that this process runs, if it is an executor: what it submits is a part of that.
-pub fn runs_for() -> Option<Source> {
+pub fn executor_source() -> Option<OutputSource> {
     *SOURCE.lock().expect("nothing panics under it")
 }
 
@@ -209,7 +210,7 @@ fn receive_descriptors(socket: &UnixStream) -> io::Result<([OwnedFd; DESCRIPTORS
 fn watch(
     control: UnixStream,
     lifeline: File,
-    heed: impl Fn(Ask) + Send + 'static,
+    heed: impl Fn(UrgentMessage) + Send + 'static,
 ) -> io::Result<()> {
     let run = move || {
         let clock = Clock::new();
@@ -222,8 +223,14 @@ fn watch(
 
 /// Waits for the worker to ask for something, or for the time to look again. Says whether the worker is
 /// still there.
-fn listen(control: &UnixStream, lifeline: &File, heed: &impl Fn(Ask), clock: &Clock) -> bool {
-    let left = lifeline::until(lifeline).map_or(Duration::ZERO, |until| clock.until(until));
+fn listen(
+    control: &UnixStream,
+    lifeline: &File,
+    heed: &impl Fn(UrgentMessage),
+    clock: &Clock,
+) -> bool {
+    let left =
+        lifeline::read_lease_end(lifeline).map_or(Duration::ZERO, |until| clock.until(until));
     let wait = Timespec::try_from(left.min(LOOK_EVERY)).expect("it is short");
     let mut fds = [PollFd::new(control, PollFlags::IN)];
     match poll(&mut fds, Some(&wait)) {
@@ -231,10 +238,10 @@ fn listen(control: &UnixStream, lifeline: &File, heed: &impl Fn(Ask), clock: &Cl
         Ok(_) => {}
         Err(_) => return false,
     }
-    let mut bytes = [0; ask::BYTES];
+    let mut bytes = [0; urgent_message::BYTES];
     let mut socket = control;
     let heard = socket.read_exact(&mut bytes).is_ok();
-    if let Some(ask) = Ask::decode(bytes).filter(|_| heard) {
+    if let Some(ask) = UrgentMessage::decode(bytes).filter(|_| heard) {
         heed(ask);
     }
     heard

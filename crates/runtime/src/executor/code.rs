@@ -8,12 +8,12 @@
 //! Code that is in the node's store is never left out: no bytes are copied for it.
 
 use super::Program;
-use super::run::{Command, Said};
+use super::run::{Command, ExecutorReport};
 use bytes::Bytes;
 use marline_core::error::{Error, Ran};
 use marline_core::id::Attempt;
 use marline_core::map::{Map, Set};
-use marline_core::message::Try;
+use marline_core::message::AttemptId;
 use marline_core::payload::{Encoding, Payload, Value};
 use marline_core::spec::TaskSpec;
 use std::sync::{Arc, Mutex};
@@ -47,7 +47,11 @@ pub(super) struct ReceivedCode(Map<Arc<str>, Payload>);
 impl ReceivedCode {
     /// Keeps the code that comes with a task, or puts it back where it was left out. A task whose code is not here,
     /// or not whole, has not begun: the answer tells the worker so.
-    pub fn complete(&mut self, program: &dyn Program, command: &mut Command) -> Result<(), Said> {
+    pub fn complete(
+        &mut self,
+        program: &dyn Program,
+        command: &mut Command,
+    ) -> Result<(), ExecutorReport> {
         let Some((spec, attempt, code)) = code_of(command) else { return Ok(()) };
         let name = spec.target.name();
         let whole = if code.payload.stored.is_some() {
@@ -65,8 +69,11 @@ impl ReceivedCode {
             return Ok(());
         }
         let words = format!("the code of {name:?} did not arrive whole at this executor");
-        let attempt = Try { task: spec.id, attempt };
-        Err(Said::NotBegun { attempt, error: Error::unavailable(Ran::No, words) })
+        let attempt = AttemptId { task: spec.id, attempt };
+        Err(ExecutorReport::InputsUnavailable {
+            attempt,
+            error: Error::unavailable(Ran::No, words),
+        })
     }
 }
 
@@ -126,9 +133,9 @@ mod tests {
             target: Target::Function(function.into()),
             args: Payload { encoding: Encoding::Pickle5, ..Payload::default() },
             needs: Vec::new(),
-            holds: Vec::new(),
+            referents: Vec::new(),
             returns: 1,
-            stream: None,
+            stream_window: None,
             options: Arc::default(),
         };
         let values = vec![Payload::raw("argument").into(), code.into()];
@@ -158,7 +165,9 @@ mod tests {
         let (sent, mut received) = (SentCode::default(), ReceivedCode::default());
         let mut command = task("f", Payload::raw("x: flipped"));
         sent.leave_out(&mut command);
-        let Err(Said::NotBegun { error, .. }) = received.complete(&Named, &mut command) else {
+        let Err(ExecutorReport::InputsUnavailable { error, .. }) =
+            received.complete(&Named, &mut command)
+        else {
             panic!("the task must not begin")
         };
         assert_eq!(error.message(), "the code of \"f\" did not arrive whole at this executor");

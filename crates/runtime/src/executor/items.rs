@@ -4,12 +4,12 @@
 //! be taken. How many were taken is heard by another thread, which rings for who waits; also when it is to stop.
 
 use super::process::Waiter;
-use super::run::{Said, Tell, bounded_value};
-use super::waiting::blocking;
-use crate::store::Objects;
+use super::run::{ExecutorReport, ReportFn, bounded_value};
+use super::waiting::wait_lending_cpu;
+use crate::object_store::ObjectStoreHandle;
 use marline_core::error::{Error, Ran};
 use marline_core::id::ObjectId;
-use marline_core::message::Try;
+use marline_core::message::AttemptId;
 use marline_core::payload::{Payload, Value};
 use marline_core::spec::MAX_ITEMS;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -26,32 +26,32 @@ const LONGEST: Duration = Duration::from_secs(60 * 60 * 24 * 365);
 pub(crate) const COUNT_MARK: u8 = 0xcf;
 
 /// What is done when there is room, by whichever thread hears of it. It must not block.
-pub type Ring = Box<dyn FnOnce() + Send>;
+pub type WakeCallback = Box<dyn FnOnce() + Send>;
 
 /// Where user code gives its items. It asks for room before it makes the next one.
 #[derive(Clone)]
-pub struct Items(Arc<Giving>);
+pub struct ItemProducer(Arc<Giving>);
 
 struct Giving {
-    attempt: Try,
+    attempt: AttemptId,
     /// So many may be there that were not taken.
     most: u32,
     given: AtomicU32,
-    room: Arc<Room>,
+    room: Arc<ItemWindow>,
     /// Where large ones go.
-    objects: Option<Objects>,
+    objects: Option<ObjectStoreHandle>,
     /// Whether large ones are saved where they outlive the node.
     durable: bool,
-    tell: Tell,
+    tell: ReportFn,
 }
 
 impl Drop for Giving {
     fn drop(&mut self) {
-        self.objects.iter().for_each(Objects::pause);
+        self.objects.iter().for_each(ObjectStoreHandle::pause);
     }
 }
 
-impl std::fmt::Debug for Items {
+impl std::fmt::Debug for ItemProducer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Items").field("given", &self.given()).finish()
     }
@@ -59,17 +59,17 @@ impl std::fmt::Debug for Items {
 
 /// How far the items of something that runs, or is about to, were taken.
 #[derive(Default)]
-pub(super) struct Room(Mutex<Taken>);
+pub(super) struct ItemWindow(Mutex<Taken>);
 
 #[derive(Default)]
 struct Taken {
     count: u32,
     /// It is to stop: there is nothing to wait for.
     stopped: bool,
-    rings: Vec<Ring>,
+    rings: Vec<WakeCallback>,
 }
 
-impl Room {
+impl ItemWindow {
     fn taken(&self) -> MutexGuard<'_, Taken> {
         self.0.lock().expect("nothing panics under it")
     }
@@ -92,17 +92,18 @@ impl Room {
     }
 }
 
-impl Items {
+impl ItemProducer {
     pub(super) fn new(
-        attempt: Try,
+        attempt: AttemptId,
         most: u32,
-        room: Arc<Room>,
-        objects: Option<Objects>,
+        room: Arc<ItemWindow>,
+        objects: Option<ObjectStoreHandle>,
         durable: bool,
-        tell: Tell,
-    ) -> Items {
-        let (given, objects) = (AtomicU32::new(0), objects.map(Objects::in_a_row));
-        Items(Arc::new(Giving { attempt, most, given, room, objects, durable, tell }))
+        tell: ReportFn,
+    ) -> ItemProducer {
+        let (given, objects) =
+            (AtomicU32::new(0), objects.map(ObjectStoreHandle::allocating_ahead));
+        ItemProducer(Arc::new(Giving { attempt, most, given, room, objects, durable, tell }))
     }
 
     /// How many were given.
@@ -124,7 +125,7 @@ impl Items {
 
     /// The next item does not follow soon.
     pub fn pause(&self) {
-        self.0.objects.iter().for_each(Objects::pause);
+        self.0.objects.iter().for_each(ObjectStoreHandle::pause);
     }
 
     /// Whether it is to stop.
@@ -133,7 +134,7 @@ impl Items {
     }
 
     /// Does this when there is room, or when it is to stop; at once if that is so.
-    pub fn when_room(&self, ring: Ring) {
+    pub fn when_room(&self, ring: WakeCallback) {
         let mut taken = self.0.room.taken();
         if let Ok(false) = self.look(&taken) {
             return taken.rings.push(ring);
@@ -146,7 +147,7 @@ impl Items {
     pub fn wait(&self) -> Result<(), Error> {
         let doze = |waiter: &Arc<Waiter>, time| {
             let ring = waiter.clone();
-            self.when_room(Box::new(move || ring.ring()));
+            self.when_room(Box::new(move || ring.notify()));
             waiter.wait(Instant::now() + time);
             self.has_room()
         };
@@ -155,7 +156,7 @@ impl Items {
         }
         self.pause();
         // If as many tasks wait as may, this one keeps its CPU.
-        if blocking(|wait| doze(wait.waiter(), LONGEST))? {
+        if wait_lending_cpu(|wait| doze(wait.waiter(), LONGEST))? {
             return Ok(());
         }
         while !doze(&Arc::default(), LONGEST)? {}
@@ -163,7 +164,7 @@ impl Items {
     }
 
     /// Gives the next item. Room for it was asked for before.
-    pub fn give(&self, value: Value) -> Result<(), Error> {
+    pub fn yield_item(&self, value: Value) -> Result<(), Error> {
         let Giving { attempt, given, objects, durable, tell, .. } = &*self.0;
         self.has_room()?;
         let index = given.load(Ordering::Relaxed);
@@ -175,7 +176,7 @@ impl Items {
             Some(objects) => kept(objects, ObjectId::item(attempt.task, index), *durable, value)?,
         };
         given.store(index + 1, Ordering::Relaxed);
-        tell(Said::Yielded { attempt: *attempt, index, value });
+        tell(ExecutorReport::Yielded { attempt: *attempt, index, value });
         Ok(())
     }
 
@@ -188,12 +189,17 @@ impl Items {
 }
 
 /// An item as it is passed on: in the node's store if it is large. Of one that cannot be passed on, nothing stays there.
-fn kept(objects: &Objects, object: ObjectId, durable: bool, value: Value) -> Result<Value, Error> {
-    let Value { payload, contains } = value;
-    let (mut payload, _) = objects.keep(object, payload)?;
+fn kept(
+    objects: &ObjectStoreHandle,
+    object: ObjectId,
+    durable: bool,
+    value: Value,
+) -> Result<Value, Error> {
+    let Value { payload, referents: contains } = value;
+    let (mut payload, _) = objects.write_if_large(object, payload)?;
     let stored = payload.stored_object();
     let saved = if durable { objects.make_durable(&mut payload) } else { Ok(()) };
-    saved.and_then(|()| bounded_value(Value { payload, contains })).inspect_err(|_| {
+    saved.and_then(|()| bounded_value(Value { payload, referents: contains })).inspect_err(|_| {
         stored.inspect(|object| objects.discard(*object));
     })
 }
@@ -201,22 +207,22 @@ fn kept(objects: &Objects, object: ObjectId, durable: bool, value: Value) -> Res
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::net::secret::Secret;
-    use crate::store::{Store, StoreOptions};
+    use crate::net::credentials::Credentials;
+    use crate::object_store::{ObjectStore, StoreOptions};
     use marline_core::error::ErrorKind;
     use marline_core::id::{Attempt, TaskId};
-    use marline_core::payload::STORED_BYTES;
+    use marline_core::payload::MAX_INLINE_BYTES;
     use std::sync::atomic::AtomicUsize;
     use std::thread;
 
-    fn items(most: u32) -> (Items, Arc<Room>, Arc<AtomicUsize>) {
-        let (room, said) = (Arc::<Room>::default(), Arc::<AtomicUsize>::default());
+    fn items(most: u32) -> (ItemProducer, Arc<ItemWindow>, Arc<AtomicUsize>) {
+        let (room, said) = (Arc::<ItemWindow>::default(), Arc::<AtomicUsize>::default());
         let count = said.clone();
-        let tell: Tell = Arc::new(move |_| {
+        let tell: ReportFn = Arc::new(move |_| {
             count.fetch_add(1, Ordering::Relaxed);
         });
-        let attempt = Try { task: TaskId::from_u128(1), attempt: Attempt(1) };
-        (Items::new(attempt, most, room.clone(), None, false, tell), room, said)
+        let attempt = AttemptId { task: TaskId::from_u128(1), attempt: Attempt(1) };
+        (ItemProducer::new(attempt, most, room.clone(), None, false, tell), room, said)
     }
 
     #[test]
@@ -227,7 +233,7 @@ mod tests {
             thread::spawn(move || {
                 for _ in 0..5 {
                     items.wait().unwrap();
-                    items.give(Value::default()).unwrap();
+                    items.yield_item(Value::default()).unwrap();
                 }
             })
         };
@@ -246,25 +252,25 @@ mod tests {
 
     #[test]
     fn of_an_item_that_cannot_be_saved_nothing_stays_in_the_store() {
-        let store = Store::new(&StoreOptions::default(), Secret::new(None));
-        let objects = Some(Objects::here(store.clone()));
-        let attempt = Try { task: TaskId::from_u128(1), attempt: Attempt(1) };
-        let items = Items::new(attempt, 1, Arc::default(), objects, true, Arc::new(|_| ()));
-        let large = Payload::raw(vec![0; 2 * STORED_BYTES]);
-        assert_eq!(items.give(large.into()).unwrap_err().kind(), ErrorKind::Unsupported);
+        let store = ObjectStore::new(&StoreOptions::default(), Credentials::new(None));
+        let objects = Some(ObjectStoreHandle::here(store.clone()));
+        let attempt = AttemptId { task: TaskId::from_u128(1), attempt: Attempt(1) };
+        let items = ItemProducer::new(attempt, 1, Arc::default(), objects, true, Arc::new(|_| ()));
+        let large = Payload::raw(vec![0; 2 * MAX_INLINE_BYTES]);
+        assert_eq!(items.yield_item(large.into()).unwrap_err().kind(), ErrorKind::Unsupported);
         assert_eq!((items.given(), store.figures().used), (0, 0));
     }
 
     #[test]
     fn who_waits_for_room_hears_that_it_is_to_stop() {
         let (items, room, _) = items(1);
-        items.give(Value::default()).unwrap();
+        items.yield_item(Value::default()).unwrap();
         let waiting = {
             let items = items.clone();
             thread::spawn(move || items.wait().unwrap_err())
         };
         room.stop();
         assert_eq!(waiting.join().unwrap().kind(), ErrorKind::Cancelled);
-        assert_eq!(items.give(Value::default()).unwrap_err().kind(), ErrorKind::Cancelled);
+        assert_eq!(items.yield_item(Value::default()).unwrap_err().kind(), ErrorKind::Cancelled);
     }
 }

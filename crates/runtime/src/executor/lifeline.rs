@@ -120,7 +120,7 @@ fn twice(until: u64) -> [u8; 16] {
 }
 
 /// Until when an executor may act, as the file says.
-pub(crate) fn until(file: &File) -> Option<Time> {
+pub(crate) fn read_lease_end(file: &File) -> Option<Time> {
     loop {
         let mut both = [0; 16];
         file.read_exact_at(&mut both, 0).ok()?;
@@ -135,7 +135,7 @@ pub(crate) fn until(file: &File) -> Option<Time> {
 
 /// Whether the time is over.
 pub(crate) fn is_over(file: &File, clock: &Clock) -> bool {
-    until(file).is_none_or(|until| clock.now() >= until)
+    read_lease_end(file).is_none_or(|until| clock.now() >= until)
 }
 
 /// Whether everything that shared the file at `path` is gone: then it is removed, if it is in this user's own
@@ -256,7 +256,7 @@ mod tests {
     fn one_that_is_being_made_is_not_taken_for_one_that_was_left() {
         let folder = folder().unwrap();
         let (file, draft) = draft(&folder).unwrap();
-        crate::record::look().unwrap();
+        crate::record::list_clusters().unwrap();
         sweep(&folder);
         assert!(draft.exists());
         drop(file);
@@ -358,7 +358,7 @@ mod tests {
     #[test]
     fn a_new_one_is_written_before_it_is_needed() {
         let lifeline = Lifeline::create().unwrap();
-        assert_eq!(until(lifeline.file()), Some(Time::ZERO));
+        assert_eq!(read_lease_end(lifeline.file()), Some(Time::ZERO));
     }
 
     #[test]
@@ -368,7 +368,7 @@ mod tests {
         let later = clock.now() + std::time::Duration::from_secs(60);
         lifeline.renew(later);
         let shared = lifeline.file().try_clone().unwrap();
-        assert_eq!(until(&shared), Some(later));
+        assert_eq!(read_lease_end(&shared), Some(later));
         assert!(!is_over(&shared, &clock));
         lifeline.renew(clock.now());
         assert!(is_over(&shared, &clock));

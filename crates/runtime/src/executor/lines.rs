@@ -6,7 +6,7 @@
 //! Of a line that is printed over again and again, such as a progress bar, the latest state is shown.
 
 use crate::terminal::OutputFilter;
-use marline_core::output::{Output, Source, Stream};
+use marline_core::output::{OutputSource, PrintedLines, StdStream};
 use std::time::{Duration, Instant};
 
 /// The longest line; what is beyond is cut.
@@ -27,26 +27,26 @@ const BYTES_OF_LINE: f64 = 1024.0;
 const NOTICE_TIME: Duration = Duration::from_secs(1);
 
 /// See the [module](self).
-pub(super) struct Lines {
+pub(super) struct LineBatcher {
     pid: u32,
-    source: Option<Source>,
-    begun: [Begun; 2],
+    source: Option<OutputSource>,
+    begun: [PartialLine; 2],
     /// What a terminal may be shown of each stream.
     filters: [OutputFilter; 2],
     /// What is to leave.
-    batch: Vec<(Source, Part)>,
+    batch: Vec<(OutputSource, Part)>,
     batch_bytes: usize,
     batch_since: Option<Instant>,
     /// Lines that were left out and not spoken of, since when, and where the last of them was printed.
     dropped: u64,
     dropped_since: Option<Instant>,
-    dropped_from: Stream,
+    dropped_from: StdStream,
     allowance: Allowance,
 }
 
 /// A line that has not ended.
 #[derive(Default)]
-struct Begun {
+struct PartialLine {
     bytes: Vec<u8>,
     /// So much of it is beyond the limit.
     cut: usize,
@@ -57,14 +57,14 @@ struct Begun {
 
 /// Lines of one stream.
 struct Part {
-    stream: Stream,
+    stream: StdStream,
     text: Option<String>,
     dropped: u64,
 }
 
-impl Lines {
-    pub fn new(pid: u32, now: Instant) -> Lines {
-        Lines {
+impl LineBatcher {
+    pub fn new(pid: u32, now: Instant) -> LineBatcher {
+        LineBatcher {
             pid,
             source: None,
             begun: Default::default(),
@@ -74,13 +74,13 @@ impl Lines {
             batch_since: None,
             dropped: 0,
             dropped_since: None,
-            dropped_from: Stream::Out,
+            dropped_from: StdStream::Out,
             allowance: Allowance { lines: BURST_LINES, at: now, used_up: false },
         }
     }
 
     /// Something was printed.
-    pub fn push(&mut self, now: Instant, source: Source, stream: Stream, bytes: &[u8]) {
+    pub fn push(&mut self, now: Instant, source: OutputSource, stream: StdStream, bytes: &[u8]) {
         if self.source != Some(source) {
             self.end_all(now);
             self.begun = Default::default();
@@ -118,11 +118,11 @@ impl Lines {
     }
 
     /// What is to leave now; at the end, everything.
-    pub fn take(&mut self, now: Instant, end: bool) -> Vec<(Source, Output)> {
+    pub fn take(&mut self, now: Instant, end: bool) -> Vec<(OutputSource, PrintedLines)> {
         if end {
             self.end_all(now);
         } else {
-            for stream in [Stream::Out, Stream::Err] {
+            for stream in [StdStream::Out, StdStream::Err] {
                 let begun = &self.begun[stream as usize];
                 if begun.since.is_some_and(|since| now >= since + LINE_TIME) {
                     self.show_begun(now, stream);
@@ -140,14 +140,14 @@ impl Lines {
         let pid = self.pid;
         let batch = self.batch.drain(..).map(|(source, part)| {
             let Part { stream, text, dropped } = part;
-            (source, Output { pid, stream, text: text.map(Into::into), dropped, missed: 0 })
+            (source, PrintedLines { pid, stream, text: text.map(Into::into), dropped, missed: 0 })
         });
         batch.collect()
     }
 
     /// Nothing more comes of what prints now.
     fn end_all(&mut self, now: Instant) {
-        for stream in [Stream::Out, Stream::Err] {
+        for stream in [StdStream::Out, StdStream::Err] {
             let begun = &self.begun[stream as usize];
             if !begun.bytes.is_empty() {
                 self.end_line(now, stream);
@@ -158,8 +158,8 @@ impl Lines {
         }
     }
 
-    fn end_line(&mut self, now: Instant, stream: Stream) {
-        let Begun { bytes, cut, .. } = std::mem::take(&mut self.begun[stream as usize]);
+    fn end_line(&mut self, now: Instant, stream: StdStream) {
+        let PartialLine { bytes, cut, .. } = std::mem::take(&mut self.begun[stream as usize]);
         let bytes = if cut > 0 { without_torn_end(&bytes) } else { &bytes };
         let bytes = bytes.strip_suffix(b"\r").unwrap_or(bytes);
         let mut line = String::from_utf8_lossy(latest(bytes)).into_owned();
@@ -170,7 +170,7 @@ impl Lines {
     }
 
     /// Shows what has come of a line, without a character that has come in part.
-    fn show_begun(&mut self, now: Instant, stream: Stream) {
+    fn show_begun(&mut self, now: Instant, stream: StdStream) {
         let begun = &self.begun[stream as usize];
         let whole = match std::str::from_utf8(&begun.bytes) {
             Err(error) if error.error_len().is_none() && begun.cut == 0 => error.valid_up_to(),
@@ -185,7 +185,7 @@ impl Lines {
         }
     }
 
-    fn add(&mut self, now: Instant, stream: Stream, line: &str) {
+    fn add(&mut self, now: Instant, stream: StdStream, line: &str) {
         let Some(source) = self.source else { return };
         if !self.allowance.allows(now, line.len()) {
             self.dropped += 1;
@@ -224,7 +224,7 @@ impl Lines {
     }
 }
 
-impl Begun {
+impl PartialLine {
     fn push(&mut self, now: Instant, piece: &[u8]) {
         let room = MAX_LINE_BYTES - self.bytes.len();
         let fits = &piece[..piece.len().min(room)];
@@ -280,25 +280,25 @@ impl Allowance {
 mod tests {
     use super::*;
     use marline_core::id::{Attempt, TaskId};
-    use marline_core::message::Try;
+    use marline_core::message::AttemptId;
 
-    fn task(number: u128) -> Source {
-        Source::Task(Try { task: TaskId::from_u128(number), attempt: Attempt(1) })
+    fn task(number: u128) -> OutputSource {
+        OutputSource::Task(AttemptId { task: TaskId::from_u128(number), attempt: Attempt(1) })
     }
 
     struct Rig {
-        lines: Lines,
+        lines: LineBatcher,
         now: Instant,
     }
 
     impl Rig {
         fn new() -> Rig {
             let now = Instant::now();
-            Rig { lines: Lines::new(7, now), now }
+            Rig { lines: LineBatcher::new(7, now), now }
         }
 
         fn prints(&mut self, text: &str) {
-            self.lines.push(self.now, task(1), Stream::Out, text.as_bytes());
+            self.lines.push(self.now, task(1), StdStream::Out, text.as_bytes());
         }
 
         fn pass(&mut self, time: Duration) -> Vec<String> {
@@ -311,7 +311,7 @@ mod tests {
             let taken = self.lines.take(self.now, end).into_iter();
             let seen = taken.map(|(_, output)| {
                 assert_eq!((output.pid, output.missed), (7, 0));
-                let mark = if output.stream == Stream::Err { "!" } else { "" };
+                let mark = if output.stream == StdStream::Err { "!" } else { "" };
                 let dropped = match output.dropped {
                     0 => String::new(),
                     dropped => format!("[{dropped}]"),
@@ -382,10 +382,10 @@ mod tests {
     fn a_character_is_not_cut_in_two() {
         let mut rig = Rig::new();
         let bytes = "naïv".as_bytes();
-        rig.lines.push(rig.now, task(1), Stream::Out, &bytes[..3]);
+        rig.lines.push(rig.now, task(1), StdStream::Out, &bytes[..3]);
         rig.pass(LINE_TIME);
         assert_eq!(rig.pass(BATCH_TIME), ["na"]);
-        rig.lines.push(rig.now, task(1), Stream::Out, &bytes[3..]);
+        rig.lines.push(rig.now, task(1), StdStream::Out, &bytes[3..]);
         assert_eq!(rig.take(true), ["ïv"]);
     }
 
@@ -412,10 +412,10 @@ mod tests {
     fn streams_and_sources_are_not_mixed() {
         let mut rig = Rig::new();
         rig.prints("out\n");
-        rig.lines.push(rig.now, task(1), Stream::Err, b"error\n");
+        rig.lines.push(rig.now, task(1), StdStream::Err, b"error\n");
         rig.prints("out again\nhalf a");
-        rig.lines.push(rig.now, task(2), Stream::Out, b"another task's\n");
-        let sources: Vec<Source> =
+        rig.lines.push(rig.now, task(2), StdStream::Out, b"another task's\n");
+        let sources: Vec<OutputSource> =
             rig.lines.take(rig.now + BATCH_TIME, false).into_iter().map(|(from, _)| from).collect();
         assert_eq!(sources, [task(1), task(1), task(1), task(2)]);
     }
@@ -444,7 +444,7 @@ mod tests {
         rig.prints(&"again\n".repeat(20_000));
         rig.take(true);
         let lines = (0..30).map(|number| format!("{number}\n")).collect::<String>();
-        rig.lines.push(rig.now, task(2), Stream::Out, lines.as_bytes());
+        rig.lines.push(rig.now, task(2), StdStream::Out, lines.as_bytes());
         let seen = rig.take(true).join("|");
         let shown = (0..20).map(|number| number.to_string()).collect::<Vec<_>>().join("\n");
         assert!(seen.starts_with(&shown) && seen.contains("10"), "{seen}");

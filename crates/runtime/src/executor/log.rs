@@ -7,8 +7,8 @@
 
 use crate::terminal::escaped_lines;
 use marline_core::id::{ActorEpoch, ActorId, Attempt, TaskId};
-use marline_core::message::{Instance, Try};
-pub(crate) use marline_core::output::{Source, Stream};
+use marline_core::message::{AttemptId, Instance};
+pub(crate) use marline_core::output::{OutputSource, StdStream};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -40,13 +40,13 @@ const FIRST_READER_PATIENCE: Duration = Duration::from_millis(500);
 /// What was printed to one stream, without anything between it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Chunk {
-    pub stream: Stream,
+    pub stream: StdStream,
     pub bytes: Vec<u8>,
 }
 
 /// A part of a log.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Part {
+pub(crate) struct LogSlice {
     pub chunks: Vec<Chunk>,
     /// Where in the log it begins; more than was asked for if what was there is not kept any more.
     pub offset: u64,
@@ -54,7 +54,7 @@ pub(crate) struct Part {
     pub number: u64,
 }
 
-impl Part {
+impl LogSlice {
     fn bytes(&self) -> usize {
         self.chunks.iter().map(|chunk| chunk.bytes.len()).sum()
     }
@@ -67,16 +67,16 @@ impl Part {
 
 #[derive(Default)]
 pub(crate) struct Logs {
-    kept: Mutex<Kept>,
+    kept: Mutex<LogTable>,
     grown: Notify,
     /// Somebody has read on.
     read: Notify,
 }
 
 #[derive(Default)]
-struct Kept {
-    logs: BTreeMap<Source, Log>,
-    order: VecDeque<Source>,
+struct LogTable {
+    logs: BTreeMap<OutputSource, Log>,
+    order: VecDeque<OutputSource>,
     /// What all of them take.
     cost: usize,
 }
@@ -96,20 +96,22 @@ struct Log {
 
 impl Log {
     /// Until when nothing is to be added, for the sake of those who read.
-    fn is_full_until(&mut self, source: Source, now: Instant) -> Option<Instant> {
+    fn is_full_until(&mut self, source: OutputSource, now: Instant) -> Option<Instant> {
         let end = self.dropped + self.bytes as u64;
         if end.saturating_sub(self.read) < MAX_UNREAD_BYTES {
             return None;
         }
         let until = match (self.read_at, source) {
             (Some(read), _) => read + FOLLOWS_FOR,
-            (None, Source::Task(_)) => *self.ahead_since.get_or_insert(now) + FIRST_READER_PATIENCE,
-            (None, Source::Actor(_)) => return None,
+            (None, OutputSource::Task(_)) => {
+                *self.ahead_since.get_or_insert(now) + FIRST_READER_PATIENCE
+            }
+            (None, OutputSource::Actor(_)) => return None,
         };
         (now < until).then_some(until)
     }
 
-    fn push(&mut self, stream: Stream, bytes: &[u8]) {
+    fn push(&mut self, stream: StdStream, bytes: &[u8]) {
         match self.chunks.back_mut() {
             Some(last) if last.stream == stream && last.bytes.len() < CHUNK_BYTES => {
                 last.bytes.extend(bytes);
@@ -130,8 +132,8 @@ impl Log {
     }
 
     /// From `offset` on, at most about [`MAX_PART_BYTES`].
-    fn from(&self, offset: u64, number: u64) -> Part {
-        let mut part = Part { chunks: Vec::new(), offset: offset.max(self.dropped), number };
+    fn from(&self, offset: u64, number: u64) -> LogSlice {
+        let mut part = LogSlice { chunks: Vec::new(), offset: offset.max(self.dropped), number };
         let (mut at, mut taken) = (self.dropped, 0);
         for chunk in &self.chunks {
             let end = at + chunk.bytes.len() as u64;
@@ -149,19 +151,19 @@ impl Log {
 }
 
 impl Logs {
-    fn with<R>(&self, what: impl FnOnce(&mut Kept) -> R) -> R {
+    fn with<R>(&self, what: impl FnOnce(&mut LogTable) -> R) -> R {
         what(&mut self.kept.lock().expect("nothing panics under it"))
     }
 
     /// User code printed something.
-    pub fn push(&self, source: Source, stream: Stream, bytes: &[u8]) {
+    pub fn push(&self, source: OutputSource, stream: StdStream, bytes: &[u8]) {
         self.with(|kept| kept.push(source, stream, bytes));
         self.grown.notify_waiters();
     }
 
     /// The log of a task, from `offset` on: of the attempt that is named, or of the latest.
-    pub fn of_task(&self, task: TaskId, attempt: Option<Attempt>, offset: u64) -> Option<Part> {
-        let number = |attempt| Source::Task(Try { task, attempt });
+    pub fn of_task(&self, task: TaskId, attempt: Option<Attempt>, offset: u64) -> Option<LogSlice> {
+        let number = |attempt| OutputSource::Task(AttemptId { task, attempt });
         let range = match attempt {
             Some(attempt) => number(attempt)..=number(attempt),
             None => number(Attempt(0))..=number(Attempt(u64::MAX)),
@@ -172,8 +174,8 @@ impl Logs {
     }
 
     /// The log of an actor's latest life.
-    pub fn of_actor(&self, actor: ActorId, offset: u64) -> Option<Part> {
-        let number = |epoch| Source::Actor(Instance { actor, epoch });
+    pub fn of_actor(&self, actor: ActorId, offset: u64) -> Option<LogSlice> {
+        let number = |epoch| OutputSource::Actor(Instance { actor, epoch });
         let range = number(ActorEpoch(0))..=number(ActorEpoch(u64::MAX));
         let part = self.with(|kept| kept.latest(range, offset));
         self.read.notify_waiters();
@@ -181,7 +183,7 @@ impl Logs {
     }
 
     /// Over when something can be added to a log without those who follow it missing anything.
-    pub async fn room(&self, source: Source) {
+    pub async fn room(&self, source: OutputSource) {
         loop {
             let read = self.read.notified();
             let until = self.with(|kept| {
@@ -195,7 +197,7 @@ impl Logs {
     }
 
     /// The last lines, as text.
-    pub fn last_words(&self, source: Source) -> Option<String> {
+    pub fn last_words(&self, source: OutputSource) -> Option<String> {
         self.with(|kept| {
             let log = kept.logs.get(&source)?;
             let from = (log.dropped + log.bytes as u64).saturating_sub(LAST_WORDS_BYTES as u64);
@@ -213,8 +215,8 @@ impl Logs {
     }
 }
 
-impl Kept {
-    fn push(&mut self, source: Source, stream: Stream, bytes: &[u8]) {
+impl LogTable {
+    fn push(&mut self, source: OutputSource, stream: StdStream, bytes: &[u8]) {
         let log = self.logs.entry(source).or_insert_with(|| {
             self.order.push_back(source);
             self.cost += LOG_COST;
@@ -230,13 +232,17 @@ impl Kept {
     }
 
     /// Whoever asks from `offset` on has what is before it.
-    fn latest(&mut self, range: std::ops::RangeInclusive<Source>, offset: u64) -> Option<Part> {
+    fn latest(
+        &mut self,
+        range: std::ops::RangeInclusive<OutputSource>,
+        offset: u64,
+    ) -> Option<LogSlice> {
         let (source, log) = self.logs.range_mut(range).next_back()?;
         log.read = log.read.max(offset);
         log.read_at = Some(Instant::now());
         let number = match source {
-            Source::Task(attempt) => attempt.attempt.0,
-            Source::Actor(instance) => instance.epoch.0,
+            OutputSource::Task(attempt) => attempt.attempt.0,
+            OutputSource::Actor(instance) => instance.epoch.0,
         };
         Some(log.from(offset, number))
     }
@@ -246,11 +252,11 @@ impl Kept {
 mod tests {
     use super::*;
 
-    fn source(task: u128, attempt: u64) -> Source {
-        Source::Task(Try { task: TaskId::from_u128(task), attempt: Attempt(attempt) })
+    fn source(task: u128, attempt: u64) -> OutputSource {
+        OutputSource::Task(AttemptId { task: TaskId::from_u128(task), attempt: Attempt(attempt) })
     }
 
-    fn text(part: &Part) -> String {
+    fn text(part: &LogSlice) -> String {
         let bytes = part.chunks.iter().flat_map(|chunk| chunk.bytes.clone()).collect();
         String::from_utf8(bytes).unwrap()
     }
@@ -258,23 +264,23 @@ mod tests {
     #[test]
     fn a_log_is_read_from_where_the_reader_was() {
         let logs = Logs::default();
-        logs.push(source(1, 1), Stream::Out, b"first attempt\n");
-        logs.push(source(1, 2), Stream::Out, b"one\n");
-        logs.push(source(2, 1), Stream::Out, b"another task\n");
-        logs.push(source(1, 2), Stream::Out, b"two\n");
-        logs.push(source(1, 2), Stream::Err, b"oops\n");
+        logs.push(source(1, 1), StdStream::Out, b"first attempt\n");
+        logs.push(source(1, 2), StdStream::Out, b"one\n");
+        logs.push(source(2, 1), StdStream::Out, b"another task\n");
+        logs.push(source(1, 2), StdStream::Out, b"two\n");
+        logs.push(source(1, 2), StdStream::Err, b"oops\n");
         let task = TaskId::from_u128(1);
         let part = |attempt, offset| logs.of_task(task, attempt, offset).unwrap();
         let whole = part(None, 0);
-        let streams: Vec<Stream> = whole.chunks.iter().map(|chunk| chunk.stream).collect();
-        assert_eq!(streams, [Stream::Out, Stream::Err]);
+        let streams: Vec<StdStream> = whole.chunks.iter().map(|chunk| chunk.stream).collect();
+        assert_eq!(streams, [StdStream::Out, StdStream::Err]);
         assert_eq!(
             (text(&whole).as_str(), whole.next(), whole.number),
             ("one\ntwo\noops\n", 13, 2)
         );
         assert_eq!((text(&part(None, 4)).as_str(), part(None, 4).offset), ("two\noops\n", 4));
         assert_eq!((text(&part(None, 9)).as_str(), part(None, 9).offset), ("ops\n", 9));
-        assert_eq!(part(None, 99), Part { chunks: vec![], offset: 13, number: 2 });
+        assert_eq!(part(None, 99), LogSlice { chunks: vec![], offset: 13, number: 2 });
         assert_eq!(text(&part(Some(Attempt(1)), 0)), "first attempt\n");
         assert_eq!(logs.of_task(TaskId::from_u128(3), None, 0), None);
     }
@@ -285,9 +291,9 @@ mod tests {
         let line = "a line of some length\n";
         let lines = 2 * MAX_LOG_BYTES / line.len();
         for _ in 0..lines {
-            logs.push(source(1, 1), Stream::Out, line.as_bytes());
+            logs.push(source(1, 1), StdStream::Out, line.as_bytes());
         }
-        logs.push(source(1, 1), Stream::Err, b"the end");
+        logs.push(source(1, 1), StdStream::Err, b"the end");
         let task = TaskId::from_u128(1);
         let (mut offset, mut read) = (0, String::new());
         loop {
@@ -312,9 +318,9 @@ mod tests {
             logs.with(|kept| kept.logs.get_mut(&source).unwrap().is_full_until(source, now))
         };
         let (task, began) = (source(1, 1), Instant::now());
-        logs.push(task, Stream::Out, b"a little");
+        logs.push(task, StdStream::Out, b"a little");
         assert_eq!(full(task, began), None);
-        logs.push(task, Stream::Out, &much);
+        logs.push(task, StdStream::Out, &much);
         let patience = began + FIRST_READER_PATIENCE;
         assert_eq!(full(task, began), Some(patience), "somebody may come");
         assert_eq!(full(task, patience), None, "nobody came");
@@ -322,19 +328,23 @@ mod tests {
         let end = logs.of_task(TaskId::from_u128(1), None, 0).unwrap().next();
         logs.of_task(TaskId::from_u128(1), None, end);
         assert_eq!(full(task, began), None);
-        logs.push(task, Stream::Out, &much);
+        logs.push(task, StdStream::Out, &much);
         assert!(full(task, Instant::now()).is_some(), "it is behind");
         assert_eq!(full(task, Instant::now() + FOLLOWS_FOR), None, "it is gone");
         let actor = Instance { actor: ActorId::from_u128(1), epoch: ActorEpoch(1) };
-        logs.push(Source::Actor(actor), Stream::Out, &much);
-        assert_eq!(full(Source::Actor(actor), began), None, "an actor waits for nobody to come");
+        logs.push(OutputSource::Actor(actor), StdStream::Out, &much);
+        assert_eq!(
+            full(OutputSource::Actor(actor), began),
+            None,
+            "an actor waits for nobody to come"
+        );
     }
 
     #[test]
     fn the_oldest_logs_go_when_there_are_too_many() {
         let logs = Logs::default();
         for task in 0..100 {
-            logs.push(source(task, 1), Stream::Out, &vec![b'a'; MAX_LOG_BYTES]);
+            logs.push(source(task, 1), StdStream::Out, &vec![b'a'; MAX_LOG_BYTES]);
         }
         assert_eq!(logs.of_task(TaskId::from_u128(0), None, 0), None);
         assert!(logs.of_task(TaskId::from_u128(99), None, 0).is_some());
@@ -345,13 +355,13 @@ mod tests {
     fn many_small_logs_and_pieces_are_bounded_too() {
         let logs = Logs::default();
         for task in 0..1_000_000 {
-            logs.push(source(task, 1), Stream::Out, b".");
+            logs.push(source(task, 1), StdStream::Out, b".");
         }
         let kept = logs.with(|kept| kept.logs.len());
         assert!(kept * 256 <= MAX_LOGS_BYTES, "{kept} logs of a byte are kept");
         for _ in 0..200_000 {
-            logs.push(source(0, 2), Stream::Out, b".");
-            logs.push(source(0, 2), Stream::Err, b"!");
+            logs.push(source(0, 2), StdStream::Out, b".");
+            logs.push(source(0, 2), StdStream::Err, b"!");
         }
         let pieces = logs.with(|kept| kept.logs[&source(0, 2)].chunks.len());
         assert!(pieces * 64 <= MAX_LOG_BYTES, "{pieces} pieces of a byte are kept");

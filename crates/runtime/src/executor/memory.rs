@@ -3,7 +3,7 @@
 //! A worker looks every now and then. When more is used than [`THRESHOLD`] allows, it is told what its executors
 //! take, and decides which of them goes before the kernel decides for it.
 
-use super::process::Launch;
+use super::process::LaunchContext;
 use crate::net::io;
 use crate::node::Node;
 use marline_core::worker::{Event, ExecutorId};
@@ -36,20 +36,20 @@ impl Usage {
 
 /// What is known of the memory of a worker's executors.
 #[derive(Default)]
-pub(crate) struct Watch {
+pub(crate) struct MemoryWatch {
     started: OnceLock<()>,
     pids: Mutex<BTreeMap<ExecutorId, i32>>,
-    groups: OnceLock<Groups>,
+    groups: OnceLock<Cgroups>,
     /// How many processes the kernel had ended for want of memory when it was asked last.
     kills: AtomicU64,
 }
 
-impl Watch {
+impl MemoryWatch {
     fn pids(&self) -> MutexGuard<'_, BTreeMap<ExecutorId, i32>> {
         self.pids.lock().expect("nothing panics under it")
     }
 
-    pub fn born(&self, executor: ExecutorId, pid: Pid) {
+    pub fn launched(&self, executor: ExecutorId, pid: Pid) {
         self.pids().insert(executor, pid.as_raw_pid());
     }
 
@@ -57,8 +57,8 @@ impl Watch {
         self.pids().remove(&executor);
     }
 
-    fn groups(&self) -> &Groups {
-        self.groups.get_or_init(Groups::of_this_process)
+    fn groups(&self) -> &Cgroups {
+        self.groups.get_or_init(Cgroups::of_this_process)
     }
 
     /// Whether the kernel has ended somebody for want of memory since it was asked last.
@@ -69,7 +69,7 @@ impl Watch {
 }
 
 /// Starts to look, on behalf of a worker whose executors are processes; once.
-pub(super) fn start(node: &Weak<Node>, worker: usize, launch: &Arc<Launch>) {
+pub(super) fn start(node: &Weak<Node>, worker: usize, launch: &Arc<LaunchContext>) {
     launch.memory_watch.started.get_or_init(|| {
         launch.memory_watch.kernel_killed(); // What was before is nobody's here.
         io().spawn(watch(node.clone(), worker, Arc::downgrade(launch)));
@@ -77,7 +77,7 @@ pub(super) fn start(node: &Weak<Node>, worker: usize, launch: &Arc<Launch>) {
 }
 
 /// Looks, as long as its worker is there.
-async fn watch(node: Weak<Node>, worker: usize, launch: Weak<Launch>) {
+async fn watch(node: Weak<Node>, worker: usize, launch: Weak<LaunchContext>) {
     let threshold = threshold(std::env::var(THRESHOLD).ok().as_deref());
     if threshold >= 1.0 {
         return;
@@ -91,13 +91,13 @@ async fn watch(node: Weak<Node>, worker: usize, launch: Weak<Launch>) {
         let Some(Usage { used, limit }) = usage else { continue };
         let pids = memory.pids().clone();
         let taken = pids.into_iter().map(|(id, pid)| (id, resident(pid))).collect();
-        node.executor_said(worker, Event::MemoryShort { used, limit, taken });
+        node.deliver_executor_event(worker, Event::MemoryShort { used, limit, taken });
     }
 }
 
 /// How much memory there is for this process and its executors, if that is known.
 pub fn total() -> Option<u64> {
-    let groups = Groups::of_this_process();
+    let groups = Cgroups::of_this_process();
     let limits = [groups.first_usage(), groups.second_usage(), machine()];
     limits.into_iter().flatten().map(|usage| usage.limit).min()
 }
@@ -122,20 +122,20 @@ fn field(text: &str, name: &str) -> Option<u64> {
 
 /// Where the kernel says what the group of this process uses.
 #[derive(Clone, Debug, Default)]
-struct Groups {
+struct Cgroups {
     /// Folders of the first and the second kind of groups.
     first: Option<PathBuf>,
     second: Option<PathBuf>,
 }
 
-impl Groups {
-    fn of_this_process() -> Groups {
+impl Cgroups {
+    fn of_this_process() -> Cgroups {
         let lines = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-        Groups::read(&lines, Path::new("/sys/fs/cgroup"))
+        Cgroups::read(&lines, Path::new("/sys/fs/cgroup"))
     }
 
-    fn read(lines: &str, root: &Path) -> Groups {
-        let mut groups = Groups::default();
+    fn read(lines: &str, root: &Path) -> Cgroups {
+        let mut groups = Cgroups::default();
         for line in lines.lines() {
             let mut parts = line.splitn(3, ':');
             let (Some(_), Some(kinds), Some(path)) = (parts.next(), parts.next(), parts.next())
@@ -229,7 +229,7 @@ mod tests {
         write(&first, "memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n");
         write(&second, "memory.max", "max\n");
         write(&second, "memory.current", "500\n");
-        let groups = Groups::read("4:memory:/jobs\n0::/nowhere\n", &root);
+        let groups = Cgroups::read("4:memory:/jobs\n0::/nowhere\n", &root);
         assert_eq!(groups.first_usage(), Some(Usage { used: 800, limit: 1000 }));
         assert_eq!(groups.second_usage(), None, "it has no limit");
         assert!(groups.kills() >= 3);

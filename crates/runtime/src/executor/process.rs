@@ -6,41 +6,41 @@
 //! processes that user code started may share; what it had said before is heard first, and only then is
 //! the worker told.
 
-mod birth;
-mod death;
-mod deaths;
-mod desk;
-mod ears;
-mod forks;
-mod outgoing;
-mod switchboard;
+mod buffered_socket;
+mod executor_poller;
+mod fork_server;
+mod launcher;
+mod output_reader;
+mod process_watcher;
+mod reader_role;
+mod termination;
 
-pub(super) use death::signal_name;
-pub(super) use ears::{PIPE_BYTES, TURN_BYTES};
-pub(crate) use forks::Forks;
-pub use forks::{ForkServer, ForkVersion};
-pub use switchboard::{Waited, Waiter};
+pub use executor_poller::{WaitOutcome, Waiter};
+pub(crate) use fork_server::ForkServerHandle;
+pub use fork_server::{ForkServerOptions, ForkVersion};
+pub(super) use output_reader::{PIPE_BYTES, TURN_BYTES};
+pub(super) use termination::signal_name;
 
-use super::ask::Ask;
 use super::child::{DESCRIPTORS, HAS_STORE, VARIABLE};
 use super::code::SentCode;
 use super::lifeline::Lifeline;
-use super::log::{Logs, Source};
+use super::log::{Logs, OutputSource};
 use super::memory;
-use super::print::PassOn;
 use super::run::Command;
+use super::stderr_forwarding::StderrForwarding;
+use super::urgent_message::UrgentMessage;
 use super::wire::encode_command;
 use crate::net::io;
 use crate::node::Node;
-use crate::store::Store;
-use birth::{Born, Outfit};
-use death::{Whose, end, how, was_killed};
-use ears::{Ears, Pipes};
+use crate::object_store::ObjectStore;
+use buffered_socket::BufferedSocket;
+use executor_poller::executor_poller;
+use launcher::{LaunchEnvironment, LaunchedProcess};
 use marline_core::error::{Error, Ran};
-use marline_core::message::Lack;
-use marline_core::store;
+use marline_core::message::SystemLimit;
+use marline_core::object_store;
 use marline_core::worker::{Event, ExecutorId};
-use outgoing::Outgoing;
+use output_reader::{OutputReader, Pipes};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::io::{ErrorKind, IoSlice, PipeReader, PipeWriter};
@@ -50,7 +50,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
-use switchboard::switchboard;
+use termination::{WorkLabel, end, how, was_killed};
 
 /// How long an executor may take until it says that it is up.
 const START_PATIENCE: Duration = Duration::from_secs(60);
@@ -59,39 +59,39 @@ const START_PATIENCE: Duration = Duration::from_secs(60);
 const BEGINNINGS: &str = "`marline::executor_main`, `Worker::join` or `Worker::run`";
 
 /// What the executors of one worker have in common.
-pub(crate) struct Launch {
+pub(crate) struct LaunchContext {
     pub lifeline: Arc<Lifeline>,
     pub logs: Arc<Logs>,
     /// The most memory one may take.
     pub memory: Option<u64>,
     /// Where executors of other runtimes come from.
-    pub forks: Option<Forks>,
+    pub forks: Option<ForkServerHandle>,
     /// The arguments that this program is started again with; without any, its own.
     pub arguments: Option<Vec<String>>,
     /// What of what they print is passed on to this process's standard error.
-    pub pass_on: PassOn,
+    pub pass_on: StderrForwarding,
     /// How many there are that are not seen to be dead.
     pub alive: Arc<AtomicUsize>,
     /// How much of it they take.
-    pub memory_watch: memory::Watch,
+    pub memory_watch: memory::MemoryWatch,
 }
 
 /// The worker's end of an executor. It lives until it is killed, or dies.
-pub(crate) struct Handle {
-    shared: Arc<Shared>,
+pub(crate) struct ProcessHandle {
+    shared: Arc<ExecutorProcess>,
 }
 
-struct Shared {
+struct ExecutorProcess {
     /// Where it is told what to do, and what else it is asked for.
-    commands: Outgoing,
-    asks: Outgoing,
+    commands: BufferedSocket,
+    asks: BufferedSocket,
     /// Where it answers.
     answers: PipeReader,
     /// Its number at the [switchboard].
-    line: u64,
-    life: Mutex<Life>,
+    poll_key: u64,
+    life: Mutex<ProcessState>,
     /// What it runs: whose its output is, and what that is called.
-    source: Mutex<Option<(Source, Whose)>>,
+    source: Mutex<Option<(OutputSource, WorkLabel)>>,
     /// It has said that it is up.
     ready: AtomicBool,
     /// Which code it was sent, if it is a fork.
@@ -99,23 +99,23 @@ struct Shared {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Life {
+enum ProcessState {
     Starting,
     Up(Pid),
     /// It was killed, or is to be as soon as it is up.
     Killed,
 }
 
-impl Handle {
+impl ProcessHandle {
     /// Starts an executor of this runtime. Says which process it is for the store.
     pub fn spawn(
         node: Weak<Node>,
         worker: usize,
         executor: ExecutorId,
         runtime: &str,
-        launch: Arc<Launch>,
-        store: Option<&Store>,
-    ) -> std::io::Result<(Handle, Option<store::Process>)> {
+        launch: Arc<LaunchContext>,
+        store: Option<&ObjectStore>,
+    ) -> std::io::Result<(ProcessHandle, Option<object_store::ProcessId>)> {
         let (socket, theirs) = UnixStream::pair()?;
         let (control, their_control) = UnixStream::pair()?;
         let (answers, their_answers) = std::io::pipe()?;
@@ -126,29 +126,30 @@ impl Handle {
         rustix::io::ioctl_fionbio(&answers, true)?;
         let memory = launch.memory.unwrap_or(0);
         let variable = format!("{}:{memory}:{runtime}", rustix::fs::fstat(&theirs)?.st_ino);
-        let line = switchboard().next_line();
+        let line = executor_poller().next_line();
         let is_fork = launch.forks.as_ref().is_some_and(|forks| forks.serves(runtime));
-        let shared = Arc::new(Shared {
-            commands: Outgoing::new(socket, line),
-            asks: Outgoing::new(control, line),
+        let shared = Arc::new(ExecutorProcess {
+            commands: BufferedSocket::new(socket, line),
+            asks: BufferedSocket::new(control, line),
             answers,
-            line,
-            life: Mutex::new(Life::Starting),
+            poll_key: line,
+            life: Mutex::new(ProcessState::Starting),
             source: Mutex::default(),
             ready: AtomicBool::new(false),
             sent_code: is_fork.then(SentCode::default),
         });
         launch.alive.fetch_add(1, Ordering::Relaxed);
         memory::start(&node, worker, &launch);
-        let minder = Arc::new(Minder { node, worker, executor, launch, shared: shared.clone() });
+        let supervisor =
+            Arc::new(Supervisor { node, worker, executor, launch, shared: shared.clone() });
         let descriptors = Descriptors {
             answers: their_answers,
             control: their_control,
             store: their_store,
             has_store: process.is_some(),
         };
-        io().spawn(minder.run(runtime.into(), variable, theirs, descriptors));
-        Ok((Handle { shared }, process))
+        io().spawn(supervisor.run(runtime.into(), variable, theirs, descriptors));
+        Ok((ProcessHandle { shared }, process))
     }
 
     /// Tells it to do something. Does not block: what has no room goes when there is.
@@ -156,14 +157,14 @@ impl Handle {
         if let Some(sent) = &self.shared.sent_code {
             sent.leave_out(&mut command);
         }
-        let source = command.source().zip(Whose::of(&command));
+        let source = command.source().zip(WorkLabel::of(&command));
         if source.is_some() {
             *self.shared.source.lock().expect("nothing panics under it") = source;
         }
         self.shared.say(&self.shared.commands, &encode_command(command));
     }
 
-    pub fn ask(&self, ask: Ask) {
+    pub fn ask(&self, ask: UrgentMessage) {
         self.shared.say(&self.shared.asks, &ask.encode());
     }
 
@@ -173,14 +174,14 @@ impl Handle {
     }
 }
 
-impl Drop for Handle {
+impl Drop for ProcessHandle {
     fn drop(&mut self) {
         self.shared.kill();
     }
 }
 
-impl Shared {
-    fn say(&self, to: &Outgoing, frame: &[u8]) {
+impl ExecutorProcess {
+    fn say(&self, to: &BufferedSocket, frame: &[u8]) {
         if to.write(frame).is_err() {
             self.kill(); // It would wait for ever for the rest of what it is told.
         }
@@ -188,20 +189,20 @@ impl Shared {
 
     /// There is room in one of the sockets: writes what there was none for.
     fn write_backlog(&self) {
-        self.commands.write_backlog();
-        self.asks.write_backlog();
+        self.commands.write_unsent();
+        self.asks.write_unsent();
     }
 
     /// Has it heard from now on what it says, and that there is room for what it is told.
-    fn add_line(&self, ears: &Arc<Ears>) -> rustix::io::Result<()> {
-        switchboard().add(self.line, &self.answers, ears.clone())?;
+    fn start_polling(&self, output_reader: &Arc<OutputReader>) -> rustix::io::Result<()> {
+        executor_poller().add(self.poll_key, &self.answers, output_reader.clone())?;
         self.commands.add_line()?;
         self.asks.add_line()
     }
 
     /// It is not heard any more, unless somebody is about to.
-    fn remove_line(&self) {
-        switchboard().remove(self.line, &self.answers);
+    fn stop_polling(&self) {
+        executor_poller().remove(self.poll_key, &self.answers);
         self.commands.remove_line();
         self.asks.remove_line();
     }
@@ -209,11 +210,11 @@ impl Shared {
     /// Says whether it was killed before.
     fn kill(&self) -> bool {
         let mut life = self.life.lock().expect("nothing panics under it");
-        let before = std::mem::replace(&mut *life, Life::Killed);
-        if let Life::Up(group) = before {
+        let before = std::mem::replace(&mut *life, ProcessState::Killed);
+        if let ProcessState::Up(group) = before {
             end(group);
         }
-        before == Life::Killed
+        before == ProcessState::Killed
     }
 
     /// Over when it should have said that it is up, and has not; never otherwise.
@@ -224,7 +225,7 @@ impl Shared {
         }
     }
 
-    fn source(&self) -> Option<Source> {
+    fn source(&self) -> Option<OutputSource> {
         self.source.lock().expect("nothing panics under it").as_ref().map(|(source, _)| *source)
     }
 
@@ -246,17 +247,17 @@ struct Descriptors {
 }
 
 /// Minds one executor from its start until it is seen to be dead.
-struct Minder {
+struct Supervisor {
     node: Weak<Node>,
     worker: usize,
     executor: ExecutorId,
-    launch: Arc<Launch>,
-    shared: Arc<Shared>,
+    launch: Arc<LaunchContext>,
+    shared: Arc<ExecutorProcess>,
 }
 
-impl Minder {
+impl Supervisor {
     async fn run(
-        self: Arc<Minder>,
+        self: Arc<Supervisor>,
         runtime: String,
         variable: String,
         theirs: UnixStream,
@@ -264,12 +265,12 @@ impl Minder {
     ) {
         let executor = self.executor;
         let event = match self.start(runtime, variable, theirs, descriptors).await {
-            Ok((born, pipes)) => {
-                let error = self.attend(born, pipes).await;
+            Ok((launched, pipes)) => {
+                let error = self.attend(launched, pipes).await;
                 Event::ExecutorDied { executor, error }
             }
             Err(error) if is_for_now(&error) => {
-                Event::ExecutorRefused { executor, lack: lack_of(&error) }
+                Event::ExecutorRefused { executor, lack: system_limit_of(&error) }
             }
             Err(error) => {
                 let words = format!("an executor could not be started: {error}");
@@ -282,7 +283,7 @@ impl Minder {
 
     fn tell(&self, event: Event) {
         if let Some(node) = self.node.upgrade() {
-            node.executor_said(self.worker, event);
+            node.deliver_executor_event(self.worker, event);
         }
     }
 
@@ -292,19 +293,24 @@ impl Minder {
         variable: String,
         theirs: UnixStream,
         descriptors: Descriptors,
-    ) -> std::io::Result<(Born, Pipes)> {
+    ) -> std::io::Result<(LaunchedProcess, Pipes)> {
         let (stdout, their_stdout) = std::io::pipe()?;
         let (stderr, their_stderr) = std::io::pipe()?;
         let pipes = Pipes::new(stdout, stderr)?;
-        let outfit = Outfit { variable, stdin: theirs, stdout: their_stdout, stderr: their_stderr };
+        let launch_environment = LaunchEnvironment {
+            variable,
+            stdin: theirs,
+            stdout: their_stdout,
+            stderr: their_stderr,
+        };
         // Nothing fails any more once there is a process: it is minded until it is dead.
-        let born = Born::bear(&self.launch, &runtime, outfit).await?;
-        let group = born.pid;
-        self.launch.memory_watch.born(self.executor, group);
+        let launched = LaunchedProcess::spawn(&self.launch, &runtime, launch_environment).await?;
+        let group = launched.pid;
+        self.launch.memory_watch.launched(self.executor, group);
         let mut life = self.shared.life.lock().expect("nothing panics under it");
         match *life {
-            Life::Killed => end(group),
-            Life::Starting | Life::Up(_) => *life = Life::Up(group),
+            ProcessState::Killed => end(group),
+            ProcessState::Starting | ProcessState::Up(_) => *life = ProcessState::Up(group),
         }
         drop(life);
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
@@ -320,31 +326,31 @@ impl Minder {
             &mut ancillary,
             SendFlags::NOSIGNAL,
         );
-        Ok((born, pipes))
+        Ok((launched, pipes))
     }
 
     /// Listens to it until it is dead, and says how it died.
-    async fn attend(self: &Arc<Minder>, mut born: Born, pipes: Pipes) -> Error {
-        let group = born.pid;
-        let ears = Arc::new(Ears::new(self.clone(), pipes, group));
-        if self.shared.add_line(&ears).is_err() {
-            ears.silent.notify_one(); // Nobody would hear it.
+    async fn attend(self: &Arc<Supervisor>, mut launched: LaunchedProcess, pipes: Pipes) -> Error {
+        let group = launched.pid;
+        let output_reader = Arc::new(OutputReader::new(self.clone(), pipes, group));
+        if self.shared.start_polling(&output_reader).is_err() {
+            output_reader.silent.notify_one(); // Nobody would hear it.
         }
         let mut late = false;
         tokio::select! {
-            _ = &mut born.death => {}
-            () = ears.silent.notified() => {}
-            () = ears.hear_prints() => {}
+            _ = &mut launched.death => {}
+            () = output_reader.silent.notified() => {}
+            () = output_reader.hear_prints() => {}
             () = self.shared.too_late() => late = true,
         }
-        self.shared.remove_line();
+        self.shared.stop_polling();
         let by_us = self.shared.kill();
-        let _ = (&mut born.death).await;
+        let _ = (&mut launched.death).await;
         // Not waited for yet, so its group's number is nobody else's.
         let _ = kill_process_group(group, Signal::KILL);
         self.launch.memory_watch.died(self.executor);
-        let status = born.reap().await;
-        ears.hear_the_rest();
+        let status = launched.reap().await;
+        output_reader.hear_the_rest();
         let who = self.shared.words(group);
         if by_us && !late {
             // What it printed last has nothing to do with its end.
@@ -379,16 +385,16 @@ impl Minder {
 /// Whether starting a process failed for want of something that may come back.
 fn is_for_now(error: &std::io::Error) -> bool {
     let server_died = error.kind() == ErrorKind::ConnectionReset;
-    server_died || lack_of(error).is_some()
+    server_died || system_limit_of(error).is_some()
 }
 
 /// What the system refused, if starting a process failed for want of it.
-pub(crate) fn lack_of(error: &std::io::Error) -> Option<Lack> {
+pub(crate) fn system_limit_of(error: &std::io::Error) -> Option<SystemLimit> {
     use rustix::io::Errno;
     match Errno::from_io_error(error)? {
-        Errno::MFILE | Errno::NFILE => Some(Lack::Descriptors),
-        Errno::AGAIN => Some(Lack::Processes),
-        Errno::NOMEM => Some(Lack::Memory),
+        Errno::MFILE | Errno::NFILE => Some(SystemLimit::Descriptors),
+        Errno::AGAIN => Some(SystemLimit::Processes),
+        Errno::NOMEM => Some(SystemLimit::Memory),
         _ => None,
     }
 }

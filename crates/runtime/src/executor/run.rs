@@ -2,24 +2,24 @@
 //! is a thread and one that is a process; `tell` says where what happened goes.
 
 use super::arguments;
-use super::ask::Ask;
-use super::items::{Items, Room};
+use super::items::{ItemProducer, ItemWindow};
 use super::thread::on_some_thread;
-use super::waiting::Waiting;
+use super::urgent_message::UrgentMessage;
+use super::waiting::CurrentWait;
 use super::{Context, Instance, Invocation, Program, Reply, Teller, with_context};
 use crate::net::MAX_MESSAGE_BYTES;
-use crate::node::{SESSIONS_LOST, SESSIONS_LOST_BEFORE};
-use crate::store::Objects;
+use crate::node::{SESSIONS_LOST, SESSIONS_LOST_AT_JOIN};
+use crate::object_store::ObjectStoreHandle;
 use marline_channel::{CancelToken, oneshot};
 use marline_core::account::Grant;
 use marline_core::error::{Error, ErrorKind, Failure, Ran};
 use marline_core::id::{ActorEpoch, ActorId, Attempt, ObjectId, TaskId};
 use marline_core::message;
-use marline_core::message::Try;
-use marline_core::output::Source;
+use marline_core::message::AttemptId;
+use marline_core::output::OutputSource;
 use marline_core::payload::{Outcome, Payload, Value};
 use marline_core::spec::{ActorSpec, Budget, MAX_CHECKPOINT_BYTES, SAVE_METHOD, TaskSpec};
-use marline_core::worker::CallEnd;
+use marline_core::worker::UserCodeResult;
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -55,13 +55,13 @@ pub(crate) enum Command {
 
 impl Command {
     /// Whose output what is printed from now on is, if that changes.
-    pub fn source(&self) -> Option<Source> {
+    pub fn source(&self) -> Option<OutputSource> {
         match self {
             Command::Run { spec, attempt, .. } => {
-                Some(Source::Task(Try { task: spec.id, attempt: *attempt }))
+                Some(OutputSource::Task(AttemptId { task: spec.id, attempt: *attempt }))
             }
             Command::Construct { spec, epoch, .. } => {
-                Some(Source::Actor(message::Instance { actor: spec.id, epoch: *epoch }))
+                Some(OutputSource::Actor(message::Instance { actor: spec.id, epoch: *epoch }))
             }
             Command::Call { .. } => None, // Its actor's.
         }
@@ -70,14 +70,14 @@ impl Command {
 
 /// What an executor says.
 #[derive(Debug)]
-pub(crate) enum Said {
+pub(crate) enum ExecutorReport {
     RunEnded {
-        attempt: Try,
-        end: CallEnd,
+        attempt: AttemptId,
+        end: UserCodeResult,
     },
     /// What a task is given could not be brought here.
-    NotBegun {
-        attempt: Try,
+    InputsUnavailable {
+        attempt: AttemptId,
         error: Error,
     },
     Constructed {
@@ -85,12 +85,12 @@ pub(crate) enum Said {
         result: Result<(), Error>,
     },
     CallFinished {
-        attempt: Try,
-        end: CallEnd,
+        attempt: AttemptId,
+        end: UserCodeResult,
     },
     /// User code gave an item.
     Yielded {
-        attempt: Try,
+        attempt: AttemptId,
         index: u32,
         value: Value,
     },
@@ -100,24 +100,24 @@ pub(crate) enum Said {
     },
     /// User code waits for other work, or no longer.
     Blocked {
-        attempt: Try,
+        attempt: AttemptId,
         blocked: bool,
     },
 }
 
 /// Ends the executor, whose user code failed with this error after its session was lost.
-pub(crate) type CutOff = Arc<dyn Fn(&Error) + Send + Sync>;
+pub(crate) type SessionLossHandler = Arc<dyn Fn(&Error) + Send + Sync>;
 
 /// Where it says it.
-pub(crate) type Tell = Arc<dyn Fn(Said) + Send + Sync>;
+pub(crate) type ReportFn = Arc<dyn Fn(ExecutorReport) + Send + Sync>;
 
 /// What runs in an executor, to be asked to stop.
 #[derive(Clone, Default)]
-pub(crate) struct Running(Arc<Mutex<Tokens>>);
+pub(crate) struct RunningTasks(Arc<Mutex<Tokens>>);
 
 #[derive(Default)]
 struct Tokens {
-    tokens: BTreeMap<TaskId, Token>,
+    tokens: BTreeMap<TaskId, TaskControls>,
     /// What was asked to stop and did not run: it is about to, or has ended.
     early: VecDeque<TaskId>,
     /// Items were taken of what did not run.
@@ -128,17 +128,17 @@ struct Tokens {
 
 /// How what runs hears that it is to stop.
 #[derive(Clone, Default)]
-struct Token {
+struct TaskControls {
     cancel: CancelToken,
     /// What it has submitted is to stop with it.
     stops_all: Arc<AtomicBool>,
     /// What it waits for others in.
-    waiting: Waiting,
+    waiting: CurrentWait,
     /// How far its items were taken.
-    room: Arc<Room>,
+    room: Arc<ItemWindow>,
 }
 
-impl Token {
+impl TaskControls {
     fn cancel(&self, alone: bool) {
         // Seen by whoever sees that it was cancelled.
         self.stops_all.fetch_or(!alone, Ordering::Relaxed);
@@ -151,14 +151,14 @@ impl Token {
 /// way.
 const MAX_EARLY: usize = 64;
 
-impl Running {
+impl RunningTasks {
     fn with<R>(&self, what: impl FnOnce(&mut Tokens) -> R) -> R {
         what(&mut self.0.lock().expect("no user code runs under it"))
     }
 
     /// It runs from now on; gives its token, which is cancelled if it was asked to stop before.
-    fn begin(&self, task: TaskId) -> Token {
-        let token = Token::default();
+    fn begin(&self, task: TaskId) -> TaskControls {
+        let token = TaskControls::default();
         let stop = self.with(|running| {
             running.tokens.insert(task, token.clone());
             let early = running.early.len();
@@ -182,12 +182,12 @@ impl Running {
     }
 
     /// Does what the worker asks.
-    pub fn asked(&self, ask: Ask) {
+    pub fn asked(&self, ask: UrgentMessage) {
         match ask {
-            Ask::Stop(task) => self.interrupt(task, false),
-            Ask::StopAlone(task) => self.interrupt(task, true),
-            Ask::Took { task, count } => self.took(task, count),
-            Ask::NotWait { task, limit } => {
+            UrgentMessage::Cancel(task) => self.interrupt(task, false),
+            UrgentMessage::CancelAlone(task) => self.interrupt(task, true),
+            UrgentMessage::ItemsTaken { task, count } => self.took(task, count),
+            UrgentMessage::DenyWait { task, limit } => {
                 let token = self.with(|running| running.tokens.get(&task).cloned());
                 if let Some(token) = token {
                     token.waiting.refuse(limit);
@@ -232,7 +232,7 @@ impl Running {
 
     /// Asks everything to stop, also what comes.
     pub fn interrupt_all(&self) {
-        let all: Vec<Token> = self.with(|running| {
+        let all: Vec<TaskControls> = self.with(|running| {
             running.over = true;
             running.tokens.values().cloned().collect()
         });
@@ -246,16 +246,16 @@ impl Running {
 #[derive(Clone)]
 pub(crate) struct Runner {
     program: Arc<dyn Program>,
-    tell: Tell,
-    running: Running,
+    tell: ReportFn,
+    running: RunningTasks,
     /// Where large values are.
-    objects: Option<Objects>,
+    objects: Option<ObjectStoreHandle>,
     actor: Option<Actor>,
     /// The actor has ended itself.
     exited: Arc<AtomicBool>,
     /// What is done when user code failed, and had lost its session meanwhile. Nothing where an executor cannot end by
     /// itself.
-    cut_off: Option<CutOff>,
+    cut_off: Option<SessionLossHandler>,
     /// When the command arrived that it handles: the time that user code has left counts from then.
     arrived: Instant,
 }
@@ -276,9 +276,9 @@ struct Actor {
 impl Runner {
     pub fn new(
         program: Arc<dyn Program>,
-        running: Running,
-        objects: Option<Objects>,
-        tell: Tell,
+        running: RunningTasks,
+        objects: Option<ObjectStoreHandle>,
+        tell: ReportFn,
     ) -> Runner {
         let (exited, arrived) = (Arc::default(), Instant::now());
         Runner { program, tell, running, objects, actor: None, exited, cut_off: None, arrived }
@@ -287,7 +287,7 @@ impl Runner {
     /// This executor ends if user code fails after the session of its process was lost: references and handles that it
     /// held are gone, so its failure says nothing about the task. The worker sees the executor die, and the work is
     /// retried if it may be.
-    pub fn ends_if_cut_off(self, end: CutOff) -> Runner {
+    pub fn on_session_loss(self, end: SessionLossHandler) -> Runner {
         Runner { cut_off: Some(end), ..self }
     }
 
@@ -312,18 +312,18 @@ impl Runner {
         match command {
             Command::Run { spec, attempt, values, grant } => {
                 let program = self.program.clone();
-                let place = Place { actor: None, gpus: grant.gpus.into() };
+                let place = ActorAndGpus { actor: None, gpus: grant.gpus.into() };
                 let began = Cell::new(false);
                 let end = self.guarded(&spec, attempt, place, values, |call| {
                     began.set(true);
                     program.run(call)
                 });
-                let attempt = Try { task: spec.id, attempt };
+                let attempt = AttemptId { task: spec.id, attempt };
                 (self.tell)(match end.outcome {
                     Err(error) if !began.get() && error.kind() == ErrorKind::Unavailable => {
-                        Said::NotBegun { attempt, error }
+                        ExecutorReport::InputsUnavailable { attempt, error }
                     }
-                    _ => Said::RunEnded { attempt, end },
+                    _ => ExecutorReport::RunEnded { attempt, end },
                 });
             }
             Command::Construct { spec, epoch, values, grant, checkpoints } => {
@@ -356,7 +356,7 @@ impl Runner {
             self.actor = Some(Actor { instance, id, epoch, gpus, concurrent, saved, restarts });
         });
         let instance = message::Instance { actor: spec.id, epoch };
-        (self.tell)(Said::Constructed { instance, result });
+        (self.tell)(ExecutorReport::Constructed { instance, result });
     }
 
     /// Makes an instance, from the newest checkpoint that can be read.
@@ -387,22 +387,22 @@ impl Runner {
         if self.exited.load(Ordering::Acquire) {
             return;
         }
-        if actor.instance.ends_later() {
+        if actor.instance.is_async() {
             return self.begin(&actor, &spec, attempt, values);
         }
         if !actor.concurrent {
             return self.call_now(&actor, &spec, attempt, values);
         }
         let runner = self.clone();
-        let attempt_of = Try { task: spec.id, attempt };
+        let attempt_of = AttemptId { task: spec.id, attempt };
         let call = move || runner.call_now(&actor, &spec, attempt, values);
         if let Err(error) = on_some_thread(Box::new(call)) {
             let error = Error::exhausted(format!(
                 "no thread could be started for a call, it did not run: {error}; does the actor's \
                  max_concurrency fit its memory?"
             ));
-            let end = CallEnd { outcome: Err(error), kept: Vec::new() };
-            (self.tell)(Said::CallFinished { attempt: attempt_of, end });
+            let end = UserCodeResult { outcome: Err(error), still_held: Vec::new() };
+            (self.tell)(ExecutorReport::CallFinished { attempt: attempt_of, end });
         }
     }
 
@@ -414,7 +414,10 @@ impl Runner {
             exits = reply.as_ref().is_ok_and(|reply| reply.exits);
             reply
         });
-        (self.tell)(Said::CallFinished { attempt: Try { task: spec.id, attempt }, end });
+        (self.tell)(ExecutorReport::CallFinished {
+            attempt: AttemptId { task: spec.id, attempt },
+            end,
+        });
         if exits {
             self.exit(actor);
         }
@@ -425,13 +428,13 @@ impl Runner {
         self.exited.store(true, Ordering::Release);
         actor.instance.exit();
         let instance = message::Instance { actor: actor.id, epoch: actor.epoch };
-        (self.tell)(Said::Exited { instance });
+        (self.tell)(ExecutorReport::Exited { instance });
     }
 
     /// Begins a call that ends later.
     fn begin(&self, actor: &Actor, spec: &TaskSpec, attempt: Attempt, values: Vec<Value>) {
         let (task, tell, running) = (spec.id, self.tell.clone(), self.running.clone());
-        let lost_before = SESSIONS_LOST_BEFORE.load(Ordering::Relaxed);
+        let lost_before = SESSIONS_LOST_AT_JOIN.load(Ordering::Relaxed);
         let (context, mut invocation) = self.prepare(spec, attempt, actor.place(), values);
         let items = invocation.items.clone();
         // Where one runs at a time, the next one may be here already, and is to wait.
@@ -446,7 +449,7 @@ impl Runner {
                 .and_then(|reply| runner.keep(task, &method, durable, reply));
             let end = call_end(kept.and_then(bounded), items.as_ref());
             runner.check_cut_off(lost_before, &end.outcome);
-            tell(Said::CallFinished { attempt: Try { task, attempt }, end });
+            tell(ExecutorReport::CallFinished { attempt: AttemptId { task, attempt }, end });
             if exits {
                 runner.exit(&actor_of);
             }
@@ -463,7 +466,7 @@ impl Runner {
         if let Err(error) = ready {
             return end(Err(error));
         }
-        with_context(context, || actor.instance.begin(&invocation, Box::new(end)));
+        with_context(context, || actor.instance.start_async(&invocation, Box::new(end)));
         if let Some(mut has_ended) = has_ended {
             let _ = has_ended.recv().wait();
         }
@@ -474,16 +477,16 @@ impl Runner {
         &self,
         spec: &TaskSpec,
         attempt: Attempt,
-        place: Place,
+        place: ActorAndGpus,
         values: Vec<Value>,
     ) -> (Context, Invocation) {
-        let Token { cancel, stops_all, waiting, room } = self.running.begin(spec.id);
-        let tried = Try { task: spec.id, attempt };
-        let items = spec.stream.map(|most| {
+        let TaskControls { cancel, stops_all, waiting, room } = self.running.begin(spec.id);
+        let tried = AttemptId { task: spec.id, attempt };
+        let items = spec.stream_window.map(|most| {
             let (objects, tell) = (self.objects.clone(), self.tell.clone());
-            Items::new(tried, most, room, objects, spec.options.durable, tell)
+            ItemProducer::new(tried, most, room, objects, spec.options.durable, tell)
         });
-        let Place { actor, gpus } = place;
+        let ActorAndGpus { actor, gpus } = place;
         let (actor, actor_epoch) = actor.unzip();
         let tell = Teller(self.tell.clone());
         let (name, task) = (spec.target.name().clone(), spec.id);
@@ -521,11 +524,11 @@ impl Runner {
         &self,
         spec: &TaskSpec,
         attempt: Attempt,
-        place: Place,
+        place: ActorAndGpus,
         values: Vec<Value>,
         code: impl FnOnce(&Invocation) -> Result<Reply, Error>,
-    ) -> CallEnd {
-        let lost_before = SESSIONS_LOST_BEFORE.load(Ordering::Relaxed);
+    ) -> UserCodeResult {
+        let lost_before = SESSIONS_LOST_AT_JOIN.load(Ordering::Relaxed);
         let (context, mut invocation) = self.prepare(spec, attempt, place, values);
         let reply = if context.cancel.is_cancelled() {
             Err(not_begun())
@@ -559,10 +562,12 @@ impl Runner {
         };
         for (value, index) in reply.values.iter_mut().zip(0..) {
             let payload = std::mem::take(&mut value.payload);
-            let kept = objects.keep(ObjectId::of(task, index), payload).and_then(|(payload, _)| {
-                value.payload = payload;
-                if durable { objects.make_durable(&mut value.payload) } else { Ok(()) }
-            });
+            let kept = objects.write_if_large(ObjectId::of(task, index), payload).and_then(
+                |(payload, _)| {
+                    value.payload = payload;
+                    if durable { objects.make_durable(&mut value.payload) } else { Ok(()) }
+                },
+            );
             match kept {
                 Ok(()) => {}
                 Err(error) => {
@@ -580,14 +585,14 @@ fn not_begun() -> Error {
     Error::cancelled("it was to stop before it ran")
 }
 
-fn call_end(reply: Result<Reply, Error>, items: Option<&Items>) -> CallEnd {
+fn call_end(reply: Result<Reply, Error>, items: Option<&ItemProducer>) -> UserCodeResult {
     items.inspect(|items| items.pause()); // Whoever still has them gives none any more.
     match reply {
         Ok(reply) => {
             let values = items.map_or(reply.values, |items| vec![items.count()]);
-            CallEnd { outcome: Ok(values), kept: reply.kept }
+            UserCodeResult { outcome: Ok(values), still_held: reply.kept }
         }
-        Err(error) => CallEnd { outcome: Err(error), kept: Vec::new() },
+        Err(error) => UserCodeResult { outcome: Err(error), still_held: Vec::new() },
     }
 }
 
@@ -605,13 +610,13 @@ impl Actor {
         reply
     }
 
-    fn place(&self) -> Place {
-        Place { actor: Some((self.id, self.epoch)), gpus: self.gpus.clone() }
+    fn place(&self) -> ActorAndGpus {
+        ActorAndGpus { actor: Some((self.id, self.epoch)), gpus: self.gpus.clone() }
     }
 }
 
 /// What user code can know of where it runs.
-struct Place {
+struct ActorAndGpus {
     actor: Option<(ActorId, ActorEpoch)>,
     gpus: Arc<[u32]>,
 }
@@ -619,7 +624,7 @@ struct Place {
 /// Whether what an actor saved can be kept.
 fn fit_to_keep(reply: Reply) -> Result<Reply, Error> {
     let bytes: usize = reply.values.iter().map(|value| value.payload.len()).sum();
-    if reply.values.iter().any(|value| !value.contains.is_empty()) {
+    if reply.values.iter().any(|value| !value.referents.is_empty()) {
         let message = "a checkpoint cannot contain references or handles";
         return Err(Error::invalid(message).ran(Ran::Maybe));
     }
@@ -663,7 +668,7 @@ fn caught<R>(code: impl FnOnce() -> Result<R, Error>) -> Result<R, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::Remote;
+    use crate::object_store::ObjectStoreClient;
     use marline_core::spec::Target;
     use std::os::unix::net::UnixStream;
 
@@ -688,18 +693,18 @@ mod tests {
     fn a_task_whose_argument_cannot_be_brought_has_not_begun() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         drop(theirs);
-        let objects = Objects::elsewhere(Remote::new(ours));
+        let objects = ObjectStoreHandle::elsewhere(ObjectStoreClient::new(ours));
         let (said, heard) = std::sync::mpsc::channel();
         let tell = Arc::new(move |it| said.send(it).unwrap());
-        let mut runner = Runner::new(Arc::new(Calls), Running::default(), Some(objects), tell);
+        let mut runner = Runner::new(Arc::new(Calls), RunningTasks::default(), Some(objects), tell);
         let spec = Arc::new(TaskSpec {
             id: TaskId::from_u128(1),
             target: Target::Function("f".into()),
             args: Payload::default(),
             needs: Vec::new(),
-            holds: Vec::new(),
+            referents: Vec::new(),
             returns: 1,
-            stream: None,
+            stream_window: None,
             options: Arc::default(),
         });
         let mut run = |payload: Payload| {
@@ -710,10 +715,11 @@ mod tests {
         };
         let stored = Payload::default().stored_as(ObjectId::of(TaskId::from_u128(2), 0));
         let said = run(stored);
-        assert!(matches!(said, Said::NotBegun { .. }), "{said:?}");
+        assert!(matches!(said, ExecutorReport::InputsUnavailable { .. }), "{said:?}");
         // What user code says is its own.
         let said = run(Payload::default());
-        let Said::RunEnded { end: CallEnd { outcome: Err(error), .. }, .. } = said else {
+        let ExecutorReport::RunEnded { end: UserCodeResult { outcome: Err(error), .. }, .. } = said
+        else {
             panic!("{said:?}")
         };
         assert_eq!(error.message(), "nobody answers");
@@ -746,9 +752,10 @@ mod tests {
     fn an_executor_whose_code_fails_after_its_session_was_lost_ends_instead_of_failing_its_task() {
         let ended = Arc::new(AtomicBool::new(false));
         let ends = ended.clone();
-        let runner = Runner::new(Arc::new(CutOffs), Running::default(), None, Arc::new(|_| ()));
+        let runner =
+            Runner::new(Arc::new(CutOffs), RunningTasks::default(), None, Arc::new(|_| ()));
         let mut runner =
-            runner.ends_if_cut_off(Arc::new(move |_| ends.store(true, Ordering::Relaxed)));
+            runner.on_session_loss(Arc::new(move |_| ends.store(true, Ordering::Relaxed)));
         let cases = [
             ("works", false),
             ("fails", false),
@@ -761,7 +768,7 @@ mod tests {
         for (args, expected) in cases {
             if args == "joins" {
                 let lost = SESSIONS_LOST.load(Ordering::Relaxed);
-                SESSIONS_LOST_BEFORE.store(lost, Ordering::Relaxed);
+                SESSIONS_LOST_AT_JOIN.store(lost, Ordering::Relaxed);
                 ended.store(false, Ordering::Relaxed);
             }
             let spec = Arc::new(TaskSpec {
@@ -769,9 +776,9 @@ mod tests {
                 target: Target::Function("f".into()),
                 args: Payload::raw(args),
                 needs: Vec::new(),
-                holds: Vec::new(),
+                referents: Vec::new(),
                 returns: 1,
-                stream: None,
+                stream_window: None,
                 options: Arc::default(),
             });
             let (attempt, values, grant) = (Attempt(1), Vec::new(), Grant::default());
@@ -782,9 +789,9 @@ mod tests {
 
     #[test]
     fn what_is_to_stop_before_it_runs_does_not_run() {
-        let running = Running::default();
+        let running = RunningTasks::default();
         let (early, other) = (TaskId::from_u128(1), TaskId::from_u128(2));
-        running.asked(Ask::Stop(early));
+        running.asked(UrgentMessage::Cancel(early));
         assert!(!running.begin(other).cancel.is_cancelled());
         assert!(running.begin(early).cancel.is_cancelled());
         running.end(early);

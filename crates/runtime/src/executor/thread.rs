@@ -2,10 +2,10 @@
 //! is left alone, and what it returns goes nowhere. Whoever needs more runs executors as processes.
 
 use super::Program;
-use super::ask::Ask;
-use super::run::{Command, Runner, Running, Said};
+use super::run::{Command, ExecutorReport, Runner, RunningTasks};
+use super::urgent_message::UrgentMessage;
 use crate::node::Node;
-use crate::store::Objects;
+use crate::object_store::ObjectStoreHandle;
 use marline_channel::{Receiver, Sender, rendezvous, unbounded};
 use marline_core::error::{Error, Ran};
 use marline_core::worker::{Event, ExecutorId};
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 pub(super) type Job = Box<dyn FnOnce() + Send>;
 
 /// A thread that is to be started, or one that has nothing to do.
-pub(crate) struct Start {
+pub(crate) struct ThreadStart {
     job: Job,
     /// Told if no thread can be started.
     node: Weak<Node>,
@@ -45,7 +45,7 @@ pub(super) fn on_some_thread(job: Job) -> std::io::Result<()> {
     thread::Builder::new().name("marline-exec".into()).spawn(run).map(drop)
 }
 
-impl Start {
+impl ThreadStart {
     pub fn start(self) {
         if let Err(error) = on_some_thread(self.job)
             && let Some(node) = self.node.upgrade()
@@ -53,32 +53,32 @@ impl Start {
             let words = format!("no thread could be started for an executor: {error}");
             let error = Error::unavailable(Ran::No, words);
             let event = Event::ExecutorDied { executor: self.executor, error };
-            node.executor_said(self.worker, event);
+            node.deliver_executor_event(self.worker, event);
         }
     }
 }
 
 /// The worker's end of an executor; dropping it ends the executor when it is idle.
-pub(crate) struct Handle {
+pub(crate) struct ThreadHandle {
     commands: Sender<Command>,
-    running: Running,
+    running: RunningTasks,
 }
 
-impl Handle {
+impl ThreadHandle {
     /// An executor, and what starts its thread: that takes a while, and what it is told before waits.
     pub fn new(
         node: Weak<Node>,
         worker: usize,
         executor: ExecutorId,
         program: Arc<dyn Program>,
-        objects: Option<Objects>,
-    ) -> (Handle, Start) {
+        objects: Option<ObjectStoreHandle>,
+    ) -> (ThreadHandle, ThreadStart) {
         let (commands, inbox) = unbounded();
-        let running = Running::default();
-        let ears = node.clone();
+        let running = RunningTasks::default();
+        let output_reader = node.clone();
         let tell = move |said| {
-            if let Some(node) = ears.upgrade() {
-                node.executor_said(worker, event(executor, said));
+            if let Some(node) = output_reader.upgrade() {
+                node.deliver_executor_event(worker, event(executor, said));
             }
         };
         let mut runner = Runner::new(program, running.clone(), objects, Arc::new(tell));
@@ -87,8 +87,8 @@ impl Handle {
                 runner.handle(command, Instant::now());
             }
         };
-        let start = Start { job: Box::new(run), node, worker, executor };
-        (Handle { commands, running }, start)
+        let start = ThreadStart { job: Box::new(run), node, worker, executor };
+        (ThreadHandle { commands, running }, start)
     }
 
     pub fn send(&self, command: Command) {
@@ -96,7 +96,7 @@ impl Handle {
         let _ = self.commands.try_send(command);
     }
 
-    pub fn ask(&self, ask: Ask) {
+    pub fn ask(&self, ask: UrgentMessage) {
         self.running.asked(ask);
     }
 
@@ -107,21 +107,25 @@ impl Handle {
 }
 
 /// What an executor said, as its worker hears it.
-pub(super) fn event(executor: ExecutorId, said: Said) -> Event {
+pub(super) fn event(executor: ExecutorId, said: ExecutorReport) -> Event {
     match said {
-        Said::RunEnded { attempt, end } => Event::RunEnded { executor, task: attempt.task, end },
-        Said::NotBegun { attempt, error } => {
-            Event::NotBegun { executor, task: attempt.task, error }
+        ExecutorReport::RunEnded { attempt, end } => {
+            Event::TaskEnded { executor, task: attempt.task, end }
         }
-        Said::Constructed { instance: _, result } => Event::Constructed { executor, result },
-        Said::CallFinished { attempt, end } => {
-            Event::CallFinished { executor, call: attempt.task, end }
+        ExecutorReport::InputsUnavailable { attempt, error } => {
+            Event::InputsUnavailable { executor, task: attempt.task, error }
         }
-        Said::Yielded { attempt, index, value } => {
+        ExecutorReport::Constructed { instance: _, result } => {
+            Event::Constructed { executor, result }
+        }
+        ExecutorReport::CallFinished { attempt, end } => {
+            Event::CallEnded { executor, call: attempt.task, end }
+        }
+        ExecutorReport::Yielded { attempt, index, value } => {
             Event::Yielded { executor, task: attempt.task, index, value }
         }
-        Said::Exited { instance: _ } => Event::ActorExited { executor },
-        Said::Blocked { attempt: _, blocked: true } => Event::Blocked { executor },
-        Said::Blocked { attempt: _, blocked: false } => Event::Resumed { executor },
+        ExecutorReport::Exited { instance: _ } => Event::ActorExited { executor },
+        ExecutorReport::Blocked { attempt: _, blocked: true } => Event::Blocked { executor },
+        ExecutorReport::Blocked { attempt: _, blocked: false } => Event::Resumed { executor },
     }
 }

@@ -1,23 +1,23 @@
 //! User code that waits for other work. Its CPUs are free meanwhile, if its worker lets one more wait.
 
 use super::process::Waiter;
-use super::run::Said;
+use super::run::ExecutorReport;
 use super::{Teller, context};
 use marline_core::Error;
-use marline_core::message::Try;
+use marline_core::message::AttemptId;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::task::{self, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 /// One time that something waits. Nobody refuses it outside of tasks and calls.
 #[derive(Clone, Debug, Default)]
-pub struct Wait {
+pub struct BlockingWait {
     waiter: Arc<Waiter>,
     /// So many may wait and do: this one may not.
     refused: Arc<OnceLock<usize>>,
 }
 
-impl Wait {
+impl BlockingWait {
     /// Who waits: rung also if it may not go on.
     pub fn waiter(&self) -> &Arc<Waiter> {
         &self.waiter
@@ -35,10 +35,10 @@ impl Wait {
 
 /// What a task or call waits in now, if it does.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Waiting(Arc<Mutex<Option<Wait>>>);
+pub(super) struct CurrentWait(Arc<Mutex<Option<BlockingWait>>>);
 
-impl Waiting {
-    fn now(&self) -> MutexGuard<'_, Option<Wait>> {
+impl CurrentWait {
+    fn now(&self) -> MutexGuard<'_, Option<BlockingWait>> {
         self.0.lock().expect("nothing panics under it")
     }
 
@@ -48,23 +48,23 @@ impl Waiting {
         let wait = self.now().clone();
         if let Some(wait) = wait {
             let _ = wait.refused.set(limit);
-            wait.waiter.ring();
+            wait.waiter.notify();
         }
     }
 }
 
 /// Waits for other work. If it is a task that waits, its CPUs are free meanwhile; if it may not, it is told.
-pub fn blocking<R>(wait: impl FnOnce(&Wait) -> R) -> R {
-    let Some(context) = context() else { return wait(&Wait::default()) };
-    let attempt = Try { task: context.task, attempt: context.attempt };
+pub fn wait_lending_cpu<R>(wait: impl FnOnce(&BlockingWait) -> R) -> R {
+    let Some(context) = context() else { return wait(&BlockingWait::default()) };
+    let attempt = AttemptId { task: context.task, attempt: context.attempt };
     let Teller(tell) = context.tell;
     // A signal's handler may wait while its task does.
-    let this = Wait::default();
+    let this = BlockingWait::default();
     let outer = context.waiting.now().replace(this.clone());
-    tell(Said::Blocked { attempt, blocked: true });
+    tell(ExecutorReport::Blocked { attempt, blocked: true });
     let result = wait(&this);
     *context.waiting.now() = outer;
-    tell(Said::Blocked { attempt, blocked: false });
+    tell(ExecutorReport::Blocked { attempt, blocked: false });
     result
 }
 
@@ -81,7 +81,7 @@ pub(crate) fn poll_until<R>(
     if let Poll::Ready(came) = poll(&mut task::Context::from_waker(Waker::noop())) {
         return Ok(Some(came));
     }
-    blocking(|wait| {
+    wait_lending_cpu(|wait| {
         let waker = Waker::from(Arc::new(RingsOnWake(wait.waiter().clone())));
         let mut cx = task::Context::from_waker(&waker);
         loop {
@@ -107,26 +107,26 @@ struct RingsOnWake(Arc<Waiter>);
 
 impl Wake for RingsOnWake {
     fn wake(self: Arc<Self>) {
-        self.0.ring();
+        self.0.notify();
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::executor::process::Waited;
+    use crate::executor::process::WaitOutcome;
     use marline_core::error::ErrorKind;
     use std::thread;
 
     #[test]
     fn a_wait_that_is_refused_names_the_limit() {
-        let (waiting, wait) = (Waiting::default(), Wait::default());
+        let (waiting, wait) = (CurrentWait::default(), BlockingWait::default());
         waiting.refuse(7); // Nothing waits.
         *waiting.now() = Some(wait.clone());
         assert!(wait.error().is_none());
-        assert_eq!(wait.waiter().wait(Instant::now()), Waited::TimedOut);
+        assert_eq!(wait.waiter().wait(Instant::now()), WaitOutcome::TimedOut);
         waiting.refuse(7);
-        assert_eq!(wait.waiter().wait(Instant::now()), Waited::Rung);
+        assert_eq!(wait.waiter().wait(Instant::now()), WaitOutcome::Notified);
         let error = wait.error().expect("it was refused");
         assert_eq!(error.kind(), ErrorKind::Exhausted);
         assert!(

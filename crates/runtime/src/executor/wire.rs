@@ -5,7 +5,7 @@
 //! it is up, `attempt_yielded` and `attempt_ended` for tasks and calls, `actor_ready` or `actor_failed`, `actor_destroyed` when the
 //! actor ends itself, and `blocked`, `resumed`, `dropped`.
 
-use super::run::{Command, Said};
+use super::run::{Command, ExecutorReport};
 use crate::net::MAX_MESSAGE_BYTES;
 use crate::wire::convert;
 use crate::wire::frame::Direction;
@@ -13,7 +13,7 @@ use crate::wire::message::Message;
 use crate::wire::v1;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use marline_core::error::Error;
-use marline_core::message::{End, FromWorker, Leave, ToWorker};
+use marline_core::message::{ActorExitReason, AttemptEnd, FromWorker, ToWorker};
 use prost::Message as _;
 use std::time::Duration;
 
@@ -70,35 +70,40 @@ pub(super) fn encode_ready() -> Vec<u8> {
 }
 
 /// What an executor says, as it travels.
-pub(super) fn encode_said(said: Said) -> Vec<u8> {
+pub(super) fn encode_report(said: ExecutorReport) -> Vec<u8> {
     encode(Message::FromWorker(match said {
-        Said::RunEnded { attempt, end } | Said::CallFinished { attempt, end } => {
-            let (kept, ran_for, next) = (end.kept, Duration::ZERO, None);
+        ExecutorReport::RunEnded { attempt, end }
+        | ExecutorReport::CallFinished { attempt, end } => {
+            let (kept, ran_for, next) = (end.still_held, Duration::ZERO, None);
             let end = match end.outcome {
-                Ok(values) => End::Finished(values),
-                Err(error) => End::Failed(error.bounded()),
+                Ok(values) => AttemptEnd::Finished(values),
+                Err(error) => AttemptEnd::Failed(error.bounded()),
             };
             FromWorker::Ended { attempt, end, kept, ran_for, next }
         }
-        Said::NotBegun { attempt, error } => {
-            let (end, ran_for) = (End::Lost(error.bounded()), Duration::ZERO);
+        ExecutorReport::InputsUnavailable { attempt, error } => {
+            let (end, ran_for) = (AttemptEnd::Lost(error.bounded()), Duration::ZERO);
             FromWorker::Ended { attempt, end, kept: Vec::new(), ran_for, next: None }
         }
-        Said::Yielded { attempt, index, value } => {
+        ExecutorReport::Yielded { attempt, index, value } => {
             FromWorker::Yielded { attempt, to: None, index, value }
         }
-        Said::Constructed { instance, result: Ok(()) } => FromWorker::ActorReady { instance },
-        Said::Constructed { instance, result: Err(error) } => {
+        ExecutorReport::Constructed { instance, result: Ok(()) } => {
+            FromWorker::ActorReady { instance }
+        }
+        ExecutorReport::Constructed { instance, result: Err(error) } => {
             FromWorker::ActorFailed { instance, error: error.bounded() }
         }
-        Said::Exited { instance } => FromWorker::ActorDestroyed { instance, why: Leave::Exited },
-        Said::Blocked { attempt, blocked: true } => FromWorker::Blocked { attempt },
-        Said::Blocked { attempt, blocked: false } => FromWorker::Resumed { attempt },
+        ExecutorReport::Exited { instance } => {
+            FromWorker::ActorDestroyed { instance, exit: ActorExitReason::Exited }
+        }
+        ExecutorReport::Blocked { attempt, blocked: true } => FromWorker::Blocked { attempt },
+        ExecutorReport::Blocked { attempt, blocked: false } => FromWorker::Resumed { attempt },
     }))
 }
 
 /// What an executor says.
-pub(super) fn decode_said(frame: Bytes) -> Result<FromWorker, Error> {
+pub(super) fn decode_report(frame: Bytes) -> Result<FromWorker, Error> {
     match convert::decode_message(decode(frame)?, Direction::WorkerToController)? {
         Message::FromWorker(message) => Ok(message),
         message => Err(Error::invalid(format!("this is not said by an executor: {message:?}"))),
@@ -135,10 +140,10 @@ mod tests {
     use marline_core::account::Grant;
     use marline_core::error::Ran;
     use marline_core::id::{ActorEpoch, ActorId, Attempt, TaskId};
-    use marline_core::message::{Instance, Try};
+    use marline_core::message::{AttemptId, Instance};
     use marline_core::payload::Value;
     use marline_core::spec::{TaskOptions, TaskSpec};
-    use marline_core::worker::CallEnd;
+    use marline_core::worker::UserCodeResult;
     use std::sync::Arc;
 
     fn only_frame(bytes: Vec<u8>) -> Bytes {
@@ -156,7 +161,7 @@ mod tests {
 
     #[test]
     fn frames_come_whole_however_they_are_cut() {
-        assert_eq!(decode_said(only_frame(encode_ready())).unwrap(), FromWorker::Joined);
+        assert_eq!(decode_report(only_frame(encode_ready())).unwrap(), FromWorker::Joined);
     }
 
     #[test]
@@ -185,21 +190,29 @@ mod tests {
 
     #[test]
     fn what_an_executor_says_arrives() {
-        let attempt = Try { task: TaskId::from_u128(1), attempt: Attempt(2) };
-        let end = CallEnd { outcome: Err(Error::not_found("no such key")), kept: Vec::new() };
-        let said = decode_said(only_frame(encode_said(Said::RunEnded { attempt, end }))).unwrap();
-        let FromWorker::Ended { attempt: same, end: End::Failed(error), .. } = said else {
+        let attempt = AttemptId { task: TaskId::from_u128(1), attempt: Attempt(2) };
+        let end = UserCodeResult {
+            outcome: Err(Error::not_found("no such key")),
+            still_held: Vec::new(),
+        };
+        let said =
+            decode_report(only_frame(encode_report(ExecutorReport::RunEnded { attempt, end })))
+                .unwrap();
+        let FromWorker::Ended { attempt: same, end: AttemptEnd::Failed(error), .. } = said else {
             panic!("{said:?}")
         };
         assert_eq!((same, error.message()), (attempt, "no such key"));
         let error = Error::unavailable(Ran::No, "its argument did not come");
-        let said = encode_said(Said::NotBegun { attempt, error: error.clone() });
-        let said = decode_said(only_frame(said)).unwrap();
-        let FromWorker::Ended { end: End::Lost(same), .. } = said else { panic!("{said:?}") };
+        let said =
+            encode_report(ExecutorReport::InputsUnavailable { attempt, error: error.clone() });
+        let said = decode_report(only_frame(said)).unwrap();
+        let FromWorker::Ended { end: AttemptEnd::Lost(same), .. } = said else {
+            panic!("{said:?}")
+        };
         assert_eq!(same, error);
         let instance = Instance { actor: ActorId::from_u128(7), epoch: ActorEpoch(3) };
-        let said = Said::Constructed { instance, result: Ok(()) };
-        let said = decode_said(only_frame(encode_said(said))).unwrap();
+        let said = ExecutorReport::Constructed { instance, result: Ok(()) };
+        let said = decode_report(only_frame(encode_report(said))).unwrap();
         assert_eq!(said, FromWorker::ActorReady { instance });
     }
 

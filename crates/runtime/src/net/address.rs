@@ -41,47 +41,53 @@ fn is_host(text: &str) -> bool {
 }
 
 /// Why something did not work, and what helps.
-pub(crate) struct Setback {
+pub(crate) struct ConnectError {
     pub error: Error,
     /// Waiting helps: a controller may be about to start.
-    pub may_pass: bool,
+    pub is_retryable: bool,
 }
 
-impl Setback {
+impl ConnectError {
     /// What the transport says by itself means that nobody of a cluster was reached. Nothing if somebody
     /// was, and said this.
-    pub fn of_transport(address: &str, status: &Status) -> Option<Setback> {
+    pub fn of_transport(address: &str, status: &Status) -> Option<ConnectError> {
         if !status.details().is_empty() {
             return None;
         }
         if status.message().contains("grpc-status header missing") {
             let words =
                 format!("what answers at {address} is no part of a cluster: check the address");
-            return Some(Setback { error: Error::unavailable(Ran::No, words), may_pass: false });
+            return Some(ConnectError {
+                error: Error::unavailable(Ran::No, words),
+                is_retryable: false,
+            });
         }
         if status.code() != Code::Unavailable {
             return None;
         }
         Some(match deepest(status) {
-            Some(cause) => Setback::of_dialling(address, cause),
-            None => Setback { error: nobody_answers(address, status.message()), may_pass: true },
+            Some(cause) => ConnectError::of_dialling(address, cause),
+            None => ConnectError {
+                error: nobody_answers(address, status.message()),
+                is_retryable: true,
+            },
         })
     }
 
     /// Why no connection could be made to this address.
-    pub fn of_dialling(address: &str, cause: &io::Error) -> Setback {
-        if let Some(refused) = handshake::refusal(cause) {
+    pub fn of_dialling(address: &str, cause: &io::Error) -> ConnectError {
+        if let Some(refused) = handshake::rejection(cause) {
             let words = format!("{address}: {}", refused.message());
-            return Setback::said(Error::new(refused.kind(), words).ran(Ran::No));
+            return ConnectError::from_reply(Error::new(refused.kind(), words).ran(Ran::No));
         }
         let (why, may_pass) = why(address, cause);
-        Setback { error: nobody_answers(address, &why), may_pass }
+        ConnectError { error: nobody_answers(address, &why), is_retryable: may_pass }
     }
 
     /// Somebody answered with an error: trying again helps only if that says that it may.
-    pub fn said(error: Error) -> Setback {
+    pub fn from_reply(error: Error) -> ConnectError {
         let may_pass = error.kind() == ErrorKind::Unavailable;
-        Setback { error, may_pass }
+        ConnectError { error, is_retryable: may_pass }
     }
 }
 

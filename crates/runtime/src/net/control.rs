@@ -15,7 +15,7 @@ use crate::node::Node;
 use crate::wire::convert::to_status;
 use crate::wire::v1;
 use crate::wire::v1::control_server::Control;
-use crate::wire::wall::Wall;
+use crate::wire::wall_clock::WallClock;
 use marline_core::error::{Error, Ran};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -30,14 +30,14 @@ const MAX_WAIT_TASKS: usize = 10_000;
 const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// See the [module](self).
-pub(crate) struct Service {
+pub(crate) struct ControlService {
     node: Weak<Node>,
-    wall: Wall,
+    wall: WallClock,
 }
 
-impl Service {
-    pub fn new(node: &Arc<Node>) -> Service {
-        Service { node: Arc::downgrade(node), wall: Wall::new(node.now()) }
+impl ControlService {
+    pub fn new(node: &Arc<Node>) -> ControlService {
+        ControlService { node: Arc::downgrade(node), wall: WallClock::new(node.now()) }
     }
 
     fn node(&self) -> Result<Arc<Node>, Error> {
@@ -46,12 +46,12 @@ impl Service {
     }
 
     /// What only a controller knows.
-    fn of_controller(&self) -> Result<(), Error> {
-        self.node()?.look(|_| ())
+    fn require_controller(&self) -> Result<(), Error> {
+        self.node()?.with_controller(|_| ())
     }
 
     /// What every node knows of itself.
-    fn of_any(&self) -> Result<(), Error> {
+    fn allow_any_node(&self) -> Result<(), Error> {
         Ok(())
     }
 }
@@ -96,11 +96,11 @@ fn answer<T>(result: Result<T, Error>) -> Answer<T> {
 macro_rules! operations {
     ($($name:ident: $request:ident -> $reply:ident, $asked:ident $(, $wait:ident)?;)+) => {
         #[tonic::async_trait]
-        impl Control for Service {
+        impl Control for ControlService {
             $(
                 async fn $name(&self, request: Request<v1::$request>) -> Answer<v1::$reply> {
                     self.$asked().map_err(to_status)?;
-                    answer(Service::$name(self, request.into_inner())$(.$wait)?)
+                    answer(ControlService::$name(self, request.into_inner())$(.$wait)?)
                 }
             )+
         }
@@ -108,26 +108,26 @@ macro_rules! operations {
 }
 
 operations! {
-    open_session: OpenSessionRequest -> OpenSessionReply, of_controller;
-    keep_alive: KeepAliveRequest -> KeepAliveReply, of_controller;
-    close_session: CloseSessionRequest -> CloseSessionReply, of_controller;
-    submit_task: SubmitTaskRequest -> SubmitTaskReply, of_controller;
-    get_task_status: GetTaskStatusRequest -> TaskStatus, of_controller;
-    get_task_result: GetTaskResultRequest -> GetTaskResultReply, of_controller, await;
-    cancel_task: CancelTaskRequest -> CancelTaskReply, of_controller;
-    wait_tasks: WaitTasksRequest -> WaitTasksReply, of_controller, await;
-    list_tasks: ListTasksRequest -> ListTasksReply, of_any;
-    create_actor: CreateActorRequest -> CreateActorReply, of_controller;
-    call_actor: CallActorRequest -> CallActorReply, of_controller;
-    get_actor_status: GetActorStatusRequest -> ActorStatus, of_any;
-    list_actors: ListActorsRequest -> ListActorsReply, of_any;
-    delete_actor: DeleteActorRequest -> DeleteActorReply, of_controller;
-    list_objects: ListObjectsRequest -> ListObjectsReply, of_any;
-    list_workers: ListWorkersRequest -> ListWorkersReply, of_controller;
-    drain_worker: DrainWorkerRequest -> DrainWorkerReply, of_controller;
-    cluster_resources: ClusterResourcesRequest -> ClusterResourcesReply, of_controller;
-    worker_health: WorkerHealthRequest -> WorkerHealthReply, of_any;
-    read_log: ReadLogRequest -> ReadLogReply, of_any, await;
+    open_session: OpenSessionRequest -> OpenSessionReply, require_controller;
+    keep_alive: KeepAliveRequest -> KeepAliveReply, require_controller;
+    close_session: CloseSessionRequest -> CloseSessionReply, require_controller;
+    submit_task: SubmitTaskRequest -> SubmitTaskReply, require_controller;
+    get_task_status: GetTaskStatusRequest -> TaskStatus, require_controller;
+    get_task_result: GetTaskResultRequest -> GetTaskResultReply, require_controller, await;
+    cancel_task: CancelTaskRequest -> CancelTaskReply, require_controller;
+    wait_tasks: WaitTasksRequest -> WaitTasksReply, require_controller, await;
+    list_tasks: ListTasksRequest -> ListTasksReply, allow_any_node;
+    create_actor: CreateActorRequest -> CreateActorReply, require_controller;
+    call_actor: CallActorRequest -> CallActorReply, require_controller;
+    get_actor_status: GetActorStatusRequest -> ActorStatus, allow_any_node;
+    list_actors: ListActorsRequest -> ListActorsReply, allow_any_node;
+    delete_actor: DeleteActorRequest -> DeleteActorReply, require_controller;
+    list_objects: ListObjectsRequest -> ListObjectsReply, allow_any_node;
+    list_workers: ListWorkersRequest -> ListWorkersReply, require_controller;
+    drain_worker: DrainWorkerRequest -> DrainWorkerReply, require_controller;
+    cluster_resources: ClusterResourcesRequest -> ClusterResourcesReply, require_controller;
+    worker_health: WorkerHealthRequest -> WorkerHealthReply, allow_any_node;
+    read_log: ReadLogRequest -> ReadLogReply, allow_any_node, await;
 }
 
 #[cfg(test)]

@@ -1,16 +1,16 @@
 //! What a node dials: the controller it joins, and the workers its clients call. A broken connection is
 //! made again until its link is gone.
 
-use super::address::{Setback, check_address, nobody_answers};
-use super::handshake::Kind;
-use super::outbox::Haste;
-use super::plain::{Connection, Socket};
-use super::reader::Reader;
-use super::secret::{Incarnation, Token};
+use super::address::{ConnectError, check_address, nobody_answers};
+use super::credentials::{ClusterIdentity, Token};
+use super::frame_connection::{FrameConnection, Socket};
+use super::handshake::ConnectionKind;
+use super::outbox::SendPriority;
+use super::reader::LinkReader;
 use super::{CONNECTION_WINDOW_BYTES, KEEP_ALIVE, MAX_MESSAGE_BYTES, STREAM_WINDOW_BYTES, io};
-use crate::node::{Membership, Node, Seat, Which, Wish};
-use crate::proof::Process;
-use crate::upstream::Found;
+use crate::node::{JoinDecision, LinkId, Membership, Node, Shell};
+use crate::process_identity::ProcessIdentity;
+use crate::upstream::FoundController;
 use crate::wire::convert::{decode_joined, encode_join, from_status};
 use crate::wire::frame::Frame;
 use crate::wire::join::{Join, Joined};
@@ -35,8 +35,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// What carries gRPC requests of this process. No request carries a credential: both ends of the connection have proved
 /// before that they know the token.
-pub(crate) type Wire = Channel;
-type Client = LinksClient<Wire>;
+pub(crate) type GrpcChannel = Channel;
+type Client = LinksClient<GrpcChannel>;
 
 /// Makes such connections.
 #[derive(Clone)]
@@ -57,20 +57,20 @@ impl Service<Uri> for Connector {
     fn call(&mut self, _: Uri) -> Self::Future {
         let Connector { address, token } = self.clone();
         Box::pin(async move {
-            let (socket, _) = Socket::dial(&address, Kind::Grpc, &token).await?;
+            let (socket, _) = Socket::dial(&address, ConnectionKind::Grpc, &token).await?;
             Ok(TokioIo::new(socket))
         })
     }
 }
 
-fn client(found: &Found) -> Result<Client, Error> {
-    Ok(LinksClient::new(channel(&found.nearest, found.token.clone())?)
+fn client(found: &FoundController) -> Result<Client, Error> {
+    Ok(LinksClient::new(grpc_channel(&found.nearest, found.token.clone())?)
         .max_decoding_message_size(MAX_MESSAGE_BYTES)
         .max_encoding_message_size(MAX_MESSAGE_BYTES))
 }
 
 /// Connects when it is needed. To be called where the runtime for input and output is.
-pub(crate) fn channel(address: &str, token: Token) -> Result<Wire, Error> {
+pub(crate) fn grpc_channel(address: &str, token: Token) -> Result<GrpcChannel, Error> {
     check_address(address)?;
     let connector = Connector { address: address.into(), token };
     // The connector knows where to connect: the URI is what requests say they are for.
@@ -94,16 +94,16 @@ pub(crate) fn join(
     let guard = io().enter();
     let client = client(&found)?;
     drop(guard);
-    node.belongs(&membership, &found.address);
+    node.set_upstream(&membership, &found.address);
     let (tell, mut told) = marline_channel::oneshot();
     let weak = Arc::downgrade(node);
     // What is said if patience is over before the first answer.
-    let setback = Arc::new(Mutex::new(nobody_answers(&found.address, "timed out")));
-    let first = First { tell, setback: setback.clone() };
+    let error = Arc::new(Mutex::new(nobody_answers(&found.address, "timed out")));
+    let first = First { tell, error: error.clone() };
     io().spawn(stay(weak, membership, found, client, first));
     let answer = told.recv().timeout(patience).wait();
     let answer =
-        answer.unwrap_or_else(|_| Err(setback.lock().expect("nothing panics under it").clone()));
+        answer.unwrap_or_else(|_| Err(error.lock().expect("nothing panics under it").clone()));
     // Whoever has not joined has had nothing run.
     answer.map_err(|error| error.ran(Ran::No))
 }
@@ -112,14 +112,14 @@ pub(crate) fn join(
 struct First {
     tell: marline_channel::oneshot::Sender<Result<(), Error>>,
     /// Why there is none yet.
-    setback: Arc<Mutex<Error>>,
+    error: Arc<Mutex<Error>>,
 }
 
 /// Joins, stays connected, and joins again when the session is over: where the controller is by then.
 async fn stay(
     node: Weak<Node>,
     membership: Membership,
-    mut found: Found,
+    mut found: FoundController,
     mut client: Client,
     first: First,
 ) {
@@ -129,7 +129,7 @@ async fn stay(
     let mut lost = false;
     loop {
         request += 1;
-        let Some(asked) = ask_when_still(&node, membership.seat).await else { return };
+        let Some(asked) = ask_when_still(&node, membership.shell).await else { return };
         if first.is_none() && !lost {
             lost = true;
             let words = format!("lost the cluster at {}, trying again", found.address);
@@ -138,17 +138,17 @@ async fn stay(
         let there = look_again(&node, &membership, &mut found, &mut client).await;
         let joined = match there {
             Ok(()) => ask(&mut client, &found.nearest, &membership, request).await,
-            Err(error) => Err(Setback::said(error)),
+            Err(error) => Err(ConnectError::from_reply(error)),
         };
         match joined {
             Ok(joined) => {
                 pause = FIRST_PAUSE;
                 let session = joined.session;
-                let controller = joined.process.clone().filter(Process::can_be_seen);
+                let controller = joined.process.clone().filter(ProcessIdentity::can_be_seen);
                 let Some(node_) = node.upgrade() else { return };
                 let (cluster, epoch) = (joined.cluster, joined.controller_epoch);
-                membership.secret.joined(Incarnation { cluster, epoch });
-                node_.joined(membership.seat, joined, asked);
+                membership.secret.joined(ClusterIdentity { cluster, epoch });
+                node_.joined(membership.shell, joined, asked);
                 drop(node_);
                 if let Some(first) = first.take() {
                     let _ = first.tell.send(Ok(()));
@@ -157,10 +157,10 @@ async fn stay(
                     let words = format!("joined the cluster at {} again", found.address);
                     note(&node, &membership, words);
                 }
-                let which = Which::Upstream(session);
+                let which = LinkId::Upstream(session);
                 keep_connected(&node, which, &found.nearest, &found.token, controller).await;
             }
-            Err(Setback { error, may_pass }) => {
+            Err(ConnectError { error, is_retryable: may_pass }) => {
                 if error.kind() == ErrorKind::Denied
                     && membership.upstream.find_again(&found).await.is_ok_and(|now| now != found)
                 {
@@ -171,7 +171,7 @@ async fn stay(
                     return;
                 }
                 if let Some(waits) = &first {
-                    *waits.setback.lock().expect("nothing panics under it") = error;
+                    *waits.error.lock().expect("nothing panics under it") = error;
                 }
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
@@ -184,7 +184,7 @@ async fn stay(
 async fn look_again(
     node: &Weak<Node>,
     membership: &Membership,
-    found: &mut Found,
+    found: &mut FoundController,
     client: &mut Client,
 ) -> Result<(), Error> {
     let now = membership.upstream.find_again(found).await?;
@@ -193,10 +193,10 @@ async fn look_again(
         *found = now;
         membership.secret.replace_token(found.token.clone());
         if let Some(node) = node.upgrade() {
-            if let Seat::Client(index) = membership.seat {
+            if let Shell::Client(index) = membership.shell {
                 node.move_client(index, &found.address, found.token.clone());
             }
-            node.belongs(membership, &found.address);
+            node.set_upstream(membership, &found.address);
         }
     }
     Ok(())
@@ -208,39 +208,45 @@ async fn ask(
     address: &str,
     membership: &Membership,
     request: u64,
-) -> Result<Joined, Setback> {
+) -> Result<Joined, ConnectError> {
     let join = encode_join(Join {
         process: membership.process.clone(),
         ..Join::new(membership.session_id, request, membership.role.clone())
     });
     let reply = client.join(join).await.map_err(|status| {
-        Setback::of_transport(address, &status)
-            .unwrap_or_else(|| Setback::said(from_status(status)))
+        ConnectError::of_transport(address, &status)
+            .unwrap_or_else(|| ConnectError::from_reply(from_status(status)))
     })?;
-    decode_joined(reply.into_inner()).map_err(Setback::said)
+    decode_joined(reply.into_inner()).map_err(ConnectError::from_reply)
 }
 
 fn note(node: &Weak<Node>, membership: &Membership, words: String) {
     if let Some(node) = node.upgrade() {
-        node.note(membership.seat, words);
+        node.note(membership.shell, words);
     }
 }
 
 /// When to ask: whoever asks to join has stopped whatever it did before. Nothing if it is to leave.
-async fn ask_when_still(node: &Weak<Node>, seat: Seat) -> Option<Time> {
+async fn ask_when_still(node: &Weak<Node>, shell: Shell) -> Option<Time> {
     loop {
-        match node.upgrade()?.wants_to_join(seat) {
-            Wish::Now(asked) => return Some(asked),
-            Wish::Later => tokio::time::sleep(FIRST_PAUSE).await,
-            Wish::Never => return None,
+        match node.upgrade()?.wants_to_join(shell) {
+            JoinDecision::Now(asked) => return Some(asked),
+            JoinDecision::Later => tokio::time::sleep(FIRST_PAUSE).await,
+            JoinDecision::Never => return None,
         }
     }
 }
 
 /// Keeps a client's link to a worker connected.
-pub(crate) fn call(node: Weak<Node>, me: Session, host: Session, address: Arc<str>, token: Token) {
+pub(crate) fn connect_to_host(
+    node: Weak<Node>,
+    me: Session,
+    host: Session,
+    address: Arc<str>,
+    token: Token,
+) {
     io().spawn(async move {
-        keep_connected(&node, Which::Host(me, host), &address, &token, None).await;
+        keep_connected(&node, LinkId::Host(me, host), &address, &token, None).await;
     });
 }
 
@@ -248,14 +254,14 @@ pub(crate) fn call(node: Weak<Node>, me: Session, host: Session, address: Arc<st
 /// process can be seen, and that process is gone, its session is over.
 async fn keep_connected(
     node: &Weak<Node>,
-    which: Which,
+    which: LinkId,
     address: &str,
     token: &Token,
-    controller: Option<Process>,
+    controller: Option<ProcessIdentity>,
 ) {
     let (me, host) = match which {
-        Which::Host(me, host) => (me, Some(host)),
-        Which::Upstream(me) | Which::Session(me) | Which::Caller(me, _) => (me, None),
+        LinkId::Host(me, host) => (me, Some(host)),
+        LinkId::Upstream(me) | LinkId::Session(me) | LinkId::Caller(me, _) => (me, None),
     };
     let mut pause = FIRST_PAUSE;
     for connection in 1.. {
@@ -265,10 +271,10 @@ async fn keep_connected(
         if !is_wanted {
             return;
         }
-        if let Ok(dialled) = Connection::dial(address, token).await {
+        if let Ok(dialled) = FrameConnection::dial(address, token).await {
             let outbox = dialled.outbox();
             // Whoever pushes next flushes it too.
-            let _ = outbox.push(Frame::Attach { session: me, connection, host }, Haste::Now);
+            let _ = outbox.push(Frame::Attach { session: me, connection, host }, SendPriority::Now);
             let wanted = node
                 .upgrade()
                 .is_some_and(|node| node.connected(which, connection, outbox.clone()));
@@ -276,12 +282,12 @@ async fn keep_connected(
                 return;
             }
             outbox.flush(true);
-            let reader = Reader::new(node.clone(), which, connection);
+            let reader = LinkReader::new(node.clone(), which, connection);
             if reader.carry(dialled, outbox, Vec::new()).await {
                 pause = FIRST_PAUSE;
             }
         }
-        if controller.as_ref().is_some_and(Process::is_dead)
+        if controller.as_ref().is_some_and(ProcessIdentity::is_dead)
             && let Some(node) = node.upgrade()
         {
             node.controller_died(me);
@@ -300,7 +306,7 @@ mod tests {
     fn try_to_join(address: &str, patience: Duration) -> Error {
         let node = Node::new();
         let membership = Membership {
-            seat: Seat::Client(node.seat_client(address, None)),
+            shell: Shell::Client(node.seat_client(address, None)),
             session_id: crate::new_session_id(),
             role: Role::Client,
             upstream: Upstream::At { address: address.into(), token: None },

@@ -19,7 +19,7 @@
 //!
 //! In place of 0 the listener may answer 1 and its version (it speaks another one), or 2 (it belongs to no cluster yet).
 
-use super::secret::{Incarnation, Secret, Token};
+use super::credentials::{ClusterIdentity, Credentials, Token};
 use hmac::{Hmac, KeyInit, Mac};
 use marline_core::error::{Error, Ran};
 use marline_core::id::{ClusterId, ControllerEpoch};
@@ -52,7 +52,7 @@ pub(super) type Proof = [u8; PROOF_BYTES];
 
 /// What a connection is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum ConnectionKind {
     /// It carries a link.
     Link = 1,
     /// It asks for the data of large values.
@@ -65,11 +65,17 @@ pub(crate) enum Kind {
     Grpc = 5,
 }
 
-impl Kind {
-    pub const ALL: [Kind; 5] = [Kind::Link, Kind::Data, Kind::Store, Kind::Upload, Kind::Grpc];
+impl ConnectionKind {
+    pub const ALL: [ConnectionKind; 5] = [
+        ConnectionKind::Link,
+        ConnectionKind::Data,
+        ConnectionKind::Store,
+        ConnectionKind::Upload,
+        ConnectionKind::Grpc,
+    ];
 
-    fn of(byte: u8) -> Option<Kind> {
-        Kind::ALL.into_iter().find(|kind| *kind as u8 == byte)
+    fn of(byte: u8) -> Option<ConnectionKind> {
+        ConnectionKind::ALL.into_iter().find(|kind| *kind as u8 == byte)
     }
 }
 
@@ -82,8 +88,8 @@ enum Role {
 
 /// What both proofs of one handshake are about.
 struct Transcript {
-    kind: Kind,
-    incarnation: Incarnation,
+    kind: ConnectionKind,
+    incarnation: ClusterIdentity,
     dialler: Nonce,
     listener: Nonce,
 }
@@ -128,13 +134,13 @@ fn nonce() -> io::Result<Nonce> {
 
 /// The dialler, which has said hello.
 struct Dialler<'a> {
-    kind: Kind,
+    kind: ConnectionKind,
     token: &'a Token,
     nonce: Nonce,
 }
 
 impl<'a> Dialler<'a> {
-    fn new(kind: Kind, token: &'a Token) -> io::Result<Dialler<'a>> {
+    fn new(kind: ConnectionKind, token: &'a Token) -> io::Result<Dialler<'a>> {
         Ok(Dialler { kind, token, nonce: nonce()? })
     }
 
@@ -146,12 +152,12 @@ impl<'a> Dialler<'a> {
     }
 
     /// Checks the listener's proof; gives the dialler's own, and says which cluster it is.
-    fn check(&self, reply: &[u8; REPLY_BYTES]) -> Result<(Proof, Incarnation), Error> {
+    fn check(&self, reply: &[u8; REPLY_BYTES]) -> Result<(Proof, ClusterIdentity), Error> {
         let (cluster, rest) = reply.split_at(16);
         let (epoch, rest) = rest.split_at(8);
         let (nonce, proof) = rest.split_at(NONCE_BYTES);
         let number = u128::from_be_bytes(cluster.try_into().expect("16 bytes"));
-        let incarnation = Incarnation {
+        let incarnation = ClusterIdentity {
             cluster: ClusterId::from_u128(number),
             epoch: ControllerEpoch(u64::from_be_bytes(epoch.try_into().expect("8 bytes"))),
         };
@@ -185,7 +191,7 @@ fn carried(error: Error) -> io::Error {
 }
 
 /// The error that a handshake ended with, if it was refused.
-pub(crate) fn refusal(error: &io::Error) -> Option<&Error> {
+pub(crate) fn rejection(error: &io::Error) -> Option<&Error> {
     error.get_ref()?.downcast_ref()
 }
 
@@ -201,7 +207,11 @@ fn hung_up(error: io::Error) -> io::Error {
 }
 
 /// Proves both ways on a connection that this process made. Says which cluster the other process belongs to.
-pub(crate) async fn dial<IO>(io: &mut IO, kind: Kind, token: &Token) -> io::Result<Incarnation>
+pub(crate) async fn dial<IO>(
+    io: &mut IO,
+    kind: ConnectionKind,
+    token: &Token,
+) -> io::Result<ClusterIdentity>
 where
     IO: AsyncRead + AsyncWrite + Unpin,
 {
@@ -225,9 +235,9 @@ where
 /// The same for a thread that blocks. `read` fills a buffer or fails by itself within [`AUTHENTICATE_WITHIN`].
 pub(super) fn dial_blocking(
     io: &mut (impl io::Read + io::Write),
-    kind: Kind,
+    kind: ConnectionKind,
     token: &Token,
-) -> io::Result<Incarnation> {
+) -> io::Result<ClusterIdentity> {
     let dialler = Dialler::new(kind, token)?;
     io.write_all(&dialler.hello())?;
     let mut answer = [0];
@@ -248,7 +258,7 @@ pub(super) fn dial_blocking(
 
 /// Proves both ways on a connection that came. Says what it is for; an error if the peer did not prove that it knows the
 /// token. The caller bounds the time, and reads nothing before this has ended well.
-pub(super) async fn accept<IO>(io: &mut IO, secret: &Secret) -> io::Result<Kind>
+pub(super) async fn accept<IO>(io: &mut IO, secret: &Credentials) -> io::Result<ConnectionKind>
 where
     IO: AsyncRead + AsyncWrite + Unpin,
 {
@@ -263,9 +273,9 @@ where
         return Err(io::ErrorKind::InvalidData.into());
     }
     io.read_exact(&mut hello[MAGIC.len() + 1..]).await?;
-    let kind = Kind::of(hello[MAGIC.len() + 1]).ok_or(io::ErrorKind::InvalidData)?;
+    let kind = ConnectionKind::of(hello[MAGIC.len() + 1]).ok_or(io::ErrorKind::InvalidData)?;
     let dialler = hello[MAGIC.len() + 2..].try_into().expect("a nonce");
-    let Some((token, incarnation)) = secret.inside() else {
+    let Some((token, incarnation)) = secret.required_from_peers() else {
         io.write_all(&[NO_CLUSTER]).await?;
         return Err(io::ErrorKind::NotConnected.into());
     };

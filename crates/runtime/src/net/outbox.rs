@@ -5,7 +5,7 @@
 //! - a [plain](super::plain) connection, onto which whoever put them in writes them itself when it has
 //!   released the lock, so that no other thread has to wake up for that.
 
-use super::plain::Writer;
+use super::frame_connection::FrameWriter;
 use crate::wire::frame::Frame;
 use crate::wire::v1;
 use marline_core::Error;
@@ -30,7 +30,7 @@ pub(crate) struct Outbox {
 pub(super) struct Shared {
     queue: Mutex<Queue>,
     /// The plain connection, if it is one.
-    plain: Option<Arc<Writer>>,
+    plain: Option<Arc<FrameWriter>>,
 }
 
 #[derive(Default)]
@@ -44,7 +44,7 @@ struct Queue {
 
 /// How soon a frame is to leave.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Haste {
+pub(crate) enum SendPriority {
     /// Before everything else.
     Urgent,
     /// Now.
@@ -54,39 +54,39 @@ pub(crate) enum Haste {
 }
 
 /// The end of a gRPC stream.
-pub(crate) struct Outgoing {
+pub(crate) struct OutboxStream {
     shared: Arc<Shared>,
 }
 
 /// An outbox of a gRPC stream.
-pub(crate) fn outbox() -> (Outbox, Outgoing) {
+pub(crate) fn outbox() -> (Outbox, OutboxStream) {
     let shared = Arc::<Shared>::default();
-    (Outbox { shared: shared.clone() }, Outgoing { shared })
+    (Outbox { shared: shared.clone() }, OutboxStream { shared })
 }
 
 impl Outbox {
     /// An outbox of a plain connection.
-    pub fn plain(writer: Arc<Writer>) -> Outbox {
+    pub fn plain(writer: Arc<FrameWriter>) -> Outbox {
         let plain = Some(writer);
         Outbox { shared: Arc::new(Shared { plain, ..Shared::default() }) }
     }
 
     /// Puts a frame in. Says whether [`flush`](Outbox::flush) is to be called, outside of any lock.
     #[must_use]
-    pub fn push(&self, frame: Frame, haste: Haste) -> bool {
+    pub fn push(&self, frame: Frame, priority: SendPriority) -> bool {
         let mut queue = self.shared.lock();
         if queue.closed {
             return false;
         }
         let first = queue.frames.is_empty();
-        match haste {
-            Haste::Urgent => queue.frames.push_front(frame),
-            Haste::Now | Haste::Lazy => queue.frames.push_back(frame),
+        match priority {
+            SendPriority::Urgent => queue.frames.push_front(frame),
+            SendPriority::Now | SendPriority::Lazy => queue.frames.push_back(frame),
         }
         let waker = queue.waker.take();
         drop(queue);
         match &self.shared.plain {
-            Some(writer) if haste == Haste::Lazy => {
+            Some(writer) if priority == SendPriority::Lazy => {
                 writer.flush_soon();
                 false
             }
@@ -176,21 +176,21 @@ impl Queue {
     }
 }
 
-impl Outgoing {
+impl OutboxStream {
     /// What the peer did wrong, if that is why the stream has ended.
     pub fn error(&self) -> Option<Error> {
         self.shared.lock().error.take()
     }
 }
 
-impl Drop for Outgoing {
+impl Drop for OutboxStream {
     fn drop(&mut self) {
         self.shared.shut();
     }
 }
 
 /// The stream of messages, as a client sends it.
-impl Stream for Outgoing {
+impl Stream for OutboxStream {
     type Item = v1::Frames;
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<v1::Frames>> {
         let mut queue = self.shared.lock();

@@ -1,9 +1,9 @@
 //! Hands what a connection brings to the node, and notices its end.
 
+use super::frame_connection::{FrameConnection, FrameHandler};
 use super::outbox::Outbox;
-use super::plain::{Connection, Listener};
-use crate::node::{Node, Which};
-use crate::proof::Process;
+use crate::node::{LinkId, Node};
+use crate::process_identity::ProcessIdentity;
 use crate::wire::frame::Direction;
 use crate::wire::v1;
 use marline_core::error::{Error, Ran};
@@ -14,23 +14,23 @@ use tokio_stream::StreamExt;
 use tonic::Streaming;
 
 /// One connection of a link, as it is read.
-pub(super) struct Reader {
+pub(super) struct LinkReader {
     node: Weak<Node>,
-    which: Which,
+    which: LinkId,
     connection: u64,
     /// In which direction what arrives travels; nothing if the node is gone.
     direction: Option<Direction>,
     heard: bool,
 }
 
-impl Reader {
-    pub fn new(node: Weak<Node>, which: Which, connection: u64) -> Reader {
+impl LinkReader {
+    pub fn new(node: Weak<Node>, which: LinkId, connection: u64) -> LinkReader {
         let direction = node.upgrade().map(|node| node.direction(which));
-        Reader { node, which, connection, direction, heard: false }
+        LinkReader { node, which, connection, direction, heard: false }
     }
 
     /// Says what the peer did wrong, if it did.
-    fn hear(&mut self, frames: Vec<v1::Frame>) -> Result<(), Error> {
+    fn deliver(&mut self, frames: Vec<v1::Frame>) -> Result<(), Error> {
         let (Some(node), Some(direction)) = (self.node.upgrade(), self.direction) else {
             return Err(Error::unavailable(Ran::Maybe, "this process is shutting down"));
         };
@@ -46,10 +46,10 @@ impl Reader {
         first: Vec<v1::Frame>,
         mut incoming: Streaming<v1::Frames>,
     ) -> Result<(), Error> {
-        let mut heard = self.hear(first);
+        let mut heard = self.deliver(first);
         while heard.is_ok() {
             let Some(Ok(message)) = incoming.next().await else { break };
-            heard = self.hear(message.frames);
+            heard = self.deliver(message.frames);
             self.acknowledge();
         }
         self.end();
@@ -59,12 +59,12 @@ impl Reader {
     /// Carries a plain connection until it ends. Says whether anything came.
     pub async fn carry(
         mut self,
-        connection: Connection,
+        connection: FrameConnection,
         outbox: Outbox,
         first: Vec<v1::Frame>,
     ) -> bool {
-        if self.hear(first).is_ok() {
-            connection.carry(&outbox, &mut self).await;
+        if self.deliver(first).is_ok() {
+            connection.run(&outbox, &mut self).await;
         }
         outbox.close();
         self.end();
@@ -74,23 +74,23 @@ impl Reader {
     fn end(&self) {
         let Some(node) = self.node.upgrade() else { return };
         if let Some((session, process)) = node.disconnected(self.which, self.connection) {
-            tokio::spawn(look_for_proof(self.node.clone(), session, process));
+            tokio::spawn(watch_process_exit(self.node.clone(), session, process));
         }
     }
 }
 
-impl Listener for &mut Reader {
+impl FrameHandler for &mut LinkReader {
     fn received(&mut self, frames: Vec<v1::Frame>) -> bool {
         self.heard = true;
-        self.hear(frames).is_ok()
+        self.deliver(frames).is_ok()
     }
 
     fn acknowledge(&mut self) {
-        Reader::acknowledge(self);
+        LinkReader::acknowledge(self);
     }
 }
 
-impl Reader {
+impl LinkReader {
     fn acknowledge(&self) {
         if let Some(node) = self.node.upgrade() {
             node.acknowledge(self.which);
@@ -103,7 +103,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 const LOOK_FOR: Duration = Duration::from_secs(10);
 
 /// A session's connection broke: if its process is gone, the session is over at once.
-async fn look_for_proof(node: Weak<Node>, session: Session, process: Process) {
+async fn watch_process_exit(node: Weak<Node>, session: Session, process: ProcessIdentity) {
     let end = tokio::time::Instant::now() + LOOK_FOR;
     while tokio::time::Instant::now() < end {
         let Some(node) = node.upgrade() else { return };

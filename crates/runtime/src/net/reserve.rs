@@ -8,9 +8,9 @@ const RESERVED: usize = 8;
 
 /// See the [module](self).
 #[derive(Default)]
-pub(super) struct Reserve(Vec<File>);
+pub(super) struct DescriptorReserve(Vec<File>);
 
-impl Reserve {
+impl DescriptorReserve {
     /// Takes descriptors until there are enough, or none is left. Says whether there are enough.
     pub fn fill(&mut self) -> bool {
         while self.0.len() < RESERVED {

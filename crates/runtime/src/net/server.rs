@@ -6,20 +6,20 @@
 
 use super::address::short_path;
 use super::control;
-use super::data;
-use super::explain::Explained;
-use super::guest::{Guest, Standing};
-use super::handshake::{self, AUTHENTICATE_WITHIN, Kind};
-use super::outbox::{Haste, Outbox, Outgoing, outbox};
-use super::peer::Peer;
-use super::plain::{self, Connection, Socket};
-use super::reader::Reader;
-use super::reserve::{Reserve, is_shortage};
-use super::secret::Secret;
-use super::strangers::{Place, Strangers};
+use super::credentials::Credentials;
+use super::frame_connection::{self, FrameConnection, Socket};
+use super::grpc_connection::{Authentication, GrpcConnection};
+use super::handshake::{self, AUTHENTICATE_WITHIN, ConnectionKind};
+use super::outbox::{Outbox, OutboxStream, SendPriority, outbox};
+use super::peer_identity::PeerIdentity;
+use super::reader::LinkReader;
+use super::reserve::{DescriptorReserve, is_shortage};
+use super::status_translator::StatusTranslator;
 use super::ticket;
+use super::transfer;
+use super::unauthenticated::{PoolEntry, UnauthenticatedPool};
 use super::{CONNECTION_WINDOW_BYTES, KEEP_ALIVE, MAX_MESSAGE_BYTES, STREAM_WINDOW_BYTES, io};
-use crate::node::{Attached, Node, Which};
+use crate::node::{AttachOutcome, LinkId, Node};
 use crate::wire::DESCRIPTORS;
 use crate::wire::convert::{decode_join, encode_joined, to_status};
 use crate::wire::frame::Frame;
@@ -59,7 +59,7 @@ impl Drop for Server {
 const BACKLOG: u32 = 1024;
 
 /// A socket that has its address and does not listen yet: connections to it are refused.
-pub(crate) struct Bound {
+pub(crate) struct BoundListener {
     socket: BoundSocket,
     /// Its address in words.
     at: String,
@@ -70,9 +70,9 @@ enum BoundSocket {
     Unix(UnixSocket),
 }
 
-impl Bound {
+impl BoundListener {
     /// Takes a port; says which one.
-    pub fn tcp(address: SocketAddr) -> Result<(Bound, SocketAddr), Error> {
+    pub fn tcp(address: SocketAddr) -> Result<(BoundListener, SocketAddr), Error> {
         let at = address.to_string();
         // `TcpListener::bind` would have to be awaited, and nobody may block on that inside a user's own
         // runtime.
@@ -85,11 +85,11 @@ impl Bound {
             Ok((socket, bound))
         };
         let (socket, bound) = bind().map_err(|error| cannot_listen(&at, &error))?;
-        Ok((Bound { socket: BoundSocket::Tcp(socket), at }, bound))
+        Ok((BoundListener { socket: BoundSocket::Tcp(socket), at }, bound))
     }
 
     /// Takes a path.
-    pub fn unix(path: &Path) -> Result<Bound, Error> {
+    pub fn unix(path: &Path) -> Result<BoundListener, Error> {
         let at = path.display().to_string();
         let bind = || {
             let (_folder, short) = short_path(path)?;
@@ -98,12 +98,12 @@ impl Bound {
             Ok(socket)
         };
         let socket = bind().map_err(|error| cannot_listen(&at, &error))?;
-        Ok(Bound { socket: BoundSocket::Unix(socket), at })
+        Ok(BoundListener { socket: BoundSocket::Unix(socket), at })
     }
 
     /// Serves a node there.
-    pub fn listen(self, node: &Arc<Node>, secret: Secret) -> Result<Server, Error> {
-        let Bound { socket, at } = self;
+    pub fn listen(self, node: &Arc<Node>, secret: Credentials) -> Result<Server, Error> {
+        let BoundListener { socket, at } = self;
         let cannot = |error| cannot_listen(&at, &error);
         let _guard = io().enter();
         Ok(match socket {
@@ -124,14 +124,18 @@ fn cannot_listen(at: &str, error: &std::io::Error) -> Error {
 }
 
 /// Serves what comes: connections of Marline processes here, the others as gRPC.
-fn sorted<S>(node: &Arc<Node>, incoming: S, secret: Secret) -> Server
+fn sorted<S>(node: &Arc<Node>, incoming: S, secret: Credentials) -> Server
 where
     S: Stream<Item = std::io::Result<Socket>> + Send + Unpin + 'static,
 {
     let (streams, grpc) = mpsc::channel(1);
     let server = serve(node, ReceiverStream::new(grpc), secret.clone());
-    let door =
-        Door { node: Arc::downgrade(node), secret, streams, strangers: Strangers::default() };
+    let door = Acceptor {
+        node: Arc::downgrade(node),
+        secret,
+        streams,
+        unauthenticated: UnauthenticatedPool::default(),
+    };
     io().spawn(door.accept_all(incoming));
     server
 }
@@ -141,20 +145,20 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// What every connection passes first.
 #[derive(Clone)]
-struct Door {
+struct Acceptor {
     node: Weak<Node>,
-    secret: Secret,
+    secret: Credentials,
     /// Where connections go that carry gRPC.
-    streams: mpsc::Sender<std::io::Result<Guest>>,
-    strangers: Strangers,
+    streams: mpsc::Sender<std::io::Result<GrpcConnection>>,
+    unauthenticated: UnauthenticatedPool,
 }
 
-impl Door {
+impl Acceptor {
     async fn accept_all(
         self,
         mut incoming: impl Stream<Item = std::io::Result<Socket>> + Send + Unpin,
     ) {
-        let mut reserve = Reserve::default();
+        let mut reserve = DescriptorReserve::default();
         let mut is_lent = false;
         loop {
             // A descriptor that was made free is for the connection that waits.
@@ -167,11 +171,11 @@ impl Door {
             };
             match next {
                 Some(Ok(socket)) => {
-                    let place = self.strangers.enter(Peer::of(&socket));
-                    tokio::spawn(self.clone().sort(socket, place));
+                    let place = self.unauthenticated.enter(PeerIdentity::of(&socket));
+                    tokio::spawn(self.clone().authenticate_and_route(socket, place));
                 }
                 Some(Err(error)) if is_shortage(&error) => {
-                    is_lent = reserve.lend() || self.strangers.push_out();
+                    is_lent = reserve.lend() || self.unauthenticated.close_one();
                     match is_lent {
                         true => tokio::task::yield_now().await, // The stranger's task closes its socket.
                         false => tokio::time::sleep(ACCEPT_PAUSE).await,
@@ -184,7 +188,7 @@ impl Door {
     }
 
     /// Lets a connection in, if it is a Marline process that proves itself, or gRPC.
-    async fn sort(self, mut socket: Socket, mut place: Place) {
+    async fn authenticate_and_route(self, mut socket: Socket, mut place: PoolEntry) {
         let proves = async {
             let is_ours = first_byte(&socket).await? == handshake::FIRST_BYTE;
             let kind = handshake::accept(&mut socket, &self.secret);
@@ -198,22 +202,24 @@ impl Door {
         };
         let Ok(Some(kind)) = timeout(AUTHENTICATE_WITHIN, proves).await else { return };
         match kind {
-            Some(Kind::Link) => {
+            Some(ConnectionKind::Link) => {
                 drop(place);
                 serve_plain(self.node, socket).await;
             }
-            Some(kind @ (Kind::Data | Kind::Store | Kind::Upload)) => {
+            Some(
+                kind @ (ConnectionKind::Data | ConnectionKind::Store | ConnectionKind::Upload),
+            ) => {
                 let store = self.node.upgrade().and_then(|node| node.store());
                 if let (Some(store), Ok(stream)) = (store, socket.into_std()) {
-                    data::serve(store, stream, kind);
+                    transfer::serve(store, stream, kind);
                 }
             }
-            Some(Kind::Grpc) => {
+            Some(ConnectionKind::Grpc) => {
                 drop(place);
-                let _ = self.streams.send(Ok(Guest::proved(socket))).await;
+                let _ = self.streams.send(Ok(GrpcConnection::proved(socket))).await;
             }
             None => {
-                let _ = self.streams.send(Ok(Guest::stranger(socket, place))).await;
+                let _ = self.streams.send(Ok(GrpcConnection::stranger(socket, place))).await;
             }
         }
     }
@@ -234,20 +240,20 @@ async fn first_byte(socket: &Socket) -> Option<u8> {
 
 /// Serves one plain connection.
 async fn serve_plain(node: Weak<Node>, socket: Socket) {
-    let Some((connection, frames)) = Connection::accept(socket).await else { return };
+    let Some((connection, frames)) = FrameConnection::accept(socket).await else { return };
     let outbox = connection.outbox();
     let Some(attached) = attach(&node, frames, &outbox) else {
         // It is told that a session is over, or it said nothing that makes sense.
-        return connection.carry(&outbox, Deaf).await;
+        return connection.run(&outbox, Deaf).await;
     };
-    let reader = Reader::new(node, attached.which, attached.connection);
+    let reader = LinkReader::new(node, attached.which, attached.connection);
     reader.carry(connection, outbox, attached.frames).await;
 }
 
 /// Nothing is heard on a connection that ends.
 struct Deaf;
 
-impl plain::Listener for Deaf {
+impl frame_connection::FrameHandler for Deaf {
     fn received(&mut self, _: Vec<v1::Frame>) -> bool {
         false
     }
@@ -256,7 +262,7 @@ impl plain::Listener for Deaf {
 
 /// A connection that belongs to a link.
 struct Carried {
-    which: Which,
+    which: LinkId,
     connection: u64,
     /// What came with the first frame.
     frames: Vec<v1::Frame>,
@@ -275,15 +281,15 @@ fn attach(node: &Weak<Node>, frames: Vec<v1::Frame>, outbox: &Outbox) -> Option<
         return None;
     };
     match node.attach(session, connection, host, outbox.clone()) {
-        Attached::To(which) => Some(Carried { which, connection, frames: frames.collect() }),
-        Attached::Late => {
+        AttachOutcome::To(which) => Some(Carried { which, connection, frames: frames.collect() }),
+        AttachOutcome::Late => {
             let words = format!("connection {connection} is not later than those before it");
             outbox.fail(Error::unavailable(Ran::No, words));
             None
         }
-        Attached::Over => {
+        AttachOutcome::Over => {
             let over = host.unwrap_or(session);
-            if outbox.push(Frame::Over { session: over, error: None }, Haste::Now) {
+            if outbox.push(Frame::Over { session: over, error: None }, SendPriority::Now) {
                 outbox.flush(true);
             }
             outbox.close();
@@ -294,13 +300,13 @@ fn attach(node: &Weak<Node>, frames: Vec<v1::Frame>, outbox: &Outbox) -> Option<
 
 fn serve(
     node: &Arc<Node>,
-    incoming: ReceiverStream<std::io::Result<Guest>>,
-    secret: Secret,
+    incoming: ReceiverStream<std::io::Result<GrpcConnection>>,
+    secret: Credentials,
 ) -> Server {
-    let links = LinksServer::new(Service { node: Arc::downgrade(node) })
+    let links = LinksServer::new(LinksService { node: Arc::downgrade(node) })
         .max_decoding_message_size(MAX_MESSAGE_BYTES)
         .max_encoding_message_size(MAX_MESSAGE_BYTES);
-    let control = ControlServer::new(control::Service::new(node))
+    let control = ControlServer::new(control::ControlService::new(node))
         .max_decoding_message_size(MAX_MESSAGE_BYTES)
         .max_encoding_message_size(MAX_MESSAGE_BYTES);
     let reflection = || {
@@ -320,7 +326,7 @@ fn serve(
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .add_service(InterceptedService::new(links, token.clone()))
-        .add_service(InterceptedService::new(Explained(control), token.clone()))
+        .add_service(InterceptedService::new(StatusTranslator(control), token.clone()))
         .add_service(InterceptedService::new(reflection_v1, token.clone()))
         .add_service(InterceptedService::new(reflection_v1alpha, token))
         .add_service(health_server)
@@ -328,22 +334,24 @@ fn serve(
             let _ = stopped.await;
         });
     io().spawn(async move {
-        health.set_serving::<LinksServer<Service>>().await;
-        health.set_serving::<ControlServer<control::Service>>().await;
+        health.set_serving::<LinksServer<LinksService>>().await;
+        health.set_serving::<ControlServer<control::ControlService>>().await;
         server.await
     });
     Server { stop: Some(stop) }
 }
 
 /// Lets requests through whose connection was proved, or which carry a good ticket.
-fn check_token(secret: Secret) -> impl FnMut(Request<()>) -> Result<Request<()>, Status> + Clone {
+fn check_token(
+    secret: Credentials,
+) -> impl FnMut(Request<()>) -> Result<Request<()>, Status> + Clone {
     move |request| {
-        let standing = request.extensions().get::<Standing>().cloned();
+        let standing = request.extensions().get::<Authentication>().cloned();
         let standing = standing.expect("every connection has one");
-        if let Standing::Proved = standing {
+        if let Authentication::Proved = standing {
             return Ok(request);
         }
-        let Some((token, incarnation)) = secret.inside() else {
+        let Some((token, incarnation)) = secret.required_from_peers() else {
             let words = "this process belongs to no cluster yet: ask again";
             return Err(to_status(Error::unavailable(Ran::No, words)));
         };
@@ -356,18 +364,18 @@ fn check_token(secret: Secret) -> impl FnMut(Request<()>) -> Result<Request<()>,
     }
 }
 
-struct Service {
+struct LinksService {
     node: Weak<Node>,
 }
 
-impl Service {
+impl LinksService {
     fn node(&self) -> Result<Arc<Node>, Status> {
         self.node.upgrade().ok_or_else(|| Status::unavailable("this process is shutting down"))
     }
 }
 
 #[tonic::async_trait]
-impl Links for Service {
+impl Links for LinksService {
     async fn join(
         &self,
         request: Request<v1::JoinRequest>,
@@ -392,7 +400,7 @@ impl Links for Service {
         tokio::spawn(async move {
             let Some(Ok(first)) = incoming.next().await else { return };
             if let Some(attached) = attach(&node, first.frames, &outbox) {
-                let reader = Reader::new(node, attached.which, attached.connection);
+                let reader = LinkReader::new(node, attached.which, attached.connection);
                 match reader.read(attached.frames, incoming).await {
                     Ok(()) => outbox.close(),
                     Err(error) => outbox.fail(error),
@@ -404,7 +412,7 @@ impl Links for Service {
 }
 
 /// The stream of messages, as a server sends it.
-pub(crate) struct Answers(Outgoing);
+pub(crate) struct Answers(OutboxStream);
 
 impl Stream for Answers {
     type Item = Result<v1::Frames, Status>;

@@ -5,8 +5,8 @@
 //! HMAC-SHA-256 over a label and the text before the last dot, keyed with the token, in hexadecimal digits. A process that
 //! hears a ticket can use it at this controller for [`TICKET_LIFE`], and at no other.
 
+use super::credentials::{ClusterIdentity, Token};
 use super::handshake::keyed;
-use super::secret::{Incarnation, Token};
 use hmac::Mac;
 use marline_core::error::Error;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -22,12 +22,12 @@ pub(crate) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-fn words(incarnation: Incarnation, made_at: u64) -> String {
+fn words(incarnation: ClusterIdentity, made_at: u64) -> String {
     format!("{}.{}.{made_at}", incarnation.cluster, incarnation.epoch.0)
 }
 
 /// Makes a ticket.
-pub(crate) fn make(token: &Token, incarnation: Incarnation, made_at: u64) -> String {
+pub(crate) fn make(token: &Token, incarnation: ClusterIdentity, made_at: u64) -> String {
     let words = words(incarnation, made_at);
     let mut mac = keyed(token);
     mac.update(LABEL);
@@ -41,7 +41,7 @@ pub(crate) fn make(token: &Token, incarnation: Incarnation, made_at: u64) -> Str
 pub(super) fn check(
     given: Option<&[u8]>,
     token: &Token,
-    incarnation: Incarnation,
+    incarnation: ClusterIdentity,
     now: u64,
 ) -> Result<(), Error> {
     let next = "`marline token` prints one that is good for 60 s";
@@ -97,8 +97,8 @@ mod tests {
 
     const NOW: u64 = 1_800_000_000;
 
-    fn incarnation(cluster: u128, epoch: u64) -> Incarnation {
-        Incarnation { cluster: ClusterId::from_u128(cluster), epoch: ControllerEpoch(epoch) }
+    fn incarnation(cluster: u128, epoch: u64) -> ClusterIdentity {
+        ClusterIdentity { cluster: ClusterId::from_u128(cluster), epoch: ControllerEpoch(epoch) }
     }
 
     fn token() -> Token {

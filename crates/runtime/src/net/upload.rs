@@ -10,10 +10,10 @@
 //! The worker has it until the cluster says that it is kept: that word comes from the controller, which the client tells
 //! next. If it does not come, the value is dropped.
 
-use super::data::{self, Failure, PIECE_BYTES, STALLED, Stream};
-use super::handshake::Kind;
-use super::secret::Token;
-use crate::store::Store;
+use super::credentials::Token;
+use super::handshake::ConnectionKind;
+use super::transfer::{self, BlockingSocket, Failure, PIECE_BYTES, STALLED};
+use crate::object_store::ObjectStore;
 use bytes::{Buf, BufMut, BytesMut};
 use marline_core::error::{Error, Ran};
 use marline_core::id::{ObjectId, Session, SessionEpoch, SessionId, TaskId};
@@ -36,18 +36,21 @@ const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 /// Takes in what somebody sends who has said who it is.
-pub(super) fn receive(store: &Store, stream: &mut Stream) -> io::Result<()> {
+pub(super) fn receive(store: &ObjectStore, stream: &mut BlockingSocket) -> io::Result<()> {
     let mut header = [0; 28];
     stream.read_exact(&mut header)?;
     let mut words = &header[..];
     let object = ObjectId::of(TaskId::from_u128(words.get_u128()), words.get_u32());
     let bytes = usize::try_from(words.get_u64()).unwrap_or(usize::MAX);
     if bytes == 0 {
-        return data::refuse(stream, Error::invalid(format!("there is no data of {object}")));
+        return transfer::write_error(
+            stream,
+            Error::invalid(format!("there is no data of {object}")),
+        );
     }
     let mut room = match store.room(bytes) {
         Ok(room) => room,
-        Err(error) => return data::refuse(stream, error),
+        Err(error) => return transfer::write_error(stream, error),
     };
     stream.write_all(&[0])?;
     for piece in room.as_mut()[..bytes].chunks_mut(PIECE_BYTES) {
@@ -61,11 +64,11 @@ pub(super) fn receive(store: &Store, stream: &mut Stream) -> io::Result<()> {
     if Layout::read(room.as_mut()).is_none() {
         drop(room); // Whoever hears that it was refused finds its room free.
         let words = format!("the data of {object} makes no sense");
-        return data::refuse(stream, Error::invalid(words));
+        return transfer::write_error(stream, Error::invalid(words));
     }
     let taken = match store.take_in(object, room) {
         Ok(taken) => taken,
-        Err(error) => return data::refuse(stream, error),
+        Err(error) => return transfer::write_error(stream, error),
     };
     let mut answer = BytesMut::new();
     answer.put_u8(0);
@@ -88,7 +91,11 @@ pub(crate) struct Upload<'a> {
 impl Upload<'_> {
     /// Sends it to the worker at this address, over as many connections as it takes; says under which session it is
     /// kept there. Looks now and then whether it is to `go_on`.
-    pub fn to(&self, address: &str, go_on: &mut dyn FnMut() -> bool) -> Result<Session, Error> {
+    pub fn send_to(
+        &self,
+        address: &str,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<Session, Error> {
         let (mut began, mut pause) = (Instant::now(), FIRST_PAUSE);
         loop {
             let mut sent = 0;
@@ -119,7 +126,7 @@ impl Upload<'_> {
         sent: &mut usize,
         go_on: &mut dyn FnMut() -> bool,
     ) -> Result<Session, Failure> {
-        let mut stream = Stream::dial(address, Kind::Upload, self.token)?;
+        let mut stream = BlockingSocket::dial(address, ConnectionKind::Upload, self.token)?;
         let mut header = BytesMut::new();
         header.put_u128(self.object.origin.as_u128());
         header.put_u32(self.object.index);
@@ -148,7 +155,7 @@ impl Upload<'_> {
 }
 
 /// Waits for a byte 0, or an error.
-fn answered(stream: &mut Stream, go_on: &mut dyn FnMut() -> bool) -> Result<(), Failure> {
+fn answered(stream: &mut BlockingSocket, go_on: &mut dyn FnMut() -> bool) -> Result<(), Failure> {
     let until = Instant::now() + ROOM_WITHIN;
     stream.read_within(LOOK_EVERY)?;
     let mut kind = [0];
@@ -163,7 +170,7 @@ fn answered(stream: &mut Stream, go_on: &mut dyn FnMut() -> bool) -> Result<(), 
         }
     }
     stream.read_within(STALLED)?;
-    if kind == [0] { Ok(()) } else { Err(Failure::Refused(data::refusal(stream)?)) }
+    if kind == [0] { Ok(()) } else { Err(Failure::Refused(transfer::read_error(stream)?)) }
 }
 
 fn is_early(error: &io::Error) -> bool {
@@ -180,8 +187,8 @@ fn given_up() -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::net::secret::{Secret, test_secret};
-    use crate::store::StoreOptions;
+    use crate::net::credentials::{Credentials, test_secret};
+    use crate::object_store::StoreOptions;
     use marline_core::error::ErrorKind;
     use std::net::{Shutdown, TcpListener, TcpStream};
     use std::sync::Arc;
@@ -202,10 +209,10 @@ mod tests {
 
     /// The store of a worker, behind a socket; says where that is. `carry` sees each connection, by its number, how much
     /// it has carried to the store, and what comes next.
-    fn serves(carry: fn(usize, usize, &mut [u8]) -> bool) -> (Store, String) {
+    fn serves(carry: fn(usize, usize, &mut [u8]) -> bool) -> (ObjectStore, String) {
         let options = StoreOptions { limit: LIMIT, spill: None, ..StoreOptions::default() };
-        let store = Store::new(&options, Secret::new(None));
-        store.works_under(Some(session()));
+        let store = ObjectStore::new(&options, Credentials::new(None));
+        store.set_session(Some(session()));
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (served, address) = (store.clone(), listener.local_addr().unwrap().to_string());
         thread::spawn(move || {
@@ -213,7 +220,7 @@ mod tests {
                 let inner = TcpListener::bind("127.0.0.1:0").unwrap();
                 let ours = TcpStream::connect(inner.local_addr().unwrap()).unwrap();
                 let came = inner.accept().unwrap().0;
-                data::tests::serve_proved(served.clone(), came, test_secret("a"));
+                transfer::tests::serve_proved(served.clone(), came, test_secret("a"));
                 let (mut answers, mut to_them) =
                     (ours.try_clone().unwrap(), theirs.try_clone().unwrap());
                 thread::spawn(move || {
@@ -240,11 +247,11 @@ mod tests {
 
     fn send(address: &str, token: &Token, parts: &[&[u8]]) -> Result<Session, Error> {
         let layout = Layout::of(parts.iter().map(|part| part.len())).unwrap();
-        Upload { object: object(), layout, parts, token }.to(address, &mut || true)
+        Upload { object: object(), layout, parts, token }.send_to(address, &mut || true)
     }
 
     /// Whether the store has exactly these parts.
-    fn has(store: &Store, parts: &[&[u8]]) -> bool {
+    fn has(store: &ObjectStore, parts: &[&[u8]]) -> bool {
         let view = store.read_here(object()).unwrap();
         let layout = Layout::read(&view).unwrap();
         let there = layout.parts().iter().map(|part| &view[part.clone()]);
@@ -267,7 +274,7 @@ mod tests {
         });
         assert_eq!(send(&address, &token("a"), &parts).unwrap(), session());
         assert!(has(&store, &parts));
-        store.keep(object());
+        store.retain(object());
         assert!(has(&store, &parts));
         // Only what came last takes room.
         let layout = Layout::of(parts.map(<[u8]>::len)).unwrap();
@@ -283,7 +290,7 @@ mod tests {
         // The layout is that of a shorter value: what arrives says that it is longer.
         let (short, long) = (Layout::of([100]).unwrap(), [&bytes(200)[..]]);
         let upload = Upload { object: object(), layout: short, parts: &long, token: &token("a") };
-        let error = upload.to(&address, &mut || true).unwrap_err();
+        let error = upload.send_to(&address, &mut || true).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid);
         assert_eq!(store.figures().used, 0);
     }
@@ -295,7 +302,7 @@ mod tests {
         let guess = token("a guess");
         let upload = Upload { object: object(), layout, parts: &parts, token: &guess };
         let mut looks = 0;
-        let stopped = upload.to(&address, &mut || {
+        let stopped = upload.send_to(&address, &mut || {
             looks += 1;
             looks < 3
         });
@@ -319,13 +326,13 @@ mod tests {
         let (first, second) = (fill(), fill());
         drop(first);
         assert!(has(&store, &[&bytes(1_000)]), "what came once more has its name");
-        store.keep(object());
+        store.retain(object());
         second.wait_until_kept(Duration::from_secs(60));
         assert!(has(&store, &[&bytes(1_000)]));
-        store.works_under(None);
+        store.set_session(None);
         let room = store.room(1_000).unwrap();
         assert_eq!(store.take_in(object(), room).err().unwrap().kind(), ErrorKind::Unavailable);
-        store.forget(object());
+        store.evict(object());
         assert_eq!(store.figures().used, 0);
     }
 }

@@ -1,8 +1,8 @@
 //! Large values for those who have no store, and ask this node's controller for them.
 
 use super::Node;
-use crate::net::data::{self, Wanted};
-use crate::store::Reading;
+use crate::net::transfer::{self, TransferRequest};
+use crate::object_store::PendingRead;
 use bytes::Bytes;
 use marline_core::error::Error;
 use marline_core::id::ObjectId;
@@ -11,7 +11,7 @@ use marline_core::payload::{Payload, Value};
 impl Node {
     /// Values with their data, if they are not more than a message carries. Blocks.
     pub fn bring_all(&self, mut values: Vec<Value>) -> Result<Vec<Value>, Error> {
-        let limit = self.look(|controller| controller.config().max_payload_bytes)?;
+        let limit = self.with_controller(|controller| controller.config().max_payload_bytes)?;
         let bytes: u64 = values.iter().map(|value| value.payload.size()).sum();
         if bytes > limit as u64 {
             return Err(Error::too_large(format!(
@@ -32,12 +32,13 @@ impl Node {
         let whole = match here {
             Some(view) => view.into_bytes(),
             None => {
-                let copies = self.look(|controller| controller.copies(object))??;
-                let wanted = Wanted { object, token: &self.token(), go_on: &|| true };
+                let copies = self.with_controller(|controller| controller.copies(object))??;
+                let wanted =
+                    TransferRequest { object, token: &self.token(), should_continue: &|| true };
                 let room = |bytes| Ok(vec![0; bytes]);
-                Bytes::from(data::fetch(&copies, &wanted, &mut None, room)?.0)
+                Bytes::from(transfer::pull(&copies, &wanted, &mut None, room)?.0)
             }
         };
-        Reading::of(object, payload, whole)
+        PendingRead::of(object, payload, whole)
     }
 }

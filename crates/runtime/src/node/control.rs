@@ -1,19 +1,19 @@
 //! Questions from outside, each answered under the lock: what the controller decides, what workers of
 //! this process have.
 
-use super::{Node, Seat, State};
+use super::{Node, NodeState, Shell};
 use crate::executor::log::Logs;
 use crate::node::remote::Membership;
 use crate::wire::convert::control::{Detail, encode_task};
 use crate::wire::v1;
-use crate::wire::wall::Wall;
+use crate::wire::wall_clock::WallClock;
 use marline_core::Error;
 use marline_core::controller::{Controller, Effect, Role, TaskFilter, WorkerInfo};
 use marline_core::error::Ran;
 use marline_core::id::{ActorId, ClusterId, IdPrefix, Session, TaskId};
 use marline_core::resources::Resources;
 use marline_core::time::Time;
-use marline_core::worker::{ActorHere, TaskHere};
+use marline_core::worker::{WorkerActorStatus, WorkerTaskStatus};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,11 +29,11 @@ pub(crate) struct Health {
 
 impl Node {
     /// Asks the controller for something, and does what follows from it.
-    pub fn ask<R>(
+    pub fn with_controller_mut<R>(
         &self,
         ask: impl FnOnce(&mut Controller, Time, &mut Vec<Effect>) -> Result<R, Error>,
     ) -> Result<R, Error> {
-        self.enter(|state, now| {
+        self.with_state(|state, now| {
             let mut effects = Vec::new();
             let answer = ask(state.controller_mut()?, now, &mut effects);
             state.controller_effects(now, effects);
@@ -42,19 +42,19 @@ impl Node {
     }
 
     /// Looks at the controller.
-    pub fn look<R>(&self, look: impl FnOnce(&Controller) -> R) -> Result<R, Error> {
-        self.enter(|state, _| state.controller_mut().map(|controller| look(controller)))
+    pub fn with_controller<R>(&self, look: impl FnOnce(&Controller) -> R) -> Result<R, Error> {
+        self.with_state(|state, _| state.controller_mut().map(|controller| look(controller)))
     }
 
     /// What is known of a task, as it is said to others.
     pub fn task_status(&self, task: TaskId) -> Result<v1::TaskStatus, Error> {
-        let status = self.look(|controller| controller.task_status(task))??;
-        Ok(encode_task(status, Detail::Whole, Wall::new(self.now())))
+        let status = self.with_controller(|controller| controller.task_status(task))??;
+        Ok(encode_task(status, Detail::Whole, WallClock::new(self.now())))
     }
 
     /// Whether a controller is here.
     pub fn has_controller(&self) -> bool {
-        self.enter(|state, _| state.controller.is_some())
+        self.with_state(|state, _| state.controller.is_some())
     }
 
     /// The time on this node's clock.
@@ -74,14 +74,15 @@ impl Node {
 
     /// Which cluster the controller here has.
     pub fn cluster_id(&self) -> ClusterId {
-        self.enter(|state, _| state.cluster)
+        self.with_state(|state, _| state.cluster)
     }
 
     /// A seat of this node belongs to a controller elsewhere.
-    pub fn belongs(&self, membership: &Membership, at: &str) {
-        self.enter(|state, _| {
+    pub fn set_upstream(&self, membership: &Membership, at: &str) {
+        self.with_state(|state, _| {
             state.upstream = Some(at.into());
-            if let (Seat::Worker(index), Role::Worker(info)) = (membership.seat, &membership.role) {
+            if let (Shell::Worker(index), Role::Worker(info)) = (membership.shell, &membership.role)
+            {
                 state.note_offer(index, info);
             }
         });
@@ -92,38 +93,42 @@ impl Node {
         &self,
         limit: usize,
         filter: &TaskFilter,
-    ) -> Vec<(Option<Session>, TaskHere)> {
-        self.enter(|state, _| {
-            let of_each = state.workers.iter().flat_map(|seat| {
-                let tasks = seat.machine.list_tasks(limit, filter).into_iter();
-                tasks.map(|task| (seat.machine.session(), task))
+    ) -> Vec<(Option<Session>, WorkerTaskStatus)> {
+        self.with_state(|state, _| {
+            let of_each = state.workers.iter().flat_map(|shell| {
+                let tasks = shell.machine.list_tasks(limit, filter).into_iter();
+                tasks.map(|task| (shell.machine.session(), task))
             });
             of_each.collect()
         })
     }
 
     /// Actors that are with the workers here; at most `limit` of each.
-    pub fn actors_here(&self, limit: usize, prefix: IdPrefix) -> Vec<(Option<Session>, ActorHere)> {
-        self.enter(|state, _| {
-            let of_each = state.workers.iter().flat_map(|seat| {
-                let actors = seat.machine.list_actors(limit, prefix).into_iter();
-                actors.map(|actor| (seat.machine.session(), actor))
+    pub fn actors_here(
+        &self,
+        limit: usize,
+        prefix: IdPrefix,
+    ) -> Vec<(Option<Session>, WorkerActorStatus)> {
+        self.with_state(|state, _| {
+            let of_each = state.workers.iter().flat_map(|shell| {
+                let actors = shell.machine.list_actors(limit, prefix).into_iter();
+                actors.map(|actor| (shell.machine.session(), actor))
             });
             of_each.collect()
         })
     }
 
     /// The actor with this id, if a worker of this process has it.
-    pub fn actor_here(&self, id: ActorId) -> Option<(Option<Session>, ActorHere)> {
-        self.enter(|state, _| {
-            let mut machines = state.workers.iter().map(|seat| &seat.machine);
+    pub fn actor_here(&self, id: ActorId) -> Option<(Option<Session>, WorkerActorStatus)> {
+        self.with_state(|state, _| {
+            let mut machines = state.workers.iter().map(|shell| &shell.machine);
             machines.find_map(|machine| Some((machine.session(), machine.actor_here(id)?)))
         })
     }
 
     /// How the workers here are.
     pub fn health(&self) -> Result<Vec<Health>, Error> {
-        self.enter(|state, _| {
+        self.with_state(|state, _| {
             if state.closed {
                 return Err(Error::unavailable(Ran::No, "this process is shutting down"));
             }
@@ -132,16 +137,16 @@ impl Node {
                     "no worker is here: ask one at its own address, as ListWorkers says it",
                 ));
             }
-            let healths = state.workers.iter().enumerate().map(|(index, seat)| {
+            let healths = state.workers.iter().enumerate().map(|(index, shell)| {
                 let total = state.offers.get(&index).cloned().unwrap_or_default();
-                let (tasks, actors) = seat.machine.load();
+                let (tasks, actors) = shell.machine.load();
                 Health {
-                    session: seat.machine.session(),
+                    session: shell.machine.session(),
                     tasks,
                     actors,
-                    free: seat.machine.free(&total),
+                    free: shell.machine.free(&total),
                     total,
-                    draining: seat.machine.is_draining(),
+                    draining: shell.machine.is_draining(),
                 }
             });
             Ok(healths.collect())
@@ -149,7 +154,7 @@ impl Node {
     }
 }
 
-impl State {
+impl NodeState {
     /// The controller of this node, if it has one and goes on.
     pub(super) fn controller_mut(&mut self) -> Result<&mut Controller, Error> {
         if self.closed {

@@ -1,22 +1,22 @@
 //! Links to other processes: which machine's messages each carries, and on which connection.
 
-use super::Outside;
-use super::output::OnTheWay;
-use super::{Seat, State, Todo};
-use crate::net::outbox::{Haste, Outbox};
+use super::DeferredAction;
+use super::output::OutputInFlight;
+use super::{NodeState, Shell, Todo};
+use crate::net::outbox::{Outbox, SendPriority};
 use crate::wire::frame::{Direction, Frame};
 use crate::wire::message::Message;
 use marline_core::client;
 use marline_core::controller;
 use marline_core::error::Error;
 use marline_core::id::Session;
-use marline_core::link::{Incarnation, Link, Output, Packet};
-use marline_core::message::{FromClient, FromWorker, ToClient, ToHost, Try};
+use marline_core::link::{Incarnation, Link, LinkEffect, Packet};
+use marline_core::message::{AttemptId, FromClient, FromWorker, ToClient, ToHost};
 use marline_core::worker;
 
 /// One of this process's ends of a link.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(crate) enum Which {
+pub(crate) enum LinkId {
     /// The controller's, to a session elsewhere.
     Session(Session),
     /// A worker's or a client's of this process, to a controller elsewhere.
@@ -31,46 +31,46 @@ pub(crate) enum Which {
 const FEW: usize = 8;
 
 /// A link, and the connection that it is on now.
-pub(crate) struct End {
+pub(crate) struct LinkEnd {
     link: Link<Message>,
     connection: Option<(u64, Outbox)>,
-    output: OnTheWay,
+    output: OutputInFlight,
 }
 
-impl End {
-    pub fn new(incarnation: u64) -> End {
+impl LinkEnd {
+    pub fn new(incarnation: u64) -> LinkEnd {
         let link = Link::new(Incarnation(incarnation));
-        End { link, connection: None, output: OnTheWay::default() }
+        LinkEnd { link, connection: None, output: OutputInFlight::default() }
     }
 
     /// Puts a frame into the outbox. Says how it is to be flushed, if it is.
-    fn transmit(&self, frame: Frame, haste: Haste) -> Option<Outside> {
+    fn transmit(&self, frame: Frame, priority: SendPriority) -> Option<DeferredAction> {
         let (_, outbox) = self.connection.as_ref()?;
         let at_once = self.link.unacknowledged() <= FEW;
-        let flush = || Outside::Flush { outbox: outbox.clone(), at_once };
-        outbox.push(frame, haste).then(flush)
+        let flush = || DeferredAction::Flush { outbox: outbox.clone(), at_once };
+        outbox.push(frame, priority).then(flush)
     }
 }
 
-impl State {
+impl NodeState {
     /// In which direction what arrives on this link travels.
-    pub(crate) fn direction(&self, which: Which) -> Direction {
+    pub(crate) fn direction(&self, which: LinkId) -> Direction {
         match which {
-            Which::Session(session) => match self.seats.get(&session) {
-                Some(Seat::RemoteClient) => Direction::ClientToController,
+            LinkId::Session(session) => match self.shells.get(&session) {
+                Some(Shell::RemoteClient) => Direction::ClientToController,
                 _ => Direction::WorkerToController,
             },
-            Which::Upstream(session) => match self.seats.get(&session) {
-                Some(Seat::Client(_)) => Direction::ControllerToClient,
+            LinkId::Upstream(session) => match self.shells.get(&session) {
+                Some(Shell::Client(_)) => Direction::ControllerToClient,
                 _ => Direction::ControllerToWorker,
             },
-            Which::Host(..) => Direction::HostToCaller,
-            Which::Caller(..) => Direction::CallerToHost,
+            LinkId::Host(..) => Direction::HostToCaller,
+            LinkId::Caller(..) => Direction::CallerToHost,
         }
     }
 
     /// A connection was made for a link. Says whether it is wanted.
-    pub(crate) fn link_connected(&mut self, which: Which, number: u64, outbox: Outbox) -> bool {
+    pub(crate) fn link_connected(&mut self, which: LinkId, number: u64, outbox: Outbox) -> bool {
         let Some(end) = self.links.get_mut(&which) else { return false };
         let mut out = Vec::new();
         if !end.link.connected(number, &mut out) {
@@ -83,15 +83,15 @@ impl State {
         true
     }
 
-    pub(crate) fn has_link(&self, which: Which) -> bool {
+    pub(crate) fn has_link(&self, which: LinkId) -> bool {
         self.links.contains_key(&which)
     }
 
     pub(crate) fn is_cut_off(&self, session: Session) -> bool {
-        self.links.get(&Which::Session(session)).is_some_and(|end| end.connection.is_none())
+        self.links.get(&LinkId::Session(session)).is_some_and(|end| end.connection.is_none())
     }
 
-    pub(crate) fn link_disconnected(&mut self, which: Which, number: u64) {
+    pub(crate) fn link_disconnected(&mut self, which: LinkId, number: u64) {
         if let Some(end) = self.links.get_mut(&which)
             && end.connection.as_ref().is_some_and(|(current, _)| *current == number)
         {
@@ -103,30 +103,30 @@ impl State {
     /// A frame arrived on a link's connection. Says what the peer did wrong, if it did.
     pub(crate) fn link_received(
         &mut self,
-        which: Which,
+        which: LinkId,
         number: u64,
         frame: Frame,
     ) -> Result<(), Error> {
         match frame {
             Frame::Packet(packet) => self.link_packet(which, number, packet),
             Frame::Ping(ping) => {
-                if let Which::Upstream(session) = which {
-                    match self.seats.get(&session) {
-                        Some(Seat::Worker(index)) => {
+                if let LinkId::Upstream(session) = which {
+                    match self.shells.get(&session) {
+                        Some(Shell::Worker(index)) => {
                             let event = worker::Event::PingReceived { session, ping };
                             self.todo.push_back(Todo::Worker(*index, event));
                         }
-                        Some(Seat::Client(index)) => {
+                        Some(Shell::Client(index)) => {
                             let event = client::Event::PingReceived { session, ping };
                             self.todo.push_back(Todo::Client(*index, event));
                         }
-                        Some(Seat::RemoteClient | Seat::RemoteWorker) | None => {}
+                        Some(Shell::RemoteClient | Shell::RemoteWorker) | None => {}
                     }
                 }
                 Ok(())
             }
             Frame::Pong(pong) => {
-                if let Which::Session(session) = which {
+                if let LinkId::Session(session) = which {
                     let event = controller::Event::PongReceived { session, pong };
                     self.todo.push_back(Todo::Controller(event));
                 }
@@ -142,14 +142,14 @@ impl State {
 
     fn link_packet(
         &mut self,
-        which: Which,
+        which: LinkId,
         number: u64,
         packet: Packet<Message>,
     ) -> Result<(), Error> {
         let Some(end) = self.links.get_mut(&which) else { return Ok(()) };
         let mut out = Vec::new();
         end.link.received(number, packet, &mut out);
-        if let Some(Output::Break(rule)) = out.last() {
+        if let Some(LinkEffect::Break(rule)) = out.last() {
             return Err(Error::invalid(format!("the link's rules were broken: {rule}")));
         }
         let left_to_say = end.output.left_to_say(&end.link);
@@ -161,7 +161,7 @@ impl State {
     }
 
     /// Acknowledges what was received, when a batch was handled.
-    pub(crate) fn link_acknowledge(&mut self, which: Which) {
+    pub(crate) fn link_acknowledge(&mut self, which: LinkId) {
         if let Some(end) = self.links.get_mut(&which) {
             let mut out = Vec::new();
             end.link.acknowledge(&mut out);
@@ -170,7 +170,7 @@ impl State {
     }
 
     /// Sends a message on a link, now or when it is connected; output only if not too much is on its way.
-    pub(super) fn link_send(&mut self, which: Which, mut message: Message) {
+    pub(super) fn link_send(&mut self, which: LinkId, mut message: Message) {
         if let Some(end) = self.links.get_mut(&which) {
             let bytes = message.encoded_len_hint();
             if !end.output.admits(&mut message, bytes, &end.link) {
@@ -183,61 +183,62 @@ impl State {
     }
 
     /// Sends a frame ahead of everything else, if there is a connection.
-    pub(super) fn link_urgent(&mut self, which: Which, frame: Frame) {
+    pub(super) fn link_urgent(&mut self, which: LinkId, frame: Frame) {
         if let Some(end) = self.links.get(&which) {
-            self.outside.extend(end.transmit(frame, Haste::Urgent));
+            self.outside.extend(end.transmit(frame, SendPriority::Urgent));
         }
     }
 
-    fn link_outputs(&mut self, which: Which, out: Vec<Output<Message>>) {
+    fn link_outputs(&mut self, which: LinkId, out: Vec<LinkEffect<Message>>) {
         for output in out {
             match output {
-                Output::Transmit(packet) => {
+                LinkEffect::Transmit(packet) => {
                     if let Some(end) = self.links.get(&which) {
-                        let haste = haste(&packet);
-                        self.outside.extend(end.transmit(Frame::Packet(packet), haste));
+                        let priority = priority(&packet);
+                        self.outside.extend(end.transmit(Frame::Packet(packet), priority));
                     }
                 }
-                Output::Deliver(message) => self.link_delivered(which, message),
-                Output::Lost { unsent, .. } => self.peer_replaced(which, unsent),
-                Output::Break(_) => {} // Whoever fed the packet sees it.
+                LinkEffect::Deliver(message) => self.link_delivered(which, message),
+                LinkEffect::Lost { unsent, .. } => self.peer_replaced(which, unsent),
+                LinkEffect::Break(_) => {} // Whoever fed the packet sees it.
             }
         }
     }
 
-    fn link_delivered(&mut self, which: Which, message: Message) {
+    fn link_delivered(&mut self, which: LinkId, message: Message) {
         let todo = match (which, message) {
-            (Which::Session(session), Message::FromClient(message)) => {
-                Todo::Controller(controller::Event::ClientSaid { session, message })
+            (LinkId::Session(session), Message::FromClient(message)) => {
+                Todo::Controller(controller::Event::ClientMessageReceived { session, message })
             }
-            (Which::Session(session), Message::FromWorker(message)) => {
-                Todo::Controller(controller::Event::WorkerSaid { session, message })
+            (LinkId::Session(session), Message::FromWorker(message)) => {
+                Todo::Controller(controller::Event::WorkerMessageReceived { session, message })
             }
-            (Which::Upstream(session), Message::ToClient(message)) => {
-                match self.seats.get(&session) {
-                    Some(Seat::Client(index)) => {
+            (LinkId::Upstream(session), Message::ToClient(message)) => {
+                match self.shells.get(&session) {
+                    Some(Shell::Client(index)) => {
                         Todo::Client(*index, client::Event::ControllerSaid { session, message })
                     }
                     _ => return,
                 }
             }
-            (Which::Upstream(session), Message::ToWorker(message)) => {
-                match self.seats.get(&session) {
-                    Some(Seat::Worker(index)) => {
-                        Todo::Worker(*index, worker::Event::ControllerSaid { session, message })
-                    }
+            (LinkId::Upstream(session), Message::ToWorker(message)) => {
+                match self.shells.get(&session) {
+                    Some(Shell::Worker(index)) => Todo::Worker(
+                        *index,
+                        worker::Event::ControllerMessageReceived { session, message },
+                    ),
                     _ => return,
                 }
             }
-            (Which::Host(me, host), Message::FromHost(message)) => match self.seats.get(&me) {
-                Some(Seat::Client(index)) => {
-                    Todo::Client(*index, client::Event::HostSaid { host, message })
+            (LinkId::Host(me, host), Message::FromHost(message)) => match self.shells.get(&me) {
+                Some(Shell::Client(index)) => {
+                    Todo::Client(*index, client::Event::HostMessageReceived { host, message })
                 }
                 _ => return,
             },
-            (Which::Caller(me, session), Message::ToHost(message)) => match self.seats.get(&me) {
-                Some(Seat::Worker(index)) => {
-                    Todo::Worker(*index, worker::Event::CallerSaid { session, message })
+            (LinkId::Caller(me, session), Message::ToHost(message)) => match self.shells.get(&me) {
+                Some(Shell::Worker(index)) => {
+                    Todo::Worker(*index, worker::Event::CallerMessageReceived { session, message })
                 }
                 _ => return,
             },
@@ -248,57 +249,57 @@ impl State {
     }
 
     /// The peer says that a session is over: this process's own, or the worker's that was called.
-    fn link_is_over(&mut self, which: Which, session: Session) {
+    fn link_is_over(&mut self, which: LinkId, session: Session) {
         match which {
-            Which::Upstream(mine) if mine == session => self.fence(session),
-            Which::Host(me, host) if host == session => self.close_host(me, host, Vec::new()),
-            Which::Session(theirs) if theirs == session => {
+            LinkId::Upstream(mine) if mine == session => self.fence(session),
+            LinkId::Host(me, host) if host == session => self.close_host(me, host, Vec::new()),
+            LinkId::Session(theirs) if theirs == session => {
                 self.todo.push_back(Todo::Controller(controller::Event::SessionClosed { session }));
             }
-            Which::Host(..) | Which::Upstream(_) | Which::Session(_) | Which::Caller(..) => {}
+            LinkId::Host(..) | LinkId::Upstream(_) | LinkId::Session(_) | LinkId::Caller(..) => {}
         }
     }
 
     /// A session of this process is over.
     pub(super) fn fence(&mut self, session: Session) {
-        match self.seats.get(&session) {
-            Some(Seat::Worker(index)) => {
+        match self.shells.get(&session) {
+            Some(Shell::Worker(index)) => {
                 self.todo.push_back(Todo::Worker(*index, worker::Event::Fenced { session }));
             }
-            Some(Seat::Client(index)) => {
+            Some(Shell::Client(index)) => {
                 self.todo.push_back(Todo::Client(*index, client::Event::Fenced { session }));
             }
-            Some(Seat::RemoteClient | Seat::RemoteWorker) | None => {}
+            Some(Shell::RemoteClient | Shell::RemoteWorker) | None => {}
         }
     }
 
-    fn peer_replaced(&mut self, which: Which, unsent: Vec<Message>) {
+    fn peer_replaced(&mut self, which: LinkId, unsent: Vec<Message>) {
         match which {
-            Which::Upstream(session) => self.fence(session),
-            Which::Host(me, host) => self.close_host(me, host, unsent),
-            Which::Session(_) | Which::Caller(..) => {}
+            LinkId::Upstream(session) => self.fence(session),
+            LinkId::Host(me, host) => self.close_host(me, host, unsent),
+            LinkId::Session(_) | LinkId::Caller(..) => {}
         }
     }
 
     /// Ends a client's link to a worker for good, and says what never left.
     pub(super) fn close_host(&mut self, me: Session, host: Session, mut unsent: Vec<Message>) {
-        if let Some(end) = self.links.remove(&Which::Host(me, host)) {
+        if let Some(end) = self.links.remove(&LinkId::Host(me, host)) {
             if let Some((_, outbox)) = end.connection {
                 outbox.close();
             }
             unsent.extend(end.link.into_lost().0);
         }
         let unsent = unsent.into_iter().filter_map(tried).collect();
-        if let Some(Seat::Client(index)) = self.seats.get(&me) {
+        if let Some(Shell::Client(index)) = self.shells.get(&me) {
             self.todo.push_back(Todo::Client(*index, client::Event::HostClosed { host, unsent }));
         }
     }
 
     /// Ends a link, telling the other end that the session is over.
-    pub(super) fn drop_link(&mut self, which: Which, over: Session) {
+    pub(super) fn drop_link(&mut self, which: LinkId, over: Session) {
         if let Some(end) = self.links.remove(&which) {
             let over = Frame::Over { session: over, error: None };
-            self.outside.extend(end.transmit(over, Haste::Now));
+            self.outside.extend(end.transmit(over, SendPriority::Now));
             if let Some((_, outbox)) = end.connection {
                 outbox.close();
             }
@@ -307,7 +308,7 @@ impl State {
 }
 
 /// How soon a packet is to leave: what nobody waits for leaves with what somebody does.
-fn haste(packet: &Packet<Message>) -> Haste {
+fn priority(packet: &Packet<Message>) -> SendPriority {
     let lazy = match packet {
         Packet::Data { message: Message::FromWorker(message), .. } => matches!(
             message,
@@ -324,13 +325,15 @@ fn haste(packet: &Packet<Message>) -> Haste {
         }
         Packet::Data { .. } | Packet::Hello { .. } | Packet::Seen(_) => false,
     };
-    if lazy { Haste::Lazy } else { Haste::Now }
+    if lazy { SendPriority::Lazy } else { SendPriority::Now }
 }
 
 /// The call that a message makes.
-fn tried(message: Message) -> Option<Try> {
+fn tried(message: Message) -> Option<AttemptId> {
     match message {
-        Message::ToHost(ToHost::Call { spec, attempt, .. }) => Some(Try { task: spec.id, attempt }),
+        Message::ToHost(ToHost::Call { spec, attempt, .. }) => {
+            Some(AttemptId { task: spec.id, attempt })
+        }
         _ => None,
     }
 }

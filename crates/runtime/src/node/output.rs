@@ -6,7 +6,7 @@ use crate::wire::message::Message;
 use marline_channel::{Builder, ErrorKind, Receiver, Sender};
 use marline_core::link::Link;
 use marline_core::message::{FromWorker, ToClient};
-use marline_core::output::{Output, Shown};
+use marline_core::output::{AttributedOutput, PrintedLines};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -18,7 +18,7 @@ const MAX_WAITING: usize = 512;
 
 /// What is on its way on one link.
 #[derive(Default)]
-pub(super) struct OnTheWay {
+pub(super) struct OutputInFlight {
     /// The numbers of messages that are not acknowledged, and what they take.
     messages: VecDeque<(u64, usize)>,
     bytes: usize,
@@ -26,7 +26,7 @@ pub(super) struct OnTheWay {
     missed: Option<Message>,
 }
 
-impl OnTheWay {
+impl OutputInFlight {
     /// Says whether a message that is `bytes` long may be sent on a link now: anything but output may.
     pub fn admits(&mut self, message: &mut Message, bytes: usize, link: &Link<Message>) -> bool {
         let Some(output) = output_of(message) else { return true };
@@ -67,11 +67,11 @@ impl OnTheWay {
 }
 
 /// What is left of output that is dropped: that it was missed.
-fn without_text(output: &Output) -> Output {
-    Output { text: None, dropped: 0, missed: output.lines(), ..output.clone() }
+fn without_text(output: &PrintedLines) -> PrintedLines {
+    PrintedLines { text: None, dropped: 0, missed: output.lines(), ..output.clone() }
 }
 
-fn output_of(message: &mut Message) -> Option<&mut Output> {
+fn output_of(message: &mut Message) -> Option<&mut PrintedLines> {
     match message {
         Message::FromWorker(FromWorker::Printed { output, .. }) => Some(output),
         Message::ToClient(ToClient::Printed(shown)) => Some(&mut shown.output),
@@ -85,49 +85,49 @@ fn output_of(message: &mut Message) -> Option<&mut Output> {
 }
 
 /// Whom a client has that looks at what its work prints: the end that is written to.
-pub(crate) struct Onlooker {
-    shows: Sender<Shown>,
+pub(crate) struct OutputSender {
+    shows: Sender<AttributedOutput>,
     missed: Missed,
 }
 
 /// What a client's work prints, as it comes: the end that is read.
-pub struct Printout {
-    shown: Receiver<Shown>,
+pub struct OutputReceiver {
+    shown: Receiver<AttributedOutput>,
     missed: Missed,
 }
 
 /// The last that was dropped, without its text. Whoever writes drops under this lock, and whoever reads looks
 /// under it after having made room: so one of them says what was missed.
 #[derive(Clone, Default)]
-struct Missed(Arc<Mutex<Option<Shown>>>);
+struct Missed(Arc<Mutex<Option<AttributedOutput>>>);
 
 impl Missed {
-    fn lock(&self) -> MutexGuard<'_, Option<Shown>> {
+    fn lock(&self) -> MutexGuard<'_, Option<AttributedOutput>> {
         self.0.lock().expect("nothing panics under it")
     }
 }
 
-impl Onlooker {
-    pub fn new() -> (Onlooker, Printout) {
+impl OutputSender {
+    pub fn new() -> (OutputSender, OutputReceiver) {
         let (shows, shown) = Builder::bounded(MAX_WAITING).build().expect("the capacity is small");
         let missed = Missed::default();
-        (Onlooker { shows, missed: missed.clone() }, Printout { shown, missed })
+        (OutputSender { shows, missed: missed.clone() }, OutputReceiver { shown, missed })
     }
 
-    pub fn show(&mut self, mut shown: Shown) {
+    pub fn show(&mut self, mut shown: AttributedOutput) {
         let mut missed = self.missed.lock();
         shown.output.missed += missed.take().map_or(0, |missed| missed.output.missed);
         if let Err(error) = self.shows.try_send(shown) {
             let shown = error.into_inner();
-            *missed = Some(Shown { output: without_text(&shown.output), ..shown });
+            *missed = Some(AttributedOutput { output: without_text(&shown.output), ..shown });
         }
     }
 }
 
-impl Printout {
+impl OutputReceiver {
     /// What was printed since the last time, `max` pieces or so, when there is something; nothing if the time
     /// is over; `None` if no more will come.
-    pub fn take(&self, timeout: Option<Duration>, max: usize) -> Option<Vec<Shown>> {
+    pub fn take(&self, timeout: Option<Duration>, max: usize) -> Option<Vec<AttributedOutput>> {
         let receiving = self.shown.recv();
         let first = match timeout {
             Some(timeout) => receiving.timeout(timeout).wait(),
@@ -154,11 +154,15 @@ mod tests {
     use super::*;
     use crate::wire::convert::sample;
     use marline_core::link::{Incarnation, Packet};
-    use marline_core::output::Source;
+    use marline_core::output::OutputSource;
 
     fn message(text: &str) -> Message {
-        let output = Output { text: Some(text.into()), dropped: 0, missed: 0, ..sample::output() };
-        Message::FromWorker(FromWorker::Printed { source: Source::Task(sample::attempt()), output })
+        let output =
+            PrintedLines { text: Some(text.into()), dropped: 0, missed: 0, ..sample::output() };
+        Message::FromWorker(FromWorker::Printed {
+            source: OutputSource::Task(sample::attempt()),
+            output,
+        })
     }
 
     fn connected() -> Link<Message> {
@@ -171,7 +175,7 @@ mod tests {
     #[test]
     fn what_a_link_has_no_room_for_is_dropped_and_counted() {
         let mut link = connected();
-        let mut on_the_way = OnTheWay::default();
+        let mut on_the_way = OutputInFlight::default();
         let mut send = |link: &mut Link<Message>, text: &str, bytes: usize| {
             let mut message = message(text);
             let admitted = on_the_way.admits(&mut message, bytes, link);
@@ -192,7 +196,7 @@ mod tests {
 
     #[test]
     fn what_a_link_had_no_room_for_is_told_when_nothing_follows() {
-        let (mut link, mut on_the_way) = (connected(), OnTheWay::default());
+        let (mut link, mut on_the_way) = (connected(), OutputInFlight::default());
         for _ in 0..2 {
             let mut message = message("sent");
             assert!(on_the_way.admits(&mut message, MAX_LINK_BYTES / 2, &link));
@@ -211,40 +215,41 @@ mod tests {
         assert_eq!(on_the_way.left_to_say(&link), None, "once");
     }
 
-    fn show(text: &str) -> Shown {
-        let output = Output { text: Some(text.into()), dropped: 0, missed: 0, ..sample::output() };
-        Shown { output, ..sample::shown() }
+    fn show(text: &str) -> AttributedOutput {
+        let output =
+            PrintedLines { text: Some(text.into()), dropped: 0, missed: 0, ..sample::output() };
+        AttributedOutput { output, ..sample::shown() }
     }
 
     #[test]
     fn a_client_that_does_not_look_is_told_how_much_it_missed() {
-        let (mut onlooker, printout) = Onlooker::new();
+        let (mut output_sender, output_receiver) = OutputSender::new();
         for _ in 0..MAX_WAITING {
-            onlooker.show(show("seen"));
+            output_sender.show(show("seen"));
         }
-        onlooker.show(show("two\nlines"));
-        onlooker.show(show("one more"));
-        let first = printout.take(None, 1).unwrap();
+        output_sender.show(show("two\nlines"));
+        output_sender.show(show("one more"));
+        let first = output_receiver.take(None, 1).unwrap();
         assert_eq!((first.len(), first[0].output.missed), (1, 0));
-        onlooker.show(show("back"));
-        let rest = printout.take(None, MAX_WAITING).unwrap();
+        output_sender.show(show("back"));
+        let rest = output_receiver.take(None, MAX_WAITING).unwrap();
         let last = &rest.last().unwrap().output;
         assert_eq!((last.text.as_deref(), last.missed), (Some("back"), 3));
     }
 
     #[test]
     fn a_client_is_told_how_much_it_missed_at_the_very_end() {
-        let (mut onlooker, printout) = Onlooker::new();
+        let (mut output_sender, output_receiver) = OutputSender::new();
         for _ in 0..MAX_WAITING + 2 {
-            onlooker.show(show("a\nb"));
+            output_sender.show(show("a\nb"));
         }
-        drop(onlooker);
-        let most = printout.take(None, MAX_WAITING - 1).unwrap();
+        drop(output_sender);
+        let most = output_receiver.take(None, MAX_WAITING - 1).unwrap();
         assert_eq!((most.len(), most.iter().map(|one| one.output.missed).sum()), (511, 0));
-        let rest = printout.take(None, MAX_WAITING).unwrap();
+        let rest = output_receiver.take(None, MAX_WAITING).unwrap();
         let rest: Vec<_> =
             rest.iter().map(|one| (one.output.text.is_some(), one.output.missed)).collect();
         assert_eq!(rest, [(true, 0), (false, 4)]);
-        assert!(printout.take(None, 1).is_none());
+        assert!(output_receiver.take(None, 1).is_none());
     }
 }

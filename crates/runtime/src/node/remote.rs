@@ -1,13 +1,15 @@
 //! Processes elsewhere: those that join this node's controller, and the controller that this node's
 //! workers and clients join.
 
-use super::links::{End, Which};
-use super::{Node, Outside, SESSIONS_LOST, SESSIONS_LOST_BEFORE, Seat, State, Todo, Warn};
+use super::links::{LinkEnd, LinkId};
+use super::{
+    DeferredAction, Node, NodeState, SESSIONS_LOST, SESSIONS_LOST_AT_JOIN, Shell, Todo, Warn,
+};
 use crate::executor::Executors;
+use crate::net::credentials::{Credentials, Token};
 use crate::net::outbox::Outbox;
-use crate::net::secret::{Secret, Token};
-use crate::proof::Process;
-use crate::store::Store;
+use crate::object_store::ObjectStore;
+use crate::process_identity::ProcessIdentity;
 use crate::upstream::Upstream;
 use crate::wire::frame::{Direction, Frame};
 use crate::wire::join::{Join, Joined, check_protocol};
@@ -27,7 +29,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 /// Whether to join.
-pub(crate) enum Wish {
+pub(crate) enum JoinDecision {
     /// The request is made at this time.
     Now(Time),
     /// Executors of the session before may still act.
@@ -37,9 +39,9 @@ pub(crate) enum Wish {
 }
 
 /// What becomes of a connection that a process elsewhere makes.
-pub(crate) enum Attached {
+pub(crate) enum AttachOutcome {
     /// It carries this link.
-    To(Which),
+    To(LinkId),
     /// A later connection of its link came before it.
     Late,
     /// The session it was made by, or for, is over.
@@ -48,68 +50,68 @@ pub(crate) enum Attached {
 
 /// A seat of this node that belongs to a controller elsewhere.
 pub(crate) struct Membership {
-    pub seat: Seat,
+    pub shell: Shell,
     pub session_id: SessionId,
     pub role: Role,
     pub upstream: Upstream,
     /// What those who connect to this process must say: the token of the cluster it belongs to.
-    pub secret: Secret,
+    pub secret: Credentials,
     /// Which process it is, so that its death can be seen.
-    pub process: Option<Process>,
+    pub process: Option<ProcessIdentity>,
 }
 
 impl Node {
     /// A process elsewhere joins this node's controller.
     pub fn join(&self, join: Join) -> Result<Joined, Error> {
-        self.enter(|state, now| state.join(now, join))
+        self.with_state(|state, now| state.join(now, join))
     }
 
     /// Makes a seat for a worker of a controller elsewhere.
     pub fn seat_worker(
         self: &Arc<Node>,
         executors: Executors,
-        store: Option<Store>,
+        store: Option<ObjectStore>,
         config: worker::Config,
-    ) -> Seat {
+    ) -> Shell {
         let me = Arc::downgrade(self);
-        self.enter(|state, _| state.seat_worker(&me, executors, store, config))
+        self.with_state(|state, _| state.add_worker_shell(&me, executors, store, config))
     }
 
     /// Makes a seat for a client of a controller elsewhere.
     pub fn seat_client(&self, address: &str, token: Token) -> usize {
-        self.enter(|state, _| {
+        self.with_state(|state, _| {
             state.token = token;
-            state.seat_client(client::Client::of(address.into()))
+            state.add_client_shell(client::Client::of(address.into()))
         })
     }
 
     /// A client of this node joins a controller that is elsewhere than the one before.
     pub fn move_client(&self, index: usize, address: &str, token: Token) {
-        self.enter(|state, _| {
+        self.with_state(|state, _| {
             state.token = token;
-            state.client(index).machine.is_at(address.into());
+            state.client(index).machine.set_address(address.into());
         });
     }
 
     /// Whether a seat of this node wants to join.
-    pub fn wants_to_join(&self, seat: Seat) -> Wish {
-        self.enter(|state, now| match seat {
-            _ if state.closed => Wish::Never,
-            Seat::Worker(index) if state.workers[index].drained => Wish::Never,
-            Seat::Worker(index) if !state.workers[index].is_still() => Wish::Later,
-            Seat::Client(index) if state.has_left(index) => Wish::Never,
-            Seat::Worker(_) | Seat::Client(_) => Wish::Now(now),
-            Seat::RemoteWorker | Seat::RemoteClient => panic!("others join for themselves"),
+    pub fn wants_to_join(&self, shell: Shell) -> JoinDecision {
+        self.with_state(|state, now| match shell {
+            _ if state.closed => JoinDecision::Never,
+            Shell::Worker(index) if state.workers[index].drained => JoinDecision::Never,
+            Shell::Worker(index) if !state.workers[index].is_still() => JoinDecision::Later,
+            Shell::Client(index) if state.has_left(index) => JoinDecision::Never,
+            Shell::Worker(_) | Shell::Client(_) => JoinDecision::Now(now),
+            Shell::RemoteWorker | Shell::RemoteClient => panic!("others join for themselves"),
         })
     }
 
     /// Has a worker of this node finish what it has, move what is left after `grace`, and leave; what is
     /// given says when it has.
-    pub fn drain(&self, seat: Seat, grace: Duration) -> oneshot::Receiver<()> {
-        let left = self.left(seat);
-        self.enter(|state, _| {
-            if let Seat::Worker(index) = seat {
-                state.todo.push_back(Todo::Worker(index, worker::Event::DrainAsked { grace }));
+    pub fn drain(&self, shell: Shell, grace: Duration) -> oneshot::Receiver<()> {
+        let left = self.left(shell);
+        self.with_state(|state, _| {
+            if let Shell::Worker(index) = shell {
+                state.todo.push_back(Todo::Worker(index, worker::Event::DrainRequested { grace }));
             }
         });
         left
@@ -117,13 +119,13 @@ impl Node {
 
     /// Has the controller of this node take no new work, and every worker finish what it has until `grace`
     /// is over; what is given says when that is done.
-    pub fn wind_up(&self, grace: Duration) -> oneshot::Receiver<()> {
+    pub fn shut_down(&self, grace: Duration) -> oneshot::Receiver<()> {
         let (waiter, done) = oneshot::oneshot();
-        self.enter(|state, now| {
+        self.with_state(|state, now| {
             state.ending.push(waiter);
             let mut effects = Vec::new();
             if let Some(controller) = &mut state.controller {
-                controller.wind_up(now, grace, &mut effects);
+                controller.shut_down(now, grace, &mut effects);
             }
             state.controller_effects(now, effects);
         });
@@ -131,47 +133,47 @@ impl Node {
     }
 
     /// Says when a worker of this node has left, because it drained or because the node was closed.
-    pub fn left(&self, seat: Seat) -> oneshot::Receiver<()> {
+    pub fn left(&self, shell: Shell) -> oneshot::Receiver<()> {
         let (waiter, left) = oneshot::oneshot();
-        self.enter(|state, _| match seat {
-            Seat::Worker(index) if !state.closed && !state.workers[index].has_left() => {
+        self.with_state(|state, _| match shell {
+            Shell::Worker(index) if !state.closed && !state.workers[index].has_left() => {
                 state.workers[index].leaving.push(waiter);
             }
-            Seat::Worker(_) | Seat::Client(_) | Seat::RemoteWorker | Seat::RemoteClient => {}
+            Shell::Worker(_) | Shell::Client(_) | Shell::RemoteWorker | Shell::RemoteClient => {}
         });
         left
     }
 
     /// Tells whoever started a worker of this node something.
-    pub fn note(&self, seat: Seat, words: String) {
-        self.enter(|state, _| {
-            if let Seat::Worker(index) = seat {
+    pub fn note(&self, shell: Shell, words: String) {
+        self.with_state(|state, _| {
+            if let Shell::Worker(index) = shell {
                 let note = state.workers[index].note.clone();
-                state.outside.push(Outside::Warn(note, words));
+                state.outside.push(DeferredAction::Warn(note, words));
             }
         });
     }
 
     /// What is done with what a worker of this node has to say.
-    pub fn on_note(&self, seat: Seat, note: Warn) {
-        self.enter(|state, _| {
-            if let Seat::Worker(index) = seat {
+    pub fn on_note(&self, shell: Shell, note: Warn) {
+        self.with_state(|state, _| {
+            if let Shell::Worker(index) = shell {
                 state.workers[index].note = note;
             }
         });
     }
 
     /// The session of a worker of this node, while it has one.
-    pub fn worker_session(&self, seat: Seat) -> Option<Session> {
-        self.enter(|state, _| match seat {
-            Seat::Worker(index) => state.workers[index].machine.session(),
-            Seat::Client(_) | Seat::RemoteWorker | Seat::RemoteClient => None,
+    pub fn worker_session(&self, shell: Shell) -> Option<Session> {
+        self.with_state(|state, _| match shell {
+            Shell::Worker(index) => state.workers[index].machine.session(),
+            Shell::Client(_) | Shell::RemoteWorker | Shell::RemoteClient => None,
         })
     }
 
     /// A seat of this node has a session.
-    pub fn joined(&self, seat: Seat, joined: Joined, asked_at: Time) {
-        self.enter(|state, _| state.joined(seat, joined, asked_at));
+    pub fn joined(&self, shell: Shell, joined: Joined, asked_at: Time) {
+        self.with_state(|state, _| state.joined(shell, joined, asked_at));
     }
 
     /// A process elsewhere connects a link.
@@ -181,58 +183,58 @@ impl Node {
         number: u64,
         host: Option<Session>,
         outbox: Outbox,
-    ) -> Attached {
-        self.enter(|state, _| state.attach(session, number, host, outbox))
+    ) -> AttachOutcome {
+        self.with_state(|state, _| state.attach(session, number, host, outbox))
     }
 
     /// This node connects a link. Says whether it is wanted.
-    pub fn connected(&self, which: Which, number: u64, outbox: Outbox) -> bool {
-        self.enter(|state, _| state.link_connected(which, number, outbox))
+    pub fn connected(&self, which: LinkId, number: u64, outbox: Outbox) -> bool {
+        self.with_state(|state, _| state.link_connected(which, number, outbox))
     }
 
     /// A connection ended. If it was a session's elsewhere whose process could be seen to die, says
     /// which.
-    pub fn disconnected(&self, which: Which, number: u64) -> Option<(Session, Process)> {
-        self.enter(|state, _| {
+    pub fn disconnected(&self, which: LinkId, number: u64) -> Option<(Session, ProcessIdentity)> {
+        self.with_state(|state, _| {
             state.link_disconnected(which, number);
-            let Which::Session(session) = which else { return None };
+            let LinkId::Session(session) = which else { return None };
             state.processes.get(&session).map(|process| (session, process.clone()))
         })
     }
 
     /// Whether a session is here and has no connection.
     pub fn is_cut_off(&self, session: Session) -> bool {
-        self.enter(|state, _| state.is_cut_off(session))
+        self.with_state(|state, _| state.is_cut_off(session))
     }
 
     /// The controller that a session of this process belongs to is dead.
     pub fn controller_died(&self, session: Session) {
-        self.enter(|state, _| state.fence(session));
+        self.with_state(|state, _| state.fence(session));
     }
 
     /// There is proof that a session's process is dead.
     pub fn process_died(&self, session: Session, how: String) {
-        self.enter(|state, _| {
+        self.with_state(|state, _| {
             state.todo.push_back(Todo::Controller(Event::ProcessDied { session, how }));
         });
     }
 
     /// In which direction what arrives on a link travels.
-    pub fn direction(&self, which: Which) -> Direction {
-        self.enter(|state, _| state.direction(which))
+    pub fn direction(&self, which: LinkId) -> Direction {
+        self.with_state(|state, _| state.direction(which))
     }
 
     /// A connection brought frames. Says what the peer did wrong, if it did.
     pub fn received(
         &self,
-        which: Which,
+        which: LinkId,
         number: u64,
         direction: Direction,
         frames: Vec<v1::Frame>,
     ) -> Result<(), Error> {
         let frames = frames.into_iter().map(|frame| Frame::from_wire(frame, direction));
         let frames = frames.collect::<Result<Vec<Frame>, Error>>()?;
-        self.enter(|state, now| {
+        self.with_state(|state, now| {
             for frame in frames {
                 state.link_received(which, number, frame)?;
                 self.run_to_completion(state, now);
@@ -242,17 +244,17 @@ impl Node {
     }
 
     /// Tells the peer of a link what was seen, if nothing that left meanwhile did.
-    pub fn acknowledge(&self, which: Which) {
-        self.enter(|state, _| state.link_acknowledge(which));
+    pub fn acknowledge(&self, which: LinkId) {
+        self.with_state(|state, _| state.link_acknowledge(which));
     }
 
     /// Whether there is a link that wants a connection.
-    pub fn wants_connection(&self, which: Which) -> bool {
-        self.enter(|state, _| state.has_link(which))
+    pub fn wants_connection(&self, which: LinkId) -> bool {
+        self.with_state(|state, _| state.has_link(which))
     }
 }
 
-impl State {
+impl NodeState {
     fn join(&mut self, now: Time, join: Join) -> Result<Joined, Error> {
         let Some(controller) = &self.controller else {
             return Err(Error::unsupported("this is a worker: join its controller"));
@@ -264,10 +266,10 @@ impl State {
         let role = join.role.clone();
         let (terms, controller_epoch) = (controller.config().terms, controller.config().epoch);
         self.joining = Some(match join.role {
-            Role::Client => Seat::RemoteClient,
-            Role::Worker(_) => Seat::RemoteWorker,
+            Role::Client => Shell::RemoteClient,
+            Role::Worker(_) => Shell::RemoteWorker,
         });
-        let event = Event::SessionOpened {
+        let event = Event::JoinRequested {
             id: join.id,
             request: join.request,
             local: false,
@@ -276,28 +278,28 @@ impl State {
         self.controller_event(now, event);
         self.joining = None;
         let controller = self.controller.as_ref().expect("it was asked");
-        let session = self.opened.take().ok_or_else(|| controller.why_refused(&role))?;
-        if let Some(process) = join.process.filter(Process::can_be_seen) {
+        let session = self.opened.take().ok_or_else(|| controller.join_rejection(&role))?;
+        if let Some(process) = join.process.filter(ProcessIdentity::can_be_seen) {
             self.processes.insert(session, process);
         }
-        let (cluster, process) = (self.cluster, Process::this());
+        let (cluster, process) = (self.cluster, ProcessIdentity::this());
         Ok(Joined { session, terms, cluster, controller_epoch, process })
     }
 
-    fn joined(&mut self, seat: Seat, joined: Joined, asked_at: Time) {
+    fn joined(&mut self, shell: Shell, joined: Joined, asked_at: Time) {
         let (session, terms) = (joined.session, joined.terms);
-        self.seats.insert(session, seat);
-        self.links.insert(Which::Upstream(session), End::new(session.epoch.0));
-        match seat {
-            Seat::Worker(index) => {
+        self.shells.insert(session, shell);
+        self.links.insert(LinkId::Upstream(session), LinkEnd::new(session.epoch.0));
+        match shell {
+            Shell::Worker(index) => {
                 self.workers[index].works_for(joined.cluster);
                 self.todo.push_back(Todo::Worker(
                     index,
                     worker::Event::Joined { session, terms, asked_at },
                 ));
             }
-            Seat::Client(index) => {
-                SESSIONS_LOST_BEFORE.store(SESSIONS_LOST.load(Relaxed), Relaxed);
+            Shell::Client(index) => {
+                SESSIONS_LOST_AT_JOIN.store(SESSIONS_LOST.load(Relaxed), Relaxed);
                 self.todo.push_back(Todo::Client(
                     index,
                     client::Event::Joined { session, terms, asked_at },
@@ -307,7 +309,7 @@ impl State {
                     self.todo.push_back(Todo::Client(index, client::Event::Fenced { session }));
                 }
             }
-            Seat::RemoteWorker | Seat::RemoteClient => panic!("others join for themselves"),
+            Shell::RemoteWorker | Shell::RemoteClient => panic!("others join for themselves"),
         }
     }
 
@@ -317,26 +319,26 @@ impl State {
         number: u64,
         host: Option<Session>,
         outbox: Outbox,
-    ) -> Attached {
+    ) -> AttachOutcome {
         let which = match host {
-            None => Which::Session(session),
+            None => LinkId::Session(session),
             Some(host) => {
                 // Only the session that was called takes the call.
-                if !matches!(self.seats.get(&host), Some(Seat::Worker(_))) {
-                    return Attached::Over;
+                if !matches!(self.shells.get(&host), Some(Shell::Worker(_))) {
+                    return AttachOutcome::Over;
                 }
-                let which = Which::Caller(host, session);
-                self.links.entry(which).or_insert_with(|| End::new(host.epoch.0));
+                let which = LinkId::Caller(host, session);
+                self.links.entry(which).or_insert_with(|| LinkEnd::new(host.epoch.0));
                 which
             }
         };
         if !self.links.contains_key(&which) {
-            return Attached::Over;
+            return AttachOutcome::Over;
         }
         if self.link_connected(which, number, outbox) {
-            Attached::To(which)
+            AttachOutcome::To(which)
         } else {
-            Attached::Late
+            AttachOutcome::Late
         }
     }
 
@@ -348,11 +350,11 @@ impl State {
         address: Arc<str>,
         message: ToHost,
     ) {
-        let which = Which::Host(me, host);
+        let which = LinkId::Host(me, host);
         if let Entry::Vacant(vacant) = self.links.entry(which) {
-            vacant.insert(End::new(me.epoch.0));
+            vacant.insert(LinkEnd::new(me.epoch.0));
             let token = self.token.clone();
-            self.outside.push(Outside::Call { me, host, address, token });
+            self.outside.push(DeferredAction::Call { me, host, address, token });
         }
         self.link_send(which, Message::ToHost(message));
     }
@@ -360,13 +362,13 @@ impl State {
     /// A session of this process is over: its links go.
     pub(super) fn session_stopped(&mut self, session: Session) {
         let mine = self.links.keys().copied().filter(|which| match which {
-            Which::Upstream(me) | Which::Host(me, _) | Which::Caller(me, _) => *me == session,
-            Which::Session(_) => false,
+            LinkId::Upstream(me) | LinkId::Host(me, _) | LinkId::Caller(me, _) => *me == session,
+            LinkId::Session(_) => false,
         });
         for which in mine.collect::<Vec<_>>() {
             self.drop_link(which, session);
         }
-        self.seats.remove(&session);
+        self.shells.remove(&session);
     }
 }
 
@@ -377,11 +379,11 @@ mod tests {
     #[test]
     fn a_client_that_has_left_does_not_join_again() {
         let node = Node::new();
-        let seat = Seat::Client(node.seat_client("127.0.0.1:1", None));
-        assert!(matches!(node.wants_to_join(seat), Wish::Now(_)));
+        let shell = Shell::Client(node.seat_client("127.0.0.1:1", None));
+        assert!(matches!(node.wants_to_join(shell), JoinDecision::Now(_)));
         node.end_client(0);
-        assert!(matches!(node.wants_to_join(seat), Wish::Never));
+        assert!(matches!(node.wants_to_join(shell), JoinDecision::Never));
         node.leave_client(0);
-        assert!(matches!(node.wants_to_join(seat), Wish::Never));
+        assert!(matches!(node.wants_to_join(shell), JoinDecision::Never));
     }
 }

@@ -65,7 +65,7 @@ fn turn(node: &Weak<Node>) -> bool {
     }
     set.at = None;
     drop(set);
-    node.enter(|state, _| {
+    node.with_state(|state, _| {
         state.alarm_at = None;
         state.time_passed();
     });

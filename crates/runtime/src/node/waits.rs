@@ -1,6 +1,6 @@
 //! Who waits for ends of tasks: a wait counts down the ends it still needs, and is woken once.
 
-use super::{Node, Outside, State};
+use super::{DeferredAction, Node, NodeState};
 use marline_core::Error;
 use marline_core::id::TaskId;
 use marline_core::map::Map;
@@ -14,7 +14,7 @@ pub(crate) const MAX_WAITS: usize = 10_000;
 const MAX_WAITED_TASKS: usize = 1_000_000;
 
 #[derive(Default)]
-pub(super) struct Waits {
+pub(super) struct TaskWaits {
     next: u64,
     open: Map<u64, Open>,
     by_task: BTreeSet<(TaskId, u64)>,
@@ -26,29 +26,29 @@ struct Open {
 }
 
 /// A wait; it is over when it is dropped.
-pub(crate) struct Wait {
+pub(crate) struct TaskWait {
     node: Weak<Node>,
     number: u64,
     tasks: Vec<TaskId>,
     waiter: Arc<Notify>,
 }
 
-impl Wait {
+impl TaskWait {
     /// Returns when enough has ended, or the node closes.
     pub async fn woken(&self) {
         self.waiter.notified().await;
     }
 }
 
-impl Drop for Wait {
+impl Drop for TaskWait {
     fn drop(&mut self) {
         if let Some(node) = self.node.upgrade() {
-            node.enter(|state, _| state.waits.forget(self.number, &self.tasks));
+            node.with_state(|state, _| state.waits.forget(self.number, &self.tasks));
         }
     }
 }
 
-impl Waits {
+impl TaskWaits {
     fn add(&mut self, tasks: &[TaskId], left: usize) -> (u64, Arc<Notify>) {
         self.next += 1;
         let waiter = Arc::new(Notify::new());
@@ -81,14 +81,15 @@ impl Waits {
     }
 }
 
-impl State {
+impl NodeState {
     pub(super) fn task_ended(&mut self, task: TaskId) {
-        self.outside.extend(self.waits.ended(task).into_iter().map(Outside::Wake));
+        self.outside.extend(self.waits.ended(task).into_iter().map(DeferredAction::Wake));
     }
 
     /// The node closes: nobody waits for anything any more.
     pub(super) fn end_waits(&mut self) {
-        let waiting = self.waits.open.values().map(|open| Outside::Wake(open.waiter.clone()));
+        let waiting =
+            self.waits.open.values().map(|open| DeferredAction::Wake(open.waiter.clone()));
         self.outside.extend(waiting);
     }
 }
@@ -97,12 +98,12 @@ impl Node {
     /// How many wait.
     #[cfg(test)]
     pub fn waits_open(&self) -> usize {
-        self.enter(|state, _| state.waits.open.len())
+        self.with_state(|state, _| state.waits.open.len())
     }
 
     /// Waits until `count` of these tasks, each named once, have ended; nothing if they have already.
-    pub fn wait(&self, tasks: &[TaskId], count: usize) -> Result<Option<Wait>, Error> {
-        self.enter(|state, _| {
+    pub fn wait(&self, tasks: &[TaskId], count: usize) -> Result<Option<TaskWait>, Error> {
+        self.with_state(|state, _| {
             let controller = state.controller_mut()?;
             let mut pending = Vec::new();
             for task in tasks {
@@ -127,7 +128,7 @@ impl Node {
                 )));
             }
             let (number, waiter) = state.waits.add(&pending, count - ended);
-            Ok(Some(Wait { node: self.me.clone(), number, tasks: pending, waiter }))
+            Ok(Some(TaskWait { node: self.me.clone(), number, tasks: pending, waiter }))
         })
     }
 }
@@ -150,14 +151,16 @@ mod tests {
                 target: Target::Function("never".into()),
                 args: Payload::default(),
                 needs: Vec::new(),
-                holds: Vec::new(),
+                referents: Vec::new(),
                 returns: 1,
-                stream: None,
+                stream_window: None,
                 options: Arc::default(),
             });
             let id = spec.id;
-            node.ask(|controller, now, effects| controller.submit_for(now, None, spec, effects))
-                .unwrap();
+            node.with_controller_mut(|controller, now, effects| {
+                controller.submit_for(now, None, spec, effects)
+            })
+            .unwrap();
             id
         });
         let ids = ids.collect();
@@ -165,17 +168,19 @@ mod tests {
     }
 
     fn cancel(node: &Node, id: TaskId) {
-        node.ask(|controller, now, effects| controller.cancel_for(now, id, false, effects))
-            .unwrap();
+        node.with_controller_mut(|controller, now, effects| {
+            controller.cancel_for(now, id, false, effects)
+        })
+        .unwrap();
     }
 
-    fn is_woken(wait: &Wait) -> bool {
+    fn is_woken(wait: &TaskWait) -> bool {
         let mut cx = Context::from_waker(Waker::noop());
         pin!(wait.woken()).poll(&mut cx).is_ready()
     }
 
     fn kept(node: &Node) -> (usize, usize) {
-        node.enter(|state, _| (state.waits.open.len(), state.waits.by_task.len()))
+        node.with_state(|state, _| (state.waits.open.len(), state.waits.by_task.len()))
     }
 
     #[test]

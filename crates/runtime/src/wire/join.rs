@@ -1,10 +1,10 @@
 //! How a process joins: what it asks, and what it is told.
 
-use crate::proof::Process;
+use crate::process_identity::ProcessIdentity;
 use marline_core::Error;
 use marline_core::controller::Role;
 use marline_core::id::{ClusterId, ControllerEpoch, Session, SessionId};
-use marline_core::lease::Terms;
+use marline_core::lease::LeaseTerms;
 
 /// The version of the protocol that is spoken here; another is refused as `Incompatible`.
 pub(crate) const PROTOCOL: &str = "1";
@@ -31,13 +31,13 @@ pub(crate) struct Join {
     /// What as.
     pub role: Role,
     /// Which process it is, if it says.
-    pub process: Option<Process>,
+    pub process: Option<ProcessIdentity>,
 }
 
 impl Join {
     /// A request of this process.
     pub(crate) fn new(id: SessionId, request: u64, role: Role) -> Join {
-        Join { id, request, protocol: PROTOCOL.to_owned(), role, process: Process::this() }
+        Join { id, request, protocol: PROTOCOL.to_owned(), role, process: ProcessIdentity::this() }
     }
 }
 
@@ -47,11 +47,11 @@ pub(crate) struct Joined {
     /// Its session.
     pub session: Session,
     /// How long its lease is.
-    pub terms: Terms,
+    pub terms: LeaseTerms,
     /// Which cluster it joined.
     pub cluster: ClusterId,
     /// Which start of that cluster's controller.
     pub controller_epoch: ControllerEpoch,
     /// The controller's process, if it says.
-    pub process: Option<Process>,
+    pub process: Option<ProcessIdentity>,
 }

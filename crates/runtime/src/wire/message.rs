@@ -2,9 +2,9 @@
 
 use marline_core::Error;
 use marline_core::message::{
-    ActorPlace, End, FromClient, FromHost, FromWorker, ToClient, ToHost, ToWorker,
+    ActorPlace, AttemptEnd, FromClient, FromHost, FromWorker, ToClient, ToHost, ToWorker,
 };
-use marline_core::output::Output;
+use marline_core::output::PrintedLines;
 use marline_core::payload::Value;
 
 /// What an encoded message has besides payloads, roughly.
@@ -91,8 +91,10 @@ fn to_client(message: &ToClient) -> usize {
 
 fn from_worker(message: &FromWorker) -> usize {
     match message {
-        FromWorker::Ended { end: End::Finished(results), .. } => values(results),
-        FromWorker::Ended { end: End::Failed(why) | End::Lost(why), .. } => why.bytes(),
+        FromWorker::Ended { end: AttemptEnd::Finished(results), .. } => values(results),
+        FromWorker::Ended { end: AttemptEnd::Failed(why) | AttemptEnd::Lost(why), .. } => {
+            why.bytes()
+        }
         FromWorker::ActorFailed { instance: _, error: why }
         | FromWorker::ActorDied { instance: _, error: why }
         | FromWorker::CopyLost { object: _, error: why }
@@ -105,7 +107,7 @@ fn from_worker(message: &FromWorker) -> usize {
             .iter()
             .map(|report| report.error.as_ref().map_or(0, Error::bytes) + BYTES_BESIDES_PAYLOAD)
             .sum(),
-        FromWorker::Ended { end: End::Cancelled, .. }
+        FromWorker::Ended { end: AttemptEnd::Cancelled, .. }
         | FromWorker::Joined
         | FromWorker::Refused { .. }
         | FromWorker::Able { .. }
@@ -174,7 +176,7 @@ fn ended<T>(outcome: &Result<T, Error>, bytes: impl Fn(&T) -> usize) -> usize {
     outcome.as_ref().map_or_else(Error::bytes, bytes)
 }
 
-fn text(output: &Output) -> usize {
+fn text(output: &PrintedLines) -> usize {
     output.text.as_ref().map_or(0, |text| text.len())
 }
 

@@ -41,7 +41,7 @@ pub struct Refused {
     pub message: String,
 }
 
-pub struct Generic {
+pub struct ReflectionClient {
     runtime: Runtime,
     endpoint: Endpoint,
     channel: Channel,
@@ -49,9 +49,9 @@ pub struct Generic {
     pool: DescriptorPool,
 }
 
-impl Generic {
+impl ReflectionClient {
     /// Connects, and asks for everything that is to be known of the service.
-    pub fn connect(address: &str, token: Option<&str>) -> Result<Generic, Status> {
+    pub fn connect(address: &str, token: Option<&str>) -> Result<ReflectionClient, Status> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let is_socket = address.starts_with("unix:");
         let uri = if is_socket { address.to_owned() } else { format!("http://{address}") };
@@ -59,23 +59,23 @@ impl Generic {
         let channel = runtime.block_on(async { endpoint.connect_lazy() });
         let tickets = token.map(|token| Tickets::at(address, Some(token.into())).unwrap());
         let pool = DescriptorPool::new();
-        let mut generic = Generic { runtime, endpoint, channel, tickets, pool };
+        let mut generic = ReflectionClient { runtime, endpoint, channel, tickets, pool };
         generic.learn()?;
         Ok(generic)
     }
 
     /// Another client of the same server.
-    pub fn sibling(&self) -> Generic {
+    pub fn sibling(&self) -> ReflectionClient {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let channel = runtime.block_on(async { self.endpoint.connect_lazy() });
         let (endpoint, tickets, pool) =
             (self.endpoint.clone(), self.tickets.clone(), self.pool.clone());
-        Generic { runtime, endpoint, channel, tickets, pool }
+        ReflectionClient { runtime, endpoint, channel, tickets, pool }
     }
 
     /// Another that has no token.
-    pub fn without_token(&self) -> Generic {
-        Generic { tickets: None, ..self.sibling() }
+    pub fn without_token(&self) -> ReflectionClient {
+        ReflectionClient { tickets: None, ..self.sibling() }
     }
 
     fn request<T>(&self, message: T) -> Request<T> {

@@ -1,6 +1,6 @@
 //! A controller and a worker on ports of their own, and a program that tests can hold back.
 
-use super::generic::Generic;
+use super::generic::ReflectionClient;
 use marline_runtime::core::controller::Config;
 use marline_runtime::core::error::Error;
 use marline_runtime::core::payload::Payload;
@@ -69,14 +69,14 @@ impl Instance for Counter {
     }
 }
 
-pub struct World {
-    pub client: Generic,
+pub struct TestCluster {
+    pub client: ReflectionClient,
     pub gate: Arc<Gate>,
     pub controller: Controller,
-    pub workers: Vec<(Worker, Generic)>,
+    pub workers: Vec<(Worker, ReflectionClient)>,
 }
 
-impl Drop for World {
+impl Drop for TestCluster {
     fn drop(&mut self) {
         self.gate.open();
     }
@@ -85,14 +85,14 @@ impl Drop for World {
 pub const TOKEN: &str = "secret";
 
 /// A controller without workers.
-pub fn alone(config: Config) -> World {
+pub fn alone(config: Config) -> TestCluster {
     let controller = Controller::start("127.0.0.1:0", Some(TOKEN.into()), config).unwrap();
-    let client = Generic::connect(controller.address(), Some(TOKEN)).unwrap();
-    World { client, gate: Arc::default(), controller, workers: Vec::new() }
+    let client = ReflectionClient::connect(controller.address(), Some(TOKEN)).unwrap();
+    TestCluster { client, gate: Arc::default(), controller, workers: Vec::new() }
 }
 
 /// A controller with a worker that has two CPUs.
-pub fn world(config: Config) -> World {
+pub fn world(config: Config) -> TestCluster {
     let mut world = alone(config);
     let worker = Worker::join(WorkerOptions {
         controller: world.controller.address().into(),
@@ -108,7 +108,7 @@ pub fn world(config: Config) -> World {
     let worker = worker.unwrap();
     let listed = world.client.ok("ListWorkers", serde_json::json!({}));
     let address = listed["workers"][0]["address"].as_str().unwrap();
-    let there = Generic::connect(address, Some(TOKEN)).unwrap();
+    let there = ReflectionClient::connect(address, Some(TOKEN)).unwrap();
     world.workers.push((worker, there));
     world
 }

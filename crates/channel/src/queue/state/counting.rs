@@ -33,7 +33,7 @@ impl<T> State<T> {
         }
     }
 
-    pub(super) fn recvs_beside(&mut self, more: i64) {
+    pub(super) fn adjust_recvs(&mut self, more: i64) {
         if cfg!(feature = "metrics") {
             let recvs = &mut self.counters.totals.recvs;
             *recvs = recvs.wrapping_add_signed(more);

@@ -4,11 +4,11 @@ use super::*;
 use crate::id::ObjectId;
 
 fn stream(spec: TaskSpec) -> TaskSpec {
-    TaskSpec { stream: Some(4), ..spec }
+    TaskSpec { stream_window: Some(4), ..spec }
 }
 
-fn item(number: u128, index: u32) -> Thing {
-    Thing::Object(ObjectId::item(task_id(number), index))
+fn item(number: u128, index: u32) -> Referent {
+    Referent::Object(ObjectId::item(task_id(number), index))
 }
 
 fn comes(rig: &mut Rig, number: u128, index: u32) {
@@ -26,7 +26,7 @@ fn let_go(number: u128, index: u32) -> Effect {
 }
 
 fn took(rig: &mut Rig, number: u128, count: u32) {
-    rig.wants(|client, effects| client.took(task_id(number), count, effects));
+    rig.wants(|client, effects| client.report_consumed(task_id(number), count, effects));
 }
 
 /// A task that streams, with room for it.
@@ -96,7 +96,7 @@ fn a_stream_that_is_closed_is_cancelled_and_what_still_comes_is_let_go() {
     rig.take();
     rig.wants(|client, effects| client.close_stream(task_id(1), effects));
     rig.wants(|client, effects| client.close_stream(task_id(1), effects));
-    let cancel = FromClient::Cancel { task: task_id(1), how: Manner::Ask };
+    let cancel = FromClient::Cancel { task: task_id(1), mode: CancelMode::Graceful };
     assert_eq!(rig.take(), [tell(cancel)]);
     comes(&mut rig, 1, 1);
     assert_eq!(rig.take(), [let_go(1, 1)]);
@@ -139,7 +139,7 @@ fn a_call_that_is_sent_again_goes_on_where_its_user_is() {
     comes(&mut rig, 1, 2);
     let outcome = done();
     let message = FromHost::CallEnded { attempt: tried(1, 2), outcome, items: 3 };
-    rig.happens(Event::HostSaid { host: NEXT_HOST, message });
+    rig.happens(Event::HostMessageReceived { host: NEXT_HOST, message });
     assert_eq!(rig.take(), [given(1, 2), ended(1)], "those that it had are held");
 }
 
@@ -159,8 +159,8 @@ fn a_stream_ends_with_the_session() {
 #[test]
 fn what_an_answer_names_is_released_if_the_call_ends_otherwise_before_its_items_came() {
     let mut rig = called(1, 0);
-    let thing = Thing::Object(ObjectId::of(task_id(1), 0));
-    let value = Value { contains: vec![thing], ..Payload::raw("named").into() };
+    let thing = Referent::Object(ObjectId::of(task_id(1), 0));
+    let value = Value { referents: vec![thing], ..Payload::raw("named").into() };
     let attempt = tried(1, 1);
     rig.host_says(FromHost::CallEnded { attempt, outcome: Ok(vec![value]), items: 1 });
     assert!(rig.take().contains(&tell(FromClient::Hold { thing })), "its item is on its way");

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::message::FoundActor;
-use crate::output::{Audience, Source};
-use crate::spec::Checkpoints;
+use crate::output::{Audience, OutputSource};
+use crate::spec::CheckpointPolicy;
 use bytes::Bytes;
 
 #[test]
@@ -16,7 +16,7 @@ fn a_taken_name_is_already_exists_unless_get_if_exists() {
     let other = rig.client(3);
     let second = ActorSpec { name: name.clone(), ..actor(8) };
     rig.client_says(other, FromClient::CreateActor(Arc::new(second)));
-    let ToClient::ActorCreated { actor: Err(error), .. } = rig.tells(other) else {
+    let ToClient::ActorCreated { actor: Err(error), .. } = rig.next_to_client(other) else {
         panic!("the name is taken")
     };
     assert_eq!(error.kind(), ErrorKind::AlreadyExists);
@@ -26,10 +26,10 @@ fn a_taken_name_is_already_exists_unless_get_if_exists() {
     let requested = third.id;
     rig.client_says(other, FromClient::CreateActor(Arc::new(third)));
     let created = ToClient::ActorCreated { requested, actor: Ok(first.actor) };
-    assert_eq!(rig.tells(other), created);
+    assert_eq!(rig.next_to_client(other), created);
     rig.is_nowhere(other, first.actor);
     assert!(
-        rig.controller.holds().holds(Holder::Session(other.id), Thing::Actor(first.actor)),
+        rig.controller.holds().holds(Holder::Session(other.id), Referent::Actor(first.actor)),
         "whoever finds it holds it"
     );
 
@@ -50,7 +50,7 @@ fn an_actor_that_is_found_brings_what_its_creator_said_of_its_methods() {
     let (namespace, name) = ("".into(), "the counter".into());
     rig.client_says(other, FromClient::FindActor { request: 9, namespace, name });
     let actor = Ok(FoundActor { id, interface });
-    assert_eq!(rig.tells(other), ToClient::ActorFound { request: 9, actor });
+    assert_eq!(rig.next_to_client(other), ToClient::ActorFound { request: 9, actor });
 
     let interface = vec![0; crate::spec::MAX_INTERFACE_BYTES + 1].into();
     let error = ActorSpec { interface, ..actor_with(8, ActorOptions::default()) }.validate();
@@ -65,15 +65,15 @@ fn an_actor_that_another_session_creates_again_is_held_by_both() {
     let id = instance.actor;
     rig.client_says(second, FromClient::CreateActor(Arc::new(actor(7))));
     let created = ToClient::ActorCreated { requested: id, actor: Ok(id) };
-    assert_eq!(rig.tells(second), created);
+    assert_eq!(rig.next_to_client(second), created);
     rig.is_nowhere(second, id);
-    assert!(rig.holds(second, Thing::Actor(id)));
+    assert!(rig.holds(second, Referent::Actor(id)));
 
     rig.dies(first);
     rig.nothing_left();
     assert_eq!(rig.controller.actor_status(id).unwrap().state, ActorState::Creating);
-    rig.client_says(second, FromClient::Release { thing: Thing::Actor(id) });
-    assert_eq!(rig.orders(worker), ToWorker::Destroy(instance));
+    rig.client_says(second, FromClient::Release { thing: Referent::Actor(id) });
+    assert_eq!(rig.next_to_worker(worker), ToWorker::Destroy(instance));
     assert_eq!(rig.is_dead(second, id).kind(), ErrorKind::Gone);
     rig.nothing_left();
 }
@@ -137,10 +137,10 @@ fn an_actor_ends_with_its_last_handle_unless_it_is_detached() {
     let detached = ActorOptions { lifetime: Lifetime::Detached, ..ActorOptions::default() };
     let lasting = rig.create(client, worker, actor_with(8, detached.clone()));
     for instance in [mortal, lasting] {
-        let thing = Thing::Actor(instance.actor);
+        let thing = Referent::Actor(instance.actor);
         rig.client_says(client, FromClient::Release { thing });
     }
-    assert_eq!(rig.orders(worker), ToWorker::Destroy(mortal));
+    assert_eq!(rig.next_to_worker(worker), ToWorker::Destroy(mortal));
     assert_eq!(rig.is_dead(client, mortal.actor).kind(), ErrorKind::Gone);
     let state = |actor| rig.controller.actor_status(actor).unwrap().state;
     assert_eq!(state(mortal.actor), ActorState::Dead(DeathCause::OwnerGone));
@@ -168,7 +168,8 @@ fn calls_wait_for_their_actor_and_reach_it_in_order() {
     rig.nothing_left();
 
     rig.worker_says(worker, FromWorker::ActorReady { instance });
-    let ToClient::ActorChanged { place: ActorPlace::Ready { host, .. }, .. } = rig.tells(client)
+    let ToClient::ActorChanged { place: ActorPlace::Ready { host, .. }, .. } =
+        rig.next_to_client(client)
     else {
         panic!("it is ready")
     };
@@ -188,7 +189,7 @@ fn a_call_to_an_actor_that_is_not_here_did_not_run() {
 
     let instance = rig.create(client, worker, actor(7));
     rig.client_says(client, FromClient::DeleteActor { actor: instance.actor });
-    assert_eq!(rig.orders(worker), ToWorker::Destroy(instance));
+    assert_eq!(rig.next_to_worker(worker), ToWorker::Destroy(instance));
     rig.is_dead(client, instance.actor);
     rig.submit(client, call(2, instance.actor));
     let deleted = rig.ends(client, 2).unwrap_err();
@@ -207,7 +208,7 @@ fn a_lost_call_goes_to_the_next_instance_only_if_actor_and_call_allow_it() {
     };
     let first = rig.create(client, worker, actor_with(7, options));
     rig.worker_says(worker, FromWorker::ActorReady { instance: first });
-    rig.tells(client);
+    rig.next_to_client(client);
     rig.submit(client, call(1, first.actor));
     rig.submit(client, TaskSpec { target: call(2, first.actor).target, ..once(2) });
     rig.executes(worker, 1);
@@ -219,7 +220,7 @@ fn a_lost_call_goes_to_the_next_instance_only_if_actor_and_call_allow_it() {
     rig.is_nowhere(client, first.actor);
     let second = rig.instantiates(worker, first.actor);
     rig.worker_says(worker, FromWorker::ActorReady { instance: second });
-    rig.tells(client);
+    rig.next_to_client(client);
     assert_eq!(rig.executes(worker, 1).attempt, Attempt(2));
     rig.nothing_left();
 }
@@ -231,10 +232,12 @@ fn whoever_waits_for_an_actor_that_cannot_be_placed_is_told() {
     let spec = actor(1);
     let id = spec.id;
     rig.client_says(client, FromClient::CreateActor(Arc::new(spec)));
-    assert!(matches!(rig.tells(client), ToClient::ActorCreated { .. }));
+    assert!(matches!(rig.next_to_client(client), ToClient::ActorCreated { .. }));
     rig.is_nowhere(client, id);
     rig.pass(10 * SECOND);
-    let ToClient::Warning { words } = rig.tells(client) else { panic!("it waited for 10 s") };
+    let ToClient::Warning { words } = rig.next_to_client(client) else {
+        panic!("it waited for 10 s")
+    };
     assert!(words.contains("no worker is here"), "{words}");
     rig.nothing_left();
 }
@@ -245,14 +248,14 @@ fn a_call_that_runs_when_its_actor_is_deleted_says_so() {
     let (client, worker) = (rig.client(1), rig.worker(2, 1));
     let instance = rig.create(client, worker, actor(7));
     rig.worker_says(worker, FromWorker::ActorReady { instance });
-    rig.tells(client);
+    rig.next_to_client(client);
     rig.submit(client, call(1, instance.actor));
     let attempt = rig.executes(worker, 1);
     rig.worker_says(worker, FromWorker::Started { attempt });
     rig.submit(client, call(2, instance.actor));
     rig.executes(worker, 2);
     rig.client_says(client, FromClient::DeleteActor { actor: instance.actor });
-    assert_eq!(rig.orders(worker), ToWorker::Destroy(instance));
+    assert_eq!(rig.next_to_worker(worker), ToWorker::Destroy(instance));
     let error = rig.ends(client, 1).unwrap_err();
     assert_eq!((error.kind(), error.may_have_run()), (ErrorKind::Gone, true));
     let expected = format!("actor {} was deleted while this call ran", instance.actor);
@@ -276,7 +279,9 @@ fn get_if_exists_finds_only_an_actor_of_the_same_class_and_by_name() {
     rig.create(client, worker, named(7, "Counter", Some("only")));
     let mut asks = |spec: ActorSpec| {
         rig.client_says(client, FromClient::CreateActor(Arc::new(spec)));
-        let ToClient::ActorCreated { actor, .. } = rig.tells(client) else { panic!("an answer") };
+        let ToClient::ActorCreated { actor, .. } = rig.next_to_client(client) else {
+            panic!("an answer")
+        };
         rig.effects.clear();
         actor
     };
@@ -299,7 +304,9 @@ fn a_named_actor_is_found_whichever_version_of_its_class_is_asked_for() {
     };
     let mut create = |spec: ActorSpec| {
         rig.client_says(client, FromClient::CreateActor(Arc::new(spec)));
-        let ToClient::ActorCreated { actor, .. } = rig.tells(client) else { panic!("answered") };
+        let ToClient::ActorCreated { actor, .. } = rig.next_to_client(client) else {
+            panic!("answered")
+        };
         rig.effects.clear();
         actor
     };
@@ -331,7 +338,7 @@ fn a_class_of_a_script_is_the_same_class_in_processes_that_import_the_script() {
             let name = Some("the one".into());
             let spec = ActorSpec { class: class.into(), name, ..actor_with(number, options) };
             rig.client_says(client, FromClient::CreateActor(Arc::new(spec)));
-            let ToClient::ActorCreated { actor, .. } = rig.tells(client) else {
+            let ToClient::ActorCreated { actor, .. } = rig.next_to_client(client) else {
                 panic!("answered")
             };
             rig.effects.clear();
@@ -354,7 +361,7 @@ fn a_restart_begins_with_the_two_newest_checkpoints_and_a_stale_life_cannot_save
     let (client, worker) = (rig.client(1), rig.worker(2, 1));
     let options = ActorOptions {
         max_restarts: Budget::Unlimited,
-        checkpoints: Some(Checkpoints::default()),
+        checkpoints: Some(CheckpointPolicy::default()),
         ..ActorOptions::default()
     };
     let first = rig.create(client, worker, actor_with(7, options));
@@ -363,11 +370,11 @@ fn a_restart_begins_with_the_two_newest_checkpoints_and_a_stale_life_cannot_save
         let (sequence, payload) = (number.into(), saved(number));
         rig.worker_says(worker, FromWorker::Checkpoint { instance: first, sequence, payload });
         let stored = ToWorker::Checkpointed { instance: first, sequence };
-        assert_eq!(rig.orders(worker), stored);
+        assert_eq!(rig.next_to_worker(worker), stored);
     }
     rig.worker_says(worker, FromWorker::ActorDied { instance: first, error: crashed() });
     rig.is_nowhere(client, first.actor);
-    let ToWorker::Instantiate { checkpoints, .. } = rig.orders(worker) else {
+    let ToWorker::Instantiate { checkpoints, .. } = rig.next_to_worker(worker) else {
         panic!("it is made again")
     };
     assert_eq!(checkpoints, [saved(2), saved(1)]);
@@ -382,7 +389,7 @@ fn an_actor_that_ended_itself_is_not_restarted() {
     let (client, worker) = (rig.client(1), rig.worker(2, 1));
     let options = ActorOptions { max_restarts: Budget::Unlimited, ..ActorOptions::default() };
     let instance = rig.create(client, worker, actor_with(7, options));
-    rig.worker_says(worker, FromWorker::ActorDestroyed { instance, why: Leave::Exited });
+    rig.worker_says(worker, FromWorker::ActorDestroyed { instance, exit: ActorExitReason::Exited });
     assert!(rig.is_dead(client, instance.actor).message().contains("exit_actor"));
     let state = rig.controller.actor_status(instance.actor).unwrap().state;
     assert_eq!(state, ActorState::Dead(DeathCause::Exited));
@@ -395,7 +402,7 @@ fn an_actor_that_is_killed_lives_on_if_it_may_be_restarted() {
     let (client, worker) = (rig.client(1), rig.worker(2, 1));
     let instance = rig.create(client, worker, actor(7));
     rig.client_says(client, FromClient::KillActor { actor: instance.actor });
-    assert_eq!(rig.orders(worker), ToWorker::Kill(instance));
+    assert_eq!(rig.next_to_worker(worker), ToWorker::Kill(instance));
     rig.nothing_left();
 }
 
@@ -405,13 +412,13 @@ fn lives(rig: &mut Rig, driver: Session, worker: Session, number: u128) -> (Inst
     rig.worker_says(worker, FromWorker::ActorReady { instance });
     rig.effects.clear();
     let process = rig.client(number + 100);
-    let to = Audience::OfSource(Source::Actor(instance));
+    let to = Audience::OfSource(OutputSource::Actor(instance));
     rig.client_says(process, FromClient::ShowOutput { to });
     (instance, process)
 }
 
 fn holds(rig: &mut Rig, session: Session, instance: Instance) {
-    rig.client_says(session, FromClient::Hold { thing: Thing::Actor(instance.actor) });
+    rig.client_says(session, FromClient::Hold { thing: Referent::Actor(instance.actor) });
 }
 
 fn destroyed(rig: &mut Rig) -> Vec<Instance> {
@@ -463,7 +470,7 @@ fn what_a_detached_actor_made_outlives_whoever_made_that() {
     rig.worker_says(worker, FromWorker::ActorReady { instance });
     rig.effects.clear();
     let process = rig.client(20);
-    let to = Audience::OfSource(Source::Actor(instance));
+    let to = Audience::OfSource(OutputSource::Actor(instance));
     rig.client_says(process, FromClient::ShowOutput { to });
     let _made = rig.create(process, worker, actor(11));
     rig.dies(driver);

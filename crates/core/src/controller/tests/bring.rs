@@ -9,7 +9,7 @@ fn drained(rig: &mut Rig, worker: Session) {
 }
 
 fn brings(rig: &mut Rig, worker: Session, object: ObjectId, from: &[Session]) {
-    let ToWorker::Bring { object: other, from: copies } = rig.orders(worker) else {
+    let ToWorker::Bring { object: other, from: copies } = rig.next_to_worker(worker) else {
         panic!("it is to bring something")
     };
     assert_eq!(other, object);
@@ -32,7 +32,7 @@ fn durable(object: ObjectId) -> Value {
 fn saved(rig: &mut Rig, client: Session, worker: Session, number: u128) -> ObjectId {
     let object = result(number);
     rig.client_says(client, FromClient::Put { object, value: durable(object), at: Some(worker) });
-    assert_eq!(rig.orders(worker), ToWorker::Keep { object });
+    assert_eq!(rig.next_to_worker(worker), ToWorker::Keep { object });
     object
 }
 
@@ -54,12 +54,12 @@ fn what_only_a_leaving_worker_has_is_brought_elsewhere_before_it_may_go() {
     rig.worker_says(other, FromWorker::Copied { object: objects[1] });
     brings(&mut rig, other, objects[5], &[leaving]);
     released(&mut rig, client, objects[2]);
-    assert_eq!(rig.orders(leaving), ToWorker::Forget { object: objects[2] });
+    assert_eq!(rig.next_to_worker(leaving), ToWorker::Forget { object: objects[2] });
     for object in &objects[3..] {
         rig.nothing_left();
         rig.worker_says(other, FromWorker::Copied { object: *object });
     }
-    assert_eq!(rig.orders(leaving), ToWorker::Leave);
+    assert_eq!(rig.next_to_worker(leaving), ToWorker::Leave);
     rig.worker_says(leaving, FromWorker::Leaving);
     rig.effects.clear();
     looks(&mut rig, other, objects[4]);
@@ -81,7 +81,7 @@ fn what_cannot_be_brought_to_one_is_brought_to_another_and_at_last_goes_with_its
     rig.nothing_left();
     rig.dies(second);
     rig.effects.retain(|effect| matches!(effect, Effect::ToWorker { to, .. } if *to == leaving));
-    assert_eq!(rig.orders(leaving), ToWorker::Leave, "nobody else could");
+    assert_eq!(rig.next_to_worker(leaving), ToWorker::Leave, "nobody else could");
 }
 
 #[test]
@@ -92,20 +92,20 @@ fn a_result_that_comes_while_its_worker_is_about_to_leave_is_moved_too() {
     let attempt = rig.assigns(leaving, 1);
     let other = rig.worker(3, 1);
     drained(&mut rig, leaving);
-    rig.end(leaving, attempt, End::Finished(vec![stored(result(1))]), None);
+    rig.end(leaving, attempt, AttemptEnd::Finished(vec![stored(result(1))]), None);
     rig.worker_says(leaving, FromWorker::Emptied);
     rig.ends(client, 1).unwrap();
     brings(&mut rig, other, result(1), &[leaving]);
     rig.nothing_left();
     rig.worker_says(other, FromWorker::Copied { object: result(1) });
-    assert_eq!(rig.orders(leaving), ToWorker::Leave);
+    assert_eq!(rig.next_to_worker(leaving), ToWorker::Leave);
 }
 
 #[test]
 fn a_worker_that_is_to_bring_an_item_and_makes_it_itself_keeps_it() {
     let mut rig = Rig::new();
     let (client, leaving) = (rig.client(1), rig.worker(2, 1));
-    rig.submit(client, TaskSpec { stream: Some(4), ..task(1) });
+    rig.submit(client, TaskSpec { stream_window: Some(4), ..task(1) });
     let attempt = rig.assigns(leaving, 1);
     let object = ObjectId::item(attempt.task, 0);
     let gives = |rig: &mut Rig, worker, attempt| {
@@ -116,7 +116,7 @@ fn a_worker_that_is_to_bring_an_item_and_makes_it_itself_keeps_it() {
     rig.effects.clear();
     let other = rig.worker(3, 1);
     // The task runs again elsewhere, and gives the same item while its data is to be brought there.
-    rig.end(leaving, attempt, End::Lost(Error::unavailable(Ran::Maybe, "killed")), None);
+    rig.end(leaving, attempt, AttemptEnd::Lost(Error::unavailable(Ran::Maybe, "killed")), None);
     drained(&mut rig, leaving);
     rig.worker_says(leaving, FromWorker::Emptied);
     rig.pass(60 * SECOND);
@@ -131,7 +131,7 @@ fn a_worker_that_is_to_bring_an_item_and_makes_it_itself_keeps_it() {
     assert!(!rig.effects.iter().any(forgets), "its word that it has the data is on its way");
     rig.effects.clear();
     rig.worker_says(other, FromWorker::Copied { object });
-    assert_eq!(rig.orders(leaving), ToWorker::Leave);
+    assert_eq!(rig.next_to_worker(leaving), ToWorker::Leave);
     rig.worker_says(leaving, FromWorker::Leaving);
     rig.effects.clear();
     looks(&mut rig, other, object);
@@ -145,7 +145,7 @@ fn a_worker_that_has_nothing_alone_may_go_at_once() {
     drained(&mut rig, worker);
     rig.nothing_left();
     rig.worker_says(worker, FromWorker::Emptied);
-    assert_eq!(rig.orders(worker), ToWorker::Leave);
+    assert_eq!(rig.next_to_worker(worker), ToWorker::Leave);
 }
 
 #[test]
@@ -191,16 +191,16 @@ fn what_was_saved_is_erased_when_nobody_wants_it_any_more() {
     let (client, worker) = (rig.client(1), rig.worker(2, 1));
     let object = saved(&mut rig, client, worker, 90);
     released(&mut rig, client, object);
-    assert_eq!(rig.orders(worker), ToWorker::Forget { object });
-    assert_eq!(rig.orders(worker), ToWorker::Erase { object });
+    assert_eq!(rig.next_to_worker(worker), ToWorker::Forget { object });
+    assert_eq!(rig.next_to_worker(worker), ToWorker::Erase { object });
     // A result that nobody wants.
     rig.submit(client, task(1));
     let attempt = rig.assigns(worker, 1);
     released(&mut rig, client, result(1));
-    rig.end(worker, attempt, End::Finished(vec![durable(result(1))]), None);
+    rig.end(worker, attempt, AttemptEnd::Finished(vec![durable(result(1))]), None);
     rig.ends(client, 1).unwrap();
-    assert_eq!(rig.orders(worker), ToWorker::Forget { object: result(1) });
-    assert_eq!(rig.orders(worker), ToWorker::Erase { object: result(1) });
+    assert_eq!(rig.next_to_worker(worker), ToWorker::Forget { object: result(1) });
+    assert_eq!(rig.next_to_worker(worker), ToWorker::Erase { object: result(1) });
     // While no worker is there, it waits for one.
     let last = saved(&mut rig, client, worker, 91);
     rig.dies(worker);
@@ -209,7 +209,7 @@ fn what_was_saved_is_erased_when_nobody_wants_it_any_more() {
     rig.nothing_left();
     let worker = rig.worker(5, 1);
     for object in [object, result(1), last] {
-        assert_eq!(rig.orders(worker), ToWorker::Erase { object });
+        assert_eq!(rig.next_to_worker(worker), ToWorker::Erase { object });
     }
     rig.nothing_left();
 }
@@ -234,15 +234,19 @@ fn what_was_saved_and_cannot_be_read_is_made_anew_or_lost() {
     // The result of a task is made anew.
     rig.submit(client, task(1));
     let attempt = rig.assigns(worker, 1);
-    rig.end(worker, attempt, End::Finished(vec![durable(result(1))]), None);
+    rig.end(worker, attempt, AttemptEnd::Finished(vec![durable(result(1))]), None);
     rig.ends(client, 1).unwrap();
     loses(&mut rig, worker, result(1));
     looks(&mut rig, worker, result(1));
     brings(&mut rig, worker, result(1), &[]);
     fails(&mut rig, worker, result(1));
     let attempt = rig.assigns(worker, 1);
-    rig.end(worker, attempt, End::Finished(vec![stored(result(1))]), None);
-    assert_eq!(rig.orders(worker), ToWorker::Erase { object: result(1) }, "it is not saved now");
+    rig.end(worker, attempt, AttemptEnd::Finished(vec![stored(result(1))]), None);
+    assert_eq!(
+        rig.next_to_worker(worker),
+        ToWorker::Erase { object: result(1) },
+        "it is not saved now"
+    );
     assert_eq!(found(&mut rig, worker).unwrap(), worker);
 }
 
@@ -272,7 +276,7 @@ fn what_was_on_its_way_from_a_worker_that_is_gone_does_not_count_for_the_one_tha
     let back = rig.worker(2, 1);
     drained(&mut rig, back);
     rig.worker_says(back, FromWorker::Emptied);
-    assert_eq!(rig.orders(back), ToWorker::Leave, "it has nothing");
+    assert_eq!(rig.next_to_worker(back), ToWorker::Leave, "it has nothing");
     fails(&mut rig, other, object); // Nobody looks for it: it is not made anew.
     rig.nothing_left();
 }
@@ -281,10 +285,10 @@ fn what_was_on_its_way_from_a_worker_that_is_gone_does_not_count_for_the_one_tha
 fn what_was_saved_and_is_made_anew_before_it_is_read_is_brought_no_more() {
     let mut rig = Rig::new();
     let (client, worker, other) = (rig.client(1), rig.worker(2, 1), rig.worker(3, 0));
-    rig.submit(client, TaskSpec { stream: Some(4), ..task(1) });
+    rig.submit(client, TaskSpec { stream_window: Some(4), ..task(1) });
     let attempt = rig.assigns(worker, 1);
     let object = ObjectId::item(task_id(1), 0);
-    let gives = |rig: &mut Rig, attempt: Try, value: Value| {
+    let gives = |rig: &mut Rig, attempt: AttemptId, value: Value| {
         rig.worker_says(worker, FromWorker::Yielded { attempt, to: None, index: 0, value });
         rig.effects.retain(|effect| !matches!(effect, Effect::ToClient { .. }));
     };
@@ -293,12 +297,18 @@ fn what_was_saved_and_is_made_anew_before_it_is_read_is_brought_no_more() {
     looks(&mut rig, other, object);
     brings(&mut rig, other, object, &[]);
     // Meanwhile its task is tried again, and what it gives is small this time.
-    rig.end(worker, attempt, End::Lost(Error::internal("killed")), None);
+    rig.end(worker, attempt, AttemptEnd::Lost(Error::internal("killed")), None);
     rig.pass(Duration::from_secs(60));
     let attempt = rig.assigns(worker, 1);
     gives(&mut rig, attempt, value("item"));
-    assert_eq!(rig.orders(worker), ToWorker::Erase { object }, "it is not what it is any more");
-    let ToWorker::Located { copies: Err(_), .. } = rig.orders(other) else { panic!("it is told") };
+    assert_eq!(
+        rig.next_to_worker(worker),
+        ToWorker::Erase { object },
+        "it is not what it is any more"
+    );
+    let ToWorker::Located { copies: Err(_), .. } = rig.next_to_worker(other) else {
+        panic!("it is told")
+    };
     fails(&mut rig, other, object);
     rig.nothing_left();
 }
@@ -318,7 +328,7 @@ fn what_a_leaving_worker_had_not_alone_is_looked_at_again_before_it_may_go() {
     brings(&mut rig, third, object, &[leaving]);
     rig.nothing_left();
     rig.worker_says(third, FromWorker::Copied { object });
-    assert_eq!(rig.orders(leaving), ToWorker::Leave);
+    assert_eq!(rig.next_to_worker(leaving), ToWorker::Leave);
 }
 
 #[test]
@@ -326,15 +336,15 @@ fn what_was_saved_is_erased_when_the_last_worker_that_can_has_nothing_more_to_do
     let mut rig = Rig::new();
     let (client, one, two) = (rig.client(1), rig.worker(2, 1), rig.worker(3, 1));
     let object = saved(&mut rig, client, one, 90);
-    rig.ask(|controller, now, effects| controller.wind_up(now, SECOND, effects));
+    rig.ask(|controller, now, effects| controller.shut_down(now, SECOND, effects));
     rig.effects.clear();
     for worker in [one, two] {
         drained(&mut rig, worker);
         rig.worker_says(worker, FromWorker::Emptied);
     }
-    assert_eq!(rig.orders(one), ToWorker::Leave);
-    assert_eq!(rig.orders(two), ToWorker::Erase { object });
-    assert_eq!(rig.orders(two), ToWorker::Leave);
+    assert_eq!(rig.next_to_worker(one), ToWorker::Leave);
+    assert_eq!(rig.next_to_worker(two), ToWorker::Erase { object });
+    assert_eq!(rig.next_to_worker(two), ToWorker::Leave);
 }
 
 #[test]
@@ -344,11 +354,11 @@ fn what_an_attempt_saved_that_nobody_heard_of_is_erased_when_its_task_fails() {
     let options = TaskOptions { durable: true, ..TaskOptions::default() };
     rig.submit(client, TaskSpec { options: options.into(), ..task(1) });
     let attempt = rig.assigns(worker, 1);
-    rig.end(worker, attempt, End::Lost(Error::internal("killed")), None);
+    rig.end(worker, attempt, AttemptEnd::Lost(Error::internal("killed")), None);
     rig.pass(RETRY_DELAY * 2);
     let attempt = rig.assigns(worker, 1);
-    rig.end(worker, attempt, End::Failed(raised("ValueError")), None);
-    assert_eq!(rig.orders(worker), ToWorker::Erase { object: result(1) });
+    rig.end(worker, attempt, AttemptEnd::Failed(raised("ValueError")), None);
+    assert_eq!(rig.next_to_worker(worker), ToWorker::Erase { object: result(1) });
     rig.ends(client, 1).unwrap_err();
     rig.nothing_left();
 }
@@ -359,11 +369,11 @@ fn what_a_worker_was_to_erase_that_is_gone_another_erases() {
     let (client, worker) = (rig.client(1), rig.worker(2, 1));
     let object = saved(&mut rig, client, worker, 90);
     released(&mut rig, client, object);
-    assert_eq!(rig.orders(worker), ToWorker::Forget { object });
-    assert_eq!(rig.orders(worker), ToWorker::Erase { object });
+    assert_eq!(rig.next_to_worker(worker), ToWorker::Forget { object });
+    assert_eq!(rig.next_to_worker(worker), ToWorker::Erase { object });
     rig.dies(worker); // It may not have heard of it.
     rig.effects.clear();
     let other = rig.worker(3, 1);
-    assert_eq!(rig.orders(other), ToWorker::Erase { object });
+    assert_eq!(rig.next_to_worker(other), ToWorker::Erase { object });
     rig.nothing_left();
 }

@@ -39,8 +39,8 @@ impl Rig {
         self.ask(|controller, _, _| controller.await_task(task_id(task)))
     }
 
-    fn is_over(&mut self, session: Session, cause: EndCause) {
-        assert_eq!(self.next(), Effect::Over { session, cause });
+    fn is_over(&mut self, session: Session, cause: SessionEndCause) {
+        assert_eq!(self.next(), Effect::EndSession { session, cause });
     }
 }
 
@@ -58,7 +58,7 @@ fn a_session_without_a_link_is_never_pinged_and_ends_exactly_with_its_lease() {
     rig.nothing_left();
     assert!(rig.controller.is_alive(session));
     rig.pass(Duration::from_nanos(1));
-    rig.is_over(session, EndCause::LeaseOver);
+    rig.is_over(session, SessionEndCause::LeaseOver);
     assert_eq!(rig.keeps(session).unwrap_err().kind(), ErrorKind::Fenced);
     assert_eq!(rig.controller.session_count(), 0);
     rig.nothing_left();
@@ -70,7 +70,7 @@ fn a_request_at_the_end_of_a_lease_comes_too_late_also_before_the_timer() {
     let session = rig.opens(1).unwrap();
     rig.now = Time::ZERO + 30 * SECOND;
     assert_eq!(rig.submit_for(Some(session), task(1)).unwrap_err().kind(), ErrorKind::Fenced);
-    rig.is_over(session, EndCause::LeaseOver);
+    rig.is_over(session, SessionEndCause::LeaseOver);
     assert_eq!(rig.controller.pending_tasks(), 0);
     // Whoever opens it again gets another.
     let again = rig.opens(1).unwrap();
@@ -109,7 +109,7 @@ fn sessions_beyond_the_limit_are_exhausted_and_name_the_limit() {
     assert_eq!(error.kind(), ErrorKind::Exhausted);
     assert!(error.message().contains("the limit is 1 (max_unlinked_sessions)"), "{error}");
     rig.closes(session).unwrap();
-    rig.is_over(session, EndCause::Closed);
+    rig.is_over(session, SessionEndCause::Closed);
     rig.opens(2).unwrap();
     rig.nothing_left();
 }
@@ -122,7 +122,7 @@ fn what_a_session_asked_for_goes_when_it_is_closed() {
     rig.submit_for(Some(session), task(1)).unwrap();
     let first = rig.assigns(worker, 1);
     rig.finish(worker, first);
-    assert!(rig.holds(session, Thing::Object(ObjectId::of(task_id(1), 0))));
+    assert!(rig.holds(session, Referent::Object(ObjectId::of(task_id(1), 0))));
     rig.nothing_left(); // It has no link on which it could be told.
     rig.submit_for(Some(session), task(2)).unwrap();
     let running = rig.assigns(worker, 2);
@@ -131,11 +131,11 @@ fn what_a_session_asked_for_goes_when_it_is_closed() {
     let instance = rig.instantiates(worker, actor);
 
     rig.closes(session).unwrap();
-    rig.is_over(session, EndCause::Closed);
-    let cancel = ToWorker::CancelAttempt { attempt: running, how: Manner::Force };
-    assert_eq!(rig.orders(worker), cancel);
-    assert_eq!(rig.orders(worker), ToWorker::Destroy(instance));
-    assert_eq!(rig.controller.kept(), (0, 0));
+    rig.is_over(session, SessionEndCause::Closed);
+    let cancel = ToWorker::CancelAttempt { attempt: running, mode: CancelMode::Force };
+    assert_eq!(rig.next_to_worker(worker), cancel);
+    assert_eq!(rig.next_to_worker(worker), ToWorker::Destroy(instance));
+    assert_eq!(rig.controller.object_count_and_inline_bytes(), (0, 0));
     assert_eq!(rig.closes(session).unwrap_err().kind(), ErrorKind::Fenced);
     rig.nothing_left();
 }
@@ -203,7 +203,7 @@ fn a_session_that_submits_what_another_did_holds_its_results_too() {
     rig.submit_for(Some(second), task(1)).unwrap();
     rig.finish(worker, attempt);
     rig.closes(first).unwrap();
-    rig.is_over(first, EndCause::Closed);
+    rig.is_over(first, SessionEndCause::Closed);
     assert_eq!(rig.controller.task_result(task_id(1)), Ok(Ok(vec![value("done")])));
     rig.nothing_left();
 }
@@ -217,7 +217,7 @@ fn the_end_of_a_task_is_told_to_those_who_await_it_whoever_owns_it() {
     let attempts = [rig.assigns(worker, 1), rig.assigns(worker, 2)];
     assert_eq!(rig.awaits(1), Ok(true));
     rig.finish(worker, attempts[0]);
-    assert_eq!(rig.next(), Effect::Ended(task_id(1)));
+    assert_eq!(rig.next(), Effect::WakeTaskWaiters(task_id(1)));
     rig.ends(client, 1).unwrap();
     rig.finish(worker, attempts[1]);
     rig.nothing_left(); // Nobody awaited the other.
@@ -231,7 +231,7 @@ fn cancelling_says_whether_it_was_in_time() {
     rig.submit_for(None, task(1)).unwrap();
     assert_eq!(rig.awaits(1), Ok(true));
     assert_eq!(rig.cancels(1, false), Ok(true));
-    assert_eq!(rig.next(), Effect::Ended(task_id(1)));
+    assert_eq!(rig.next(), Effect::WakeTaskWaiters(task_id(1)));
     assert_eq!(rig.cancels(1, false), Ok(false));
     assert_eq!(rig.cancels(2, false).unwrap_err().kind(), ErrorKind::NotFound);
     rig.nothing_left();
@@ -264,7 +264,7 @@ fn neither_values_that_were_put_nor_some_of_the_results_are_taken_for_results() 
     assert_eq!(rig.controller.task_result(task_id(90)).unwrap_err().kind(), ErrorKind::NotFound);
     rig.submit(client, TaskSpec { returns: 2, ..task(1) });
     let attempt = rig.assigns(worker, 1);
-    rig.end(worker, attempt, End::Finished(vec![value("one"), value("two")]), None);
+    rig.end(worker, attempt, AttemptEnd::Finished(vec![value("one"), value("two")]), None);
     rig.ends(client, 1).unwrap();
     rig.submit(client, task(2));
     let attempt = rig.assigns(worker, 2);
@@ -272,7 +272,7 @@ fn neither_values_that_were_put_nor_some_of_the_results_are_taken_for_results() 
     rig.ends(client, 2).unwrap();
     let both = vec![value("one"), value("two")];
     assert_eq!(rig.controller.task_result(task_id(1)), Ok(Ok(both)));
-    let thing = Thing::Object(ObjectId::of(task_id(1), 1));
+    let thing = Referent::Object(ObjectId::of(task_id(1), 1));
     rig.client_says(client, FromClient::Release { thing });
     assert_eq!(rig.controller.task_result(task_id(1)).unwrap_err().kind(), ErrorKind::NotFound);
     rig.nothing_left();

@@ -71,7 +71,7 @@ fn a_task_that_is_waited_for_and_closes_no_cycle_runs() {
     rig.ends(client, 2).unwrap();
     for number in [3, 1] {
         let attempt = rig.assigns(worker, number);
-        rig.end(worker, attempt, End::Finished(vec![value("one"), value("two")]), None);
+        rig.end(worker, attempt, AttemptEnd::Finished(vec![value("one"), value("two")]), None);
         rig.ends(client, number).unwrap();
     }
     rig.nothing_left();
@@ -88,7 +88,7 @@ fn a_call_that_its_actors_constructor_needs_is_refused() {
     let spec = ActorSpec { needs: vec![first(1)], ..actor(70) };
     rig.client_says(client, FromClient::CreateActor(Arc::new(spec)));
     let created = ToClient::ActorCreated { requested: id, actor: Ok(id) };
-    assert_eq!(rig.tells(client), created);
+    assert_eq!(rig.next_to_client(client), created);
     rig.is_nowhere(client, id);
 
     let value = Ok(value("came"));
@@ -127,7 +127,7 @@ fn a_task_whose_needs_cannot_be_walked_to_their_end_is_refused() {
     for object in &needs {
         rig.controller.handle(
             rig.now,
-            Event::ClientSaid {
+            Event::ClientMessageReceived {
                 session: client,
                 message: FromClient::Announce { object: *object },
             },

@@ -25,7 +25,7 @@ fn submissions_beyond_the_limit_are_exhausted_and_name_the_limit() {
     rig.nothing_left();
     rig.finish(worker, attempt);
     rig.ends(client, 10).unwrap();
-    assert_eq!(tasks_promised(rig.tells(client)), FIRST_TASKS + 1);
+    assert_eq!(tasks_promised(rig.next_to_client(client)), FIRST_TASKS + 1);
     rig.assigns(worker, 11);
     rig.nothing_left();
 }
@@ -74,7 +74,7 @@ fn a_client_is_promised_no_more_bytes_than_its_session_may_have_pending() {
     let mut rig = Rig::with(small_bytes(1_000_000, 300));
     let worker = rig.worker(2, 1);
     let client = rig.promised_client(1);
-    assert_eq!(bytes_promised(rig.tells(client)), 300);
+    assert_eq!(bytes_promised(rig.next_to_client(client)), 300);
     rig.submit(client, task_of(1, 200));
     let attempt = rig.assigns(worker, 1);
     rig.nothing_left();
@@ -90,7 +90,7 @@ fn a_client_is_promised_no_more_bytes_than_its_session_may_have_pending() {
     rig.nothing_left(); // Still too much.
     rig.finish(worker, attempt);
     rig.ends(client, 2).unwrap();
-    assert_eq!(bytes_promised(rig.tells(client)), 5_200 + 300);
+    assert_eq!(bytes_promised(rig.next_to_client(client)), 5_200 + 300);
     rig.nothing_left();
 }
 
@@ -101,14 +101,14 @@ fn a_session_may_always_have_a_few_tasks_pending_however_much_others_have() {
     rig.submit_ownerless(task_of(1, 100)).unwrap();
     let parent = rig.assigns(worker, 1);
     let nested = rig.promised_client(1);
-    assert_eq!(rig.tells(nested), ToClient::Credit { tasks: FIRST_TASKS, bytes: 100 });
+    assert_eq!(rig.next_to_client(nested), ToClient::Credit { tasks: FIRST_TASKS, bytes: 100 });
     rig.submit(nested, task_of(2, 5_000));
     rig.worker_says(worker, FromWorker::Blocked { attempt: parent });
     let child = rig.assigns(worker, 2);
     rig.nothing_left();
     rig.finish(worker, child);
     rig.ends(nested, 2).unwrap();
-    let ToClient::Credit { tasks, bytes } = rig.tells(nested) else { panic!("a promise") };
+    let ToClient::Credit { tasks, bytes } = rig.next_to_client(nested) else { panic!("a promise") };
     assert!(tasks > 1 && bytes > 5_000, "{tasks} tasks, {bytes} bytes");
     rig.nothing_left();
 }
@@ -122,7 +122,7 @@ fn promises_that_idle_sessions_never_use_stop_nobody() {
     }
     let worker = rig.worker(91, 1);
     let client = rig.promised_client(90);
-    let mut promised = rig.tells(client);
+    let mut promised = rig.next_to_client(client);
     for number in 100..200 {
         let ToClient::Credit { tasks, bytes } = promised else { panic!("a promise") };
         assert!(tasks > number - 100 && bytes > 50 * (number - 100), "{number}");
@@ -144,7 +144,7 @@ fn a_session_may_have_a_few_tasks_at_a_time_however_much_idle_sessions_were_prom
     }
     let worker = rig.worker(91, FIRST_TASKS as u32);
     let client = rig.promised_client(90);
-    let mut promised = rig.tells(client);
+    let mut promised = rig.next_to_client(client);
     let mut submitted = 0;
     for _ in 0..10 {
         let mut running = Vec::new();
@@ -173,7 +173,7 @@ fn a_session_whose_limit_is_no_bytes_may_submit_one_task_at_a_time() {
     let mut rig = Rig::with(small_bytes(1_000, 0));
     let worker = rig.worker(2, 1);
     let client = rig.promised_client(1);
-    assert_eq!(bytes_promised(rig.tells(client)), 1);
+    assert_eq!(bytes_promised(rig.next_to_client(client)), 1);
     rig.submit(client, task_of(1, 60));
     rig.assigns(worker, 1);
     rig.nothing_left();
@@ -192,7 +192,7 @@ fn room_that_the_work_of_others_leaves_is_offered_to_clients_that_wait() {
     }
     rig.nothing_left();
     rig.finish(worker, other);
-    assert_eq!(tasks_promised(rig.tells(client)), FIRST_TASKS + 1);
+    assert_eq!(tasks_promised(rig.next_to_client(client)), FIRST_TASKS + 1);
     rig.assigns(worker, 10);
     rig.nothing_left();
 }
@@ -208,11 +208,11 @@ fn room_that_the_end_of_an_actor_leaves_is_offered_to_clients_that_wait() {
         .ask(|controller, now, effects| controller.create_actor(now, Owner::Cluster, spec, effects))
         .unwrap();
     let client = rig.promised_client(1);
-    assert_eq!(bytes_promised(rig.tells(client)), FIRST_BYTES);
+    assert_eq!(bytes_promised(rig.next_to_client(client)), FIRST_BYTES);
     rig.submit(client, task_of(1, FIRST_BYTES as usize));
     rig.nothing_left();
     rig.ask(|controller, now, effects| controller.delete_actor(now, actor, effects)).unwrap();
-    assert_eq!(bytes_promised(rig.tells(client)), 2 * FIRST_BYTES);
+    assert_eq!(bytes_promised(rig.next_to_client(client)), 2 * FIRST_BYTES);
     rig.nothing_left();
 }
 
@@ -269,19 +269,19 @@ fn submitting_ended_tasks_again_uses_up_no_credit() {
     let (client, worker) = (rig.client(1), rig.worker(2, 1)); // Two are welcome.
     rig.submit(client, task(1));
     let attempt = rig.assigns(worker, 1);
-    assert_eq!(tasks_promised(rig.tells(client)), 3);
+    assert_eq!(tasks_promised(rig.next_to_client(client)), 3);
     rig.finish(worker, attempt);
     rig.ends(client, 1).unwrap();
 
     for total in 4..=9 {
         rig.submit(client, task(1));
-        assert_eq!(tasks_promised(rig.tells(client)), total);
+        assert_eq!(tasks_promised(rig.next_to_client(client)), total);
         rig.ends(client, 1).unwrap();
         rig.nothing_left();
     }
     rig.submit(client, task(2));
     rig.assigns(worker, 2);
-    assert_eq!(tasks_promised(rig.tells(client)), 10);
+    assert_eq!(tasks_promised(rig.next_to_client(client)), 10);
     rig.nothing_left();
 }
 
@@ -297,7 +297,7 @@ fn payloads_may_be_as_large_as_the_limit_and_not_one_byte_more() {
     for (number, result, fits) in [(2, "four", true), (3, "fours", false)] {
         rig.submit(client, TaskSpec { args: Payload::raw("four"), ..task(number) });
         let attempt = rig.assigns(worker, number);
-        rig.end(worker, attempt, End::Finished(vec![value(result)]), None);
+        rig.end(worker, attempt, AttemptEnd::Finished(vec![value(result)]), None);
         let error = rig.ends(client, number).err();
         let said = error.map(|error| (error.kind(), error.may_have_run()));
         assert_eq!(said, (!fits).then_some((ErrorKind::TooLarge, true)));
@@ -305,7 +305,7 @@ fn payloads_may_be_as_large_as_the_limit_and_not_one_byte_more() {
 
     let object = ObjectId::of(task_id(90), 0);
     rig.client_says(client, FromClient::Put { object, value: value("fours"), at: None });
-    let ToClient::ObjectReady { value: Err(error), .. } = rig.tells(client) else {
+    let ToClient::ObjectReady { value: Err(error), .. } = rig.next_to_client(client) else {
         panic!("it is too large")
     };
     assert_eq!(error.kind(), ErrorKind::TooLarge);
@@ -328,7 +328,7 @@ fn results_without_an_owner_are_kept_for_their_ttl() {
     rig.pass(SECOND);
     let dropped = rig.controller.task_result(task_id(1)).unwrap_err();
     assert_eq!(dropped.kind(), ErrorKind::NotFound);
-    assert_eq!(rig.controller.kept(), (0, 0));
+    assert_eq!(rig.controller.object_count_and_inline_bytes(), (0, 0));
     rig.nothing_left();
 }
 
@@ -342,7 +342,7 @@ fn the_oldest_kept_results_make_room_for_new_ones() {
         let attempt = rig.assigns(worker, number);
         rig.finish(worker, attempt);
     }
-    assert_eq!(rig.controller.kept(), (2, 8));
+    assert_eq!(rig.controller.object_count_and_inline_bytes(), (2, 8));
     let kept = |number| rig.controller.task_result(task_id(number)).is_ok();
     assert_eq!([kept(1), kept(2), kept(3)], [false, true, true]);
     rig.nothing_left();
@@ -361,7 +361,7 @@ fn only_what_a_session_holds_is_fetched() {
         panic!("the other is answered")
     };
     assert_eq!((to, error.kind()), (other, ErrorKind::Gone));
-    rig.client_says(other, FromClient::Hold { thing: Thing::Object(object) });
+    rig.client_says(other, FromClient::Hold { thing: Referent::Object(object) });
     rig.client_says(other, FromClient::Fetch { object });
     rig.nothing_left();
 }
@@ -400,7 +400,7 @@ fn values_beyond_the_limit_are_exhausted_and_submissions_wait_until_some_are_rel
     rig.client_says(client, FromClient::Put { object: kept, value: value("kept"), at: None });
     rig.nothing_left();
     rig.client_says(client, FromClient::Put { object: refused, value: value("more"), at: None });
-    let ToClient::ObjectReady { value: Err(error), .. } = rig.tells(client) else {
+    let ToClient::ObjectReady { value: Err(error), .. } = rig.next_to_client(client) else {
         panic!("there is no room for it")
     };
     assert_eq!(error.kind(), ErrorKind::Exhausted);
@@ -414,9 +414,9 @@ fn values_beyond_the_limit_are_exhausted_and_submissions_wait_until_some_are_rel
     rig.nothing_left();
     for object in [refused, kept] {
         rig.nothing_left();
-        rig.client_says(client, FromClient::Release { thing: Thing::Object(object) });
+        rig.client_says(client, FromClient::Release { thing: Referent::Object(object) });
     }
-    assert_eq!(tasks_promised(rig.tells(client)), 2);
+    assert_eq!(tasks_promised(rig.next_to_client(client)), 2);
     rig.nothing_left();
 }
 

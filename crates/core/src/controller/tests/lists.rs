@@ -107,7 +107,7 @@ fn reasons_to_wait_are_counted_once_per_kind() {
     let expected = expected.map(|(reason, count)| (reason.to_owned(), count));
     assert_eq!(rig.controller.waiting(), expected);
 
-    rig.end(worker, running, End::Lost(crashed()), None);
+    rig.end(worker, running, AttemptEnd::Lost(crashed()), None);
     let waiting = rig.controller.waiting();
     assert!(waiting.contains(&("the delay before its next attempt".to_owned(), 1)), "{waiting:?}");
     let counted: usize = waiting.iter().map(|(_, count)| count).sum();
@@ -131,10 +131,10 @@ fn room_at_a_worker_that_does_not_provide_it_is_not_what_it_waits_for() {
     rig.effects.clear();
     assert_eq!(rig.why_waits(4), "cpu 1 to be free at a worker");
     let names = ["sleep"].map(Arc::from).into();
-    let provides = Arc::new(Provided { names, ..Provided::default() });
+    let provides = Arc::new(WorkerCapabilities { names, ..WorkerCapabilities::default() });
     let info = WorkerInfo { resources: Resources::cpus(9), provides, ..WorkerInfo::default() };
     rig.happens(joins(SessionId::from_u128(3), 1, Role::Worker(info)));
-    let Effect::Opened(other) = rig.next() else { panic!("it may join") };
+    let Effect::OpenSession(other) = rig.next() else { panic!("it may join") };
     assert_eq!(rig.why_waits(4), "cpu 1 to be free at a worker", "nobody waits for one that joins");
     rig.worker_says(other, FromWorker::Joined);
     assert_eq!(rig.why_waits(4), "cpu 1 to be free at a worker that provides \"add\"");

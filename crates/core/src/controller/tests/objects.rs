@@ -23,7 +23,7 @@ fn a_task_waits_for_what_was_announced_and_others_do_not() {
     rig.finish(worker, attempt);
     rig.ends(client, 2).unwrap();
     // It is let go before it comes: the task holds it.
-    rig.client_says(client, FromClient::Release { thing: Thing::Object(OBJECT) });
+    rig.client_says(client, FromClient::Release { thing: Referent::Object(OBJECT) });
     rig.client_says(client, resolve(Ok(value("late"))));
     let (attempt, values) = rig.gives(worker, 1, true);
     assert_eq!(values, [value("late")]);
@@ -54,11 +54,15 @@ fn a_task_that_waits_for_what_was_announced_can_be_cancelled() {
     let client = rig.client(1);
     rig.client_says(client, FromClient::Announce { object: OBJECT });
     rig.submit(client, needy(1));
-    rig.client_says(client, FromClient::Cancel { task: task_id(1), how: Manner::Ask });
+    rig.client_says(client, FromClient::Cancel { task: task_id(1), mode: CancelMode::Graceful });
     assert_eq!(rig.ends(client, 1).unwrap_err().kind(), ErrorKind::Cancelled);
-    rig.client_says(client, FromClient::Release { thing: Thing::Object(OBJECT) });
+    rig.client_says(client, FromClient::Release { thing: Referent::Object(OBJECT) });
     rig.client_says(client, resolve(Ok(value("late"))));
-    assert_eq!(rig.controller.kept(), (1, 0), "nobody holds it: only what the task left is kept");
+    assert_eq!(
+        rig.controller.object_count_and_inline_bytes(),
+        (1, 0),
+        "nobody holds it: only what the task left is kept"
+    );
     rig.nothing_left();
 }
 
@@ -67,18 +71,18 @@ fn what_was_announced_is_lost_with_whoever_was_to_say_it() {
     let mut rig = Rig::new();
     let (client, other) = (rig.client(1), rig.client(3));
     rig.client_says(client, FromClient::Announce { object: OBJECT });
-    rig.client_says(other, FromClient::Hold { thing: Thing::Object(OBJECT) });
+    rig.client_says(other, FromClient::Hold { thing: Referent::Object(OBJECT) });
     rig.client_says(other, FromClient::Fetch { object: OBJECT });
     rig.client_says(other, resolve(Ok(value("another's")))); // Not its to say.
     rig.submit(other, needy(1));
     rig.nothing_left();
     rig.dies(client);
-    let ToClient::ObjectReady { value: Err(error), .. } = rig.tells(other) else {
+    let ToClient::ObjectReady { value: Err(error), .. } = rig.next_to_client(other) else {
         panic!("it is told")
     };
     assert_eq!(
         (error.kind(), error.what_is_gone()),
-        (ErrorKind::Gone, Some(Thing::Object(OBJECT)))
+        (ErrorKind::Gone, Some(Referent::Object(OBJECT)))
     );
     assert!(error.message().contains(&OBJECT.to_string()), "{error}");
     assert_eq!(rig.ends(other, 1).unwrap_err().kind(), ErrorKind::Gone);
@@ -92,7 +96,7 @@ fn what_is_too_large_when_it_comes_is_an_error_that_names_the_limit() {
     rig.client_says(client, FromClient::Announce { object: OBJECT });
     rig.client_says(client, resolve(Ok(value("fours"))));
     rig.client_says(client, FromClient::Fetch { object: OBJECT });
-    let ToClient::ObjectReady { value: Err(error), .. } = rig.tells(client) else {
+    let ToClient::ObjectReady { value: Err(error), .. } = rig.next_to_client(client) else {
         panic!("it is too large")
     };
     assert_eq!(error.kind(), ErrorKind::TooLarge);
@@ -100,21 +104,21 @@ fn what_is_too_large_when_it_comes_is_an_error_that_names_the_limit() {
 }
 
 /// A task runs; its process has put a value, and is about to answer with a reference to it.
-fn about_to_answer(rig: &mut Rig) -> (Session, Session, Session, Try, ObjectId) {
+fn about_to_answer(rig: &mut Rig) -> (Session, Session, Session, AttemptId, ObjectId) {
     let (client, worker, executor) = (rig.client(1), rig.worker(2, 1), rig.client(3));
     rig.submit(client, once(1));
     let attempt = rig.assigns(worker, 1);
     let object = ObjectId::of(task_id(90), 0);
     rig.client_says(executor, FromClient::Put { object, value: value("deep"), at: None });
-    let things = vec![Thing::Object(object)];
+    let things = vec![Referent::Object(object)];
     rig.client_says(executor, FromClient::Enclose { call: attempt, item: None, things });
     // Its answer takes another way, and what it says now is heard first.
-    rig.client_says(executor, FromClient::Release { thing: Thing::Object(object) });
+    rig.client_says(executor, FromClient::Release { thing: Referent::Object(object) });
     (client, worker, executor, attempt, object)
 }
 
 fn naming(object: ObjectId) -> Value {
-    Value { contains: vec![Thing::Object(object)], ..value("a reference") }
+    Value { referents: vec![Referent::Object(object)], ..value("a reference") }
 }
 
 #[test]
@@ -122,12 +126,12 @@ fn what_an_answer_names_is_held_until_it_has_come_whatever_its_process_says_mean
     let mut rig = Rig::new();
     let (client, worker, _, attempt, object) = about_to_answer(&mut rig);
     assert!(rig.controller.value(object).is_some());
-    rig.end(worker, attempt, End::Finished(vec![naming(object)]), None);
+    rig.end(worker, attempt, AttemptEnd::Finished(vec![naming(object)]), None);
     rig.ends(client, 1).unwrap();
     assert!(rig.controller.value(object).is_some(), "the result names it");
-    let result = Thing::Object(ObjectId::of(task_id(1), 0));
+    let result = Referent::Object(ObjectId::of(task_id(1), 0));
     rig.client_says(client, FromClient::Release { thing: result });
-    assert_eq!(rig.controller.kept(), (0, 0));
+    assert_eq!(rig.controller.object_count_and_inline_bytes(), (0, 0));
     rig.nothing_left();
 }
 
@@ -139,7 +143,7 @@ fn whoever_says_that_it_gives_anothers_answer_takes_nothing_away() {
     rig.client_says(other, FromClient::Enclose { call: attempt, item: None, things: Vec::new() });
     rig.dies(other);
     assert!(rig.controller.value(object).is_some());
-    rig.end(worker, attempt, End::Finished(vec![naming(object)]), None);
+    rig.end(worker, attempt, AttemptEnd::Finished(vec![naming(object)]), None);
     rig.ends(client, 1).unwrap();
     assert!(rig.controller.value(object).is_some());
 }
@@ -150,7 +154,7 @@ fn what_an_answer_names_that_never_comes_goes_with_its_process() {
     let (_, worker, executor, attempt, object) = about_to_answer(&mut rig);
     rig.dies(executor);
     assert_eq!(rig.controller.value(object), None);
-    rig.end(worker, attempt, End::Lost(crashed()), None);
+    rig.end(worker, attempt, AttemptEnd::Lost(crashed()), None);
     assert_eq!(rig.controller.holds().all_things().count(), 1, "the result, which failed");
 }
 
@@ -158,7 +162,7 @@ fn what_an_answer_names_that_never_comes_goes_with_its_process() {
 fn what_an_answer_names_that_nobody_wants_any_more_is_let_go() {
     let mut rig = Rig::new();
     let (client, worker, _, attempt, object) = about_to_answer(&mut rig);
-    rig.end(worker, attempt, End::Failed(raised("ValueError")), None);
+    rig.end(worker, attempt, AttemptEnd::Failed(raised("ValueError")), None);
     rig.ends(client, 1).unwrap_err();
     assert_eq!(rig.controller.value(object), None);
 }
@@ -168,9 +172,9 @@ fn what_the_answer_of_a_direct_call_names_is_held_until_it_is_entrusted() {
     let mut rig = Rig::new();
     let (client, worker, executor) = (rig.client(1), rig.worker(2, 1), rig.client(3));
     let instance = rig.create(client, worker, actor(7));
-    let call = Try { task: task_id(5), attempt: Attempt(1) };
+    let call = AttemptId { task: task_id(5), attempt: Attempt(1) };
     let object = ObjectId::of(task_id(90), 0);
-    let thing = Thing::Object(object);
+    let thing = Referent::Object(object);
     rig.client_says(executor, FromClient::Put { object, value: value("deep"), at: None });
     rig.client_says(executor, FromClient::Enclose { call, item: None, things: vec![thing] });
     rig.client_says(executor, FromClient::Release { thing });
@@ -178,7 +182,7 @@ fn what_the_answer_of_a_direct_call_names_is_held_until_it_is_entrusted() {
     let stored = vec![];
     let entrust = FromWorker::Entrust { call, to: client, contains, stored, instance, kept };
     rig.worker_says(worker, entrust);
-    assert_eq!(rig.orders(worker), ToWorker::Entrusted { call });
+    assert_eq!(rig.next_to_worker(worker), ToWorker::Entrusted { call });
     assert!(rig.controller.value(object).is_some(), "it is on its way to the client");
     rig.client_says(client, FromClient::Accept { call });
     assert_eq!(rig.controller.value(object), None);

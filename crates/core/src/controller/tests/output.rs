@@ -1,10 +1,10 @@
 //! Who is shown what work prints.
 
 use super::*;
-use crate::output::{Audience, Output, Shown, Source, Stream};
+use crate::output::{AttributedOutput, Audience, OutputSource, PrintedLines, StdStream};
 
-fn output(text: &str) -> Output {
-    Output { pid: 7, stream: Stream::Err, text: Some(text.into()), dropped: 2, missed: 3 }
+fn output(text: &str) -> PrintedLines {
+    PrintedLines { pid: 7, stream: StdStream::Err, text: Some(text.into()), dropped: 2, missed: 3 }
 }
 
 impl Rig {
@@ -13,14 +13,15 @@ impl Rig {
         self.nothing_left();
     }
 
-    fn prints(&mut self, worker: Session, source: Source, text: &str) {
+    fn prints(&mut self, worker: Session, source: OutputSource, text: &str) {
         let output = output(text);
         self.worker_says(worker, FromWorker::Printed { source, output });
     }
 
     /// ... which shows this client that this was printed: under which name, and where.
-    fn is_shown(&mut self, client: Session, from: Source, text: &str) -> (String, String) {
-        let ToClient::Printed(Shown { source, name, hostname, output: shown }) = self.tells(client)
+    fn is_shown(&mut self, client: Session, from: OutputSource, text: &str) -> (String, String) {
+        let ToClient::Printed(AttributedOutput { source, name, hostname, output: shown }) =
+            self.next_to_client(client)
         else {
             panic!("a client is shown something")
         };
@@ -47,8 +48,8 @@ fn whoever_submitted_a_task_is_shown_what_it_prints() {
     rig.submit(other, task(2));
     let attempt = rig.assigns(worker, 1);
     rig.effects.clear();
-    rig.prints(worker, Source::Task(attempt), "one");
-    let shown = rig.is_shown(client, Source::Task(attempt), "one");
+    rig.prints(worker, OutputSource::Task(attempt), "one");
+    let shown = rig.is_shown(client, OutputSource::Task(attempt), "one");
     assert_eq!(shown, ("add".into(), "node-2".into()));
     rig.nothing_left();
 }
@@ -59,22 +60,22 @@ fn nobody_is_shown_anything_who_did_not_ask_or_has_left() {
     let other = rig.client(3);
     rig.submit(other, task(1));
     let attempt = rig.assigns(worker, 1);
-    rig.prints(worker, Source::Task(attempt), "one");
+    rig.prints(worker, OutputSource::Task(attempt), "one");
     rig.effects.retain(|effect| !matches!(effect, Effect::ToClient { .. }));
     rig.nothing_left();
     rig.submit(client, task(2));
     rig.effects.clear();
-    let attempt = Try { task: task_id(2), attempt: Attempt(1) };
+    let attempt = AttemptId { task: task_id(2), attempt: Attempt(1) };
     rig.dies(client);
     rig.effects.clear();
-    rig.prints(worker, Source::Task(attempt), "two");
+    rig.prints(worker, OutputSource::Task(attempt), "two");
     rig.nothing_left();
-    let unknown = Try { task: task_id(9), attempt: Attempt(1) };
-    rig.prints(worker, Source::Task(unknown), "three");
+    let unknown = AttemptId { task: task_id(9), attempt: Attempt(1) };
+    rig.prints(worker, OutputSource::Task(unknown), "three");
     rig.nothing_left();
     rig.submit_ownerless(task(4)).unwrap();
     let attempt = rig.assigns(worker, 4);
-    rig.prints(worker, Source::Task(attempt), "four");
+    rig.prints(worker, OutputSource::Task(attempt), "four");
     rig.nothing_left();
 }
 
@@ -86,16 +87,16 @@ fn what_a_task_left_behind_still_prints_for_whoever_submitted_it() {
     rig.effects.clear();
     rig.finish(worker, attempt);
     rig.effects.clear();
-    rig.prints(worker, Source::Task(attempt), "a thread");
-    rig.is_shown(client, Source::Task(attempt), "a thread");
+    rig.prints(worker, OutputSource::Task(attempt), "a thread");
+    rig.is_shown(client, OutputSource::Task(attempt), "a thread");
 }
 
 #[test]
 fn whoever_created_an_actor_is_shown_what_it_prints_by_its_name_or_class() {
     let (mut rig, client, worker) = rig();
     let nameless = rig.create(client, worker, actor(7));
-    rig.prints(worker, Source::Actor(nameless), "one");
-    assert_eq!(rig.is_shown(client, Source::Actor(nameless), "one").0, "Counter");
+    rig.prints(worker, OutputSource::Actor(nameless), "one");
+    assert_eq!(rig.is_shown(client, OutputSource::Actor(nameless), "one").0, "Counter");
     let detached = ActorOptions {
         lifetime: Lifetime::Detached,
         get_if_exists: true,
@@ -109,13 +110,13 @@ fn whoever_created_an_actor_is_shown_what_it_prints_by_its_name_or_class() {
     let spec = ActorSpec { name: Some("bob".into()), ..actor_with(9, detached) };
     rig.client_says(other, FromClient::CreateActor(Arc::new(spec)));
     rig.effects.clear();
-    rig.prints(worker, Source::Actor(named), "two");
-    assert_eq!(rig.is_shown(client, Source::Actor(named), "two").0, "bob");
+    rig.prints(worker, OutputSource::Actor(named), "two");
+    assert_eq!(rig.is_shown(client, OutputSource::Actor(named), "two").0, "bob");
     // It lives on when its creator has left, and is shown to nobody.
     rig.dies(client);
     rig.effects.clear();
     assert!(rig.controller.actor_status(named.actor).is_ok());
-    rig.prints(worker, Source::Actor(named), "three");
+    rig.prints(worker, OutputSource::Actor(named), "three");
     rig.nothing_left();
 }
 
@@ -126,7 +127,7 @@ fn work_of_an_executor_is_shown_to_whoever_sees_what_runs_there() {
     rig.submit(client, task(1));
     let outer = rig.assigns(worker, 1);
     rig.effects.clear();
-    rig.shows_output(executor, Audience::OfSource(Source::Task(outer)));
+    rig.shows_output(executor, Audience::OfSource(OutputSource::Task(outer)));
     rig.submit(executor, task(2));
     let inner = rig.assigns(worker, 2);
     rig.effects.clear();
@@ -136,22 +137,22 @@ fn work_of_an_executor_is_shown_to_whoever_sees_what_runs_there() {
     rig.submit(other, task(3));
     let another = rig.assigns(worker, 3);
     rig.effects.clear();
-    rig.shows_output(executor, Audience::OfSource(Source::Task(another)));
-    rig.prints(worker, Source::Task(inner), "inner");
-    rig.is_shown(client, Source::Task(inner), "inner");
+    rig.shows_output(executor, Audience::OfSource(OutputSource::Task(another)));
+    rig.prints(worker, OutputSource::Task(inner), "inner");
+    rig.is_shown(client, OutputSource::Task(inner), "inner");
     let made = {
         rig.client_says(executor, FromClient::CreateActor(Arc::new(actor(7))));
         rig.instantiates(worker, actor(7).id)
     };
     rig.effects.clear();
-    rig.prints(worker, Source::Actor(made), "made");
-    rig.is_shown(other, Source::Actor(made), "made");
+    rig.prints(worker, OutputSource::Actor(made), "made");
+    rig.is_shown(other, OutputSource::Actor(made), "made");
     // What is a part of nothing that is known is shown to nobody.
-    let unknown = Try { task: task_id(9), attempt: Attempt(1) };
-    rig.shows_output(executor, Audience::OfSource(Source::Task(unknown)));
+    let unknown = AttemptId { task: task_id(9), attempt: Attempt(1) };
+    rig.shows_output(executor, Audience::OfSource(OutputSource::Task(unknown)));
     rig.submit(executor, task(5));
     let ownerless = rig.assigns(worker, 5);
     rig.effects.clear();
-    rig.prints(worker, Source::Task(ownerless), "for nobody");
+    rig.prints(worker, OutputSource::Task(ownerless), "for nobody");
     rig.nothing_left();
 }

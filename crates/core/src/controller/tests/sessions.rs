@@ -11,15 +11,15 @@ fn a_killed_session_lets_go_of_what_it_held_and_its_tasks_are_cancelled() {
     rig.submit(client, task(1));
     let running = rig.assigns(worker, 1);
     rig.submit(client, task(2));
-    assert_eq!(rig.controller.kept(), (1, 4));
+    assert_eq!(rig.controller.object_count_and_inline_bytes(), (1, 4));
 
     rig.dies(client);
-    let order = ToWorker::CancelAttempt { attempt: running, how: Manner::Force };
-    assert_eq!(rig.orders(worker), order);
+    let order = ToWorker::CancelAttempt { attempt: running, mode: CancelMode::Force };
+    assert_eq!(rig.next_to_worker(worker), order);
     assert_eq!(rig.state_of(2), TaskState::Cancelled, "it had not started");
-    assert_eq!(rig.controller.kept(), (0, 0));
+    assert_eq!(rig.controller.object_count_and_inline_bytes(), (0, 0));
 
-    rig.end(worker, running, End::Cancelled, None);
+    rig.end(worker, running, AttemptEnd::Cancelled, None);
     assert_eq!(rig.state_of(1), TaskState::Cancelled);
     assert_eq!(rig.controller.holds().all_things().count(), 0);
     rig.nothing_left();
@@ -33,7 +33,10 @@ fn a_session_that_is_silent_for_its_lease_is_over_and_what_it_says_then_is_fence
     rig.pass(29 * SECOND);
     assert!(rig.controller.is_alive(client));
     rig.pass(SECOND);
-    assert_eq!(rig.next(), Effect::Over { session: client, cause: EndCause::LeaseOver });
+    assert_eq!(
+        rig.next(),
+        Effect::EndSession { session: client, cause: SessionEndCause::LeaseOver }
+    );
 
     rig.submit(client, task(1));
     assert_eq!(rig.next(), Effect::Fence(client));
@@ -47,8 +50,11 @@ fn joining_again_ends_the_earlier_session_and_a_request_that_comes_late_is_ignor
     let mut rig = Rig::new();
     let before = rig.client(1);
     rig.happens(joins(before.id, 2, Role::Client));
-    assert_eq!(rig.next(), Effect::Over { session: before, cause: EndCause::Replaced });
-    let Effect::Opened(after) = rig.next() else { panic!("it may join again") };
+    assert_eq!(
+        rig.next(),
+        Effect::EndSession { session: before, cause: SessionEndCause::Replaced }
+    );
+    let Effect::OpenSession(after) = rig.next() else { panic!("it may join again") };
     assert!(after.id == before.id && after.epoch > before.epoch);
     rig.effects.clear();
 
@@ -66,14 +72,14 @@ fn a_host_that_watches_a_session_hears_of_its_end_once() {
     rig.worker_says(worker, watch.clone());
     for _ in 0..2 {
         let watched = ToWorker::Watched { session: client, alive: true };
-        assert_eq!(rig.orders(worker), watched);
+        assert_eq!(rig.next_to_worker(worker), watched);
     }
 
     rig.happens(Event::SessionClosed { session: client });
-    assert_eq!(rig.next(), Effect::Over { session: client, cause: EndCause::Closed });
-    assert_eq!(rig.orders(worker), ToWorker::SessionEnded { session: client });
+    assert_eq!(rig.next(), Effect::EndSession { session: client, cause: SessionEndCause::Closed });
+    assert_eq!(rig.next_to_worker(worker), ToWorker::SessionEnded { session: client });
     rig.worker_says(worker, watch);
-    assert_eq!(rig.orders(worker), ToWorker::Watched { session: client, alive: false });
+    assert_eq!(rig.next_to_worker(worker), ToWorker::Watched { session: client, alive: false });
     rig.nothing_left();
 }
 
@@ -85,7 +91,7 @@ fn a_session_that_watches_itself_ends_without_harm() {
     rig.nothing_left(); // It lives, and there is nothing to say.
     rig.worker_says(worker, FromWorker::Watch { session: worker });
     let watched = ToWorker::Watched { session: worker, alive: true };
-    assert_eq!(rig.orders(worker), watched);
+    assert_eq!(rig.next_to_worker(worker), watched);
     rig.dies(client);
     rig.dies(worker);
     assert_eq!(rig.controller.session_count(), 0);
@@ -104,12 +110,12 @@ fn the_tasks_of_a_client_that_ended_say_so() {
     }
     rig.effects.clear();
     rig.dies(client);
-    rig.orders(worker);
+    rig.next_to_worker(worker);
     let told = rig.ends(other, 2).unwrap_err();
     assert_eq!(told.kind(), ErrorKind::Cancelled);
     let expected = format!("task {} (add) was stopped: its client ended", task_id(2));
     assert_eq!(told.message(), expected);
-    rig.end(worker, running, End::Cancelled, None);
+    rig.end(worker, running, AttemptEnd::Cancelled, None);
     let told = rig.ends(other, 1).unwrap_err();
     assert!(told.message().ends_with("was stopped: its client ended"), "{told}");
 }

@@ -15,13 +15,13 @@ pub(super) fn result(number: u128) -> ObjectId {
 pub(super) fn made(rig: &mut Rig, client: Session, worker: Session, number: u128) -> ObjectId {
     rig.submit(client, task(number));
     let attempt = rig.assigns(worker, number);
-    rig.end(worker, attempt, End::Finished(vec![stored(result(number))]), None);
+    rig.end(worker, attempt, AttemptEnd::Finished(vec![stored(result(number))]), None);
     assert_eq!(rig.ends(client, number).unwrap(), [stored(result(number))]);
     result(number)
 }
 
 pub(super) fn released(rig: &mut Rig, client: Session, object: ObjectId) {
-    rig.client_says(client, FromClient::Release { thing: Thing::Object(object) });
+    rig.client_says(client, FromClient::Release { thing: Referent::Object(object) });
 }
 
 #[test]
@@ -36,7 +36,7 @@ fn data_is_kept_where_it_was_made_until_the_last_hold_goes() {
     assert_eq!(values, [stored(object)], "the task holds it");
     rig.finish(worker, attempt);
     rig.ends(client, 2).unwrap();
-    assert_eq!(rig.orders(worker), ToWorker::Forget { object });
+    assert_eq!(rig.next_to_worker(worker), ToWorker::Forget { object });
     rig.nothing_left();
 }
 
@@ -60,7 +60,7 @@ fn a_task_goes_to_the_worker_that_has_most_of_its_arguments() {
     let large = result(90);
     let value = Payload::raw(vec![0; 100]).stored_as(large).into();
     rig.client_says(client, FromClient::Put { object: large, value, at: Some(second) });
-    assert_eq!(rig.orders(second), ToWorker::Keep { object: large });
+    assert_eq!(rig.next_to_worker(second), ToWorker::Keep { object: large });
     rig.submit(client, TaskSpec { needs: vec![here, there, large], ..task(6) });
     rig.assigns(second, 6);
     // Nothing large among its arguments: where there is most room.
@@ -75,19 +75,19 @@ fn data_of_a_result_that_nobody_holds_or_wants_is_forgotten_at_once() {
     rig.submit(client, task(1));
     let attempt = rig.assigns(worker, 1);
     released(&mut rig, client, result(1));
-    rig.end(worker, attempt, End::Finished(vec![stored(result(1))]), None);
+    rig.end(worker, attempt, AttemptEnd::Finished(vec![stored(result(1))]), None);
     rig.ends(client, 1).unwrap();
-    assert_eq!(rig.orders(worker), ToWorker::Forget { object: result(1) });
+    assert_eq!(rig.next_to_worker(worker), ToWorker::Forget { object: result(1) });
     // The same once more: the attempt is not there any more.
-    rig.end(worker, attempt, End::Finished(vec![stored(result(1))]), None);
-    assert_eq!(rig.orders(worker), ToWorker::Forget { object: result(1) });
+    rig.end(worker, attempt, AttemptEnd::Finished(vec![stored(result(1))]), None);
+    assert_eq!(rig.next_to_worker(worker), ToWorker::Forget { object: result(1) });
     // More than was asked for.
     rig.submit(client, task(2));
     let attempt = rig.assigns(worker, 2);
     let two = vec![stored(result(2)), stored(ObjectId::of(task_id(2), 1))];
-    rig.end(worker, attempt, End::Finished(two), None);
-    assert_eq!(rig.orders(worker), ToWorker::Forget { object: result(2) });
-    rig.orders(worker);
+    rig.end(worker, attempt, AttemptEnd::Finished(two), None);
+    assert_eq!(rig.next_to_worker(worker), ToWorker::Forget { object: result(2) });
+    rig.next_to_worker(worker);
     assert_eq!(rig.ends(client, 2).unwrap_err().kind(), ErrorKind::Invalid);
     rig.nothing_left();
 }
@@ -98,7 +98,7 @@ fn data_under_the_name_of_another_object_is_refused() {
     let (client, worker) = (rig.client(1), rig.worker(2, 1));
     rig.submit(client, task(1));
     let attempt = rig.assigns(worker, 1);
-    rig.end(worker, attempt, End::Finished(vec![stored(result(9))]), None);
+    rig.end(worker, attempt, AttemptEnd::Finished(vec![stored(result(9))]), None);
     let _ = rig.ends(client, 1);
     let kind = rig.controller.object(result(1)).unwrap().unwrap().unwrap_err().kind();
     assert_eq!(kind, ErrorKind::Invalid);
@@ -111,11 +111,11 @@ fn what_a_client_puts_into_a_store_counts_when_the_controller_says_so() {
     let object = result(90);
     let put = || FromClient::Put { object, value: stored(object), at: Some(worker) };
     rig.client_says(client, put());
-    assert_eq!(rig.orders(worker), ToWorker::Keep { object });
+    assert_eq!(rig.next_to_worker(worker), ToWorker::Keep { object });
     rig.client_says(client, put());
     assert_eq!(rig.controller.copies(object).unwrap().len(), 1, "putting it twice is once");
     released(&mut rig, client, object);
-    assert_eq!(rig.orders(worker), ToWorker::Forget { object });
+    assert_eq!(rig.next_to_worker(worker), ToWorker::Forget { object });
     rig.nothing_left();
 }
 
@@ -141,16 +141,18 @@ fn a_worker_that_looks_for_data_is_told_where_it_is_and_its_copy_counts() {
     let (client, worker, other) = (rig.client(1), rig.worker(2, 1), rig.worker(3, 0));
     let object = made(&mut rig, client, worker, 1);
     rig.worker_says(other, FromWorker::Locate { object });
-    let ToWorker::Located { copies: Ok(copies), .. } = rig.orders(other) else { panic!("it is") };
+    let ToWorker::Located { copies: Ok(copies), .. } = rig.next_to_worker(other) else {
+        panic!("it is")
+    };
     assert_eq!(copies.iter().map(|copy| copy.worker).collect::<Vec<_>>(), [worker]);
     rig.worker_says(other, FromWorker::Copied { object });
     rig.dies(worker);
     assert_eq!(rig.controller.copies(object).unwrap()[0].worker, other, "the copy is left");
     released(&mut rig, client, object);
-    assert_eq!(rig.orders(other), ToWorker::Forget { object });
+    assert_eq!(rig.next_to_worker(other), ToWorker::Forget { object });
     // One that comes when nobody holds it any more is forgotten.
     rig.worker_says(other, FromWorker::Copied { object });
-    assert_eq!(rig.orders(other), ToWorker::Forget { object });
+    assert_eq!(rig.next_to_worker(other), ToWorker::Forget { object });
     rig.nothing_left();
 }
 
@@ -162,18 +164,18 @@ fn whoever_looks_for_lost_data_is_told_what_was_lost_and_why() {
     let options = TaskOptions { max_retries: Budget::Times(0), ..TaskOptions::default() };
     rig.submit(client, TaskSpec { options: Arc::new(options), ..task(1) });
     let attempt = rig.assigns(worker, 1);
-    rig.end(worker, attempt, End::Finished(vec![stored(object)]), None);
+    rig.end(worker, attempt, AttemptEnd::Finished(vec![stored(object)]), None);
     rig.ends(client, 1).unwrap();
     rig.worker_says(worker, FromWorker::CopyLost { object, error: Error::internal("a bad disk") });
     rig.worker_says(other, FromWorker::Locate { object });
-    let ToWorker::Located { copies: Err(error), .. } = rig.orders(other) else {
+    let ToWorker::Located { copies: Err(error), .. } = rig.next_to_worker(other) else {
         panic!("it is not")
     };
     assert_eq!(error.kind(), ErrorKind::Gone);
     assert!(error.message().contains("a bad disk"), "{error}");
     assert!(error.message().contains("max_retries"), "{error}");
     rig.worker_says(other, FromWorker::Locate { object: result(80) });
-    let ToWorker::Located { copies: Err(error), .. } = rig.orders(other) else {
+    let ToWorker::Located { copies: Err(error), .. } = rig.next_to_worker(other) else {
         panic!("it never was")
     };
     assert_eq!(error.kind(), ErrorKind::Gone);
@@ -184,9 +186,9 @@ fn what_a_direct_call_left_in_a_store_is_held_for_its_caller() {
     let mut rig = Rig::new();
     let (client, worker) = (rig.client(1), rig.worker(2, 1));
     let instance = rig.create(client, worker, actor(7));
-    let call = Try { task: task_id(5), attempt: Attempt(1) };
+    let call = AttemptId { task: task_id(5), attempt: Attempt(1) };
     let object = result(5);
-    let thing = Thing::Object(object);
+    let thing = Referent::Object(object);
     let entrust = |to| FromWorker::Entrust {
         call,
         to,
@@ -199,7 +201,7 @@ fn what_a_direct_call_left_in_a_store_is_held_for_its_caller() {
     rig.client_says(client, FromClient::Announce { object });
     rig.submit(client, TaskSpec { needs: vec![object], ..task(6) });
     rig.worker_says(worker, entrust(client));
-    assert_eq!(rig.orders(worker), ToWorker::Entrusted { call });
+    assert_eq!(rig.next_to_worker(worker), ToWorker::Entrusted { call });
     let (attempt, values) = rig.gives(worker, 6, true);
     assert_eq!(values, [stored(object)]);
     rig.finish(worker, attempt);
@@ -208,11 +210,11 @@ fn what_a_direct_call_left_in_a_store_is_held_for_its_caller() {
     rig.client_says(client, FromClient::Accept { call });
     assert!(rig.controller.copies(object).is_ok(), "the client has it");
     rig.client_says(client, FromClient::Release { thing });
-    assert_eq!(rig.orders(worker), ToWorker::Forget { object });
+    assert_eq!(rig.next_to_worker(worker), ToWorker::Forget { object });
     // The caller is gone: nobody gets it.
     rig.dies(client);
     rig.worker_says(worker, entrust(client));
-    let said: Vec<ToWorker> = (0..3).map(|_| rig.orders(worker)).collect();
+    let said: Vec<ToWorker> = (0..3).map(|_| rig.next_to_worker(worker)).collect();
     assert!(said.contains(&ToWorker::Forget { object }), "{said:?}");
 }
 
@@ -226,7 +228,9 @@ pub(super) fn loses(rig: &mut Rig, worker: Session, object: ObjectId) {
 }
 
 pub(super) fn found(rig: &mut Rig, worker: Session) -> Result<Session, Error> {
-    let ToWorker::Located { copies, .. } = rig.orders(worker) else { panic!("it looked for it") };
+    let ToWorker::Located { copies, .. } = rig.next_to_worker(worker) else {
+        panic!("it looked for it")
+    };
     copies.map(|copies| copies[0].worker)
 }
 
@@ -241,11 +245,11 @@ fn a_lost_result_is_made_anew_for_whoever_looks_for_it() {
     assert_eq!(attempt.attempt, Attempt(2));
     looks(&mut rig, worker, object);
     rig.nothing_left();
-    rig.end(worker, attempt, End::Finished(vec![stored(object)]), None);
+    rig.end(worker, attempt, AttemptEnd::Finished(vec![stored(object)]), None);
     assert_eq!((found(&mut rig, other), found(&mut rig, worker)), (Ok(worker), Ok(worker)));
     rig.nothing_left();
     released(&mut rig, client, object);
-    assert_eq!(rig.orders(worker), ToWorker::Forget { object });
+    assert_eq!(rig.next_to_worker(worker), ToWorker::Forget { object });
     assert_eq!(rig.controller.holds().all_things().count(), 0);
 }
 
@@ -259,32 +263,36 @@ fn what_is_lost_is_made_anew_with_what_it_takes_though_nobody_holds_that_any_mor
     );
     rig.submit(client, TaskSpec { needs: vec![result(80)], ..task(1) });
     let (attempt, _) = rig.gives(worker, 1, true);
-    rig.end(worker, attempt, End::Finished(vec![stored(result(1))]), None);
+    rig.end(worker, attempt, AttemptEnd::Finished(vec![stored(result(1))]), None);
     rig.ends(client, 1).unwrap();
     rig.submit(client, TaskSpec { needs: vec![result(1)], ..task(2) });
     let (attempt, _) = rig.gives(worker, 2, true);
-    rig.end(worker, attempt, End::Finished(vec![stored(result(2))]), None);
+    rig.end(worker, attempt, AttemptEnd::Finished(vec![stored(result(2))]), None);
     rig.ends(client, 2).unwrap();
     released(&mut rig, client, result(80));
     released(&mut rig, client, result(1));
-    assert_eq!(rig.orders(worker), ToWorker::Forget { object: result(1) });
+    assert_eq!(rig.next_to_worker(worker), ToWorker::Forget { object: result(1) });
     loses(&mut rig, worker, result(2));
     // A task needs it: those run again that it takes, in their order.
     rig.submit(client, TaskSpec { needs: vec![result(2)], ..task(3) });
     let (attempt, values) = rig.gives(worker, 1, true);
     assert_eq!(values, [value("small")]);
-    rig.end(worker, attempt, End::Finished(vec![stored(result(1))]), None);
+    rig.end(worker, attempt, AttemptEnd::Finished(vec![stored(result(1))]), None);
     let (attempt, values) = rig.gives(worker, 2, true);
     assert_eq!(values, [stored(result(1))]);
-    rig.end(worker, attempt, End::Finished(vec![stored(result(2))]), None);
-    assert_eq!(rig.orders(worker), ToWorker::Forget { object: result(1) }, "nobody needs it now");
+    rig.end(worker, attempt, AttemptEnd::Finished(vec![stored(result(2))]), None);
+    assert_eq!(
+        rig.next_to_worker(worker),
+        ToWorker::Forget { object: result(1) },
+        "nobody needs it now"
+    );
     let (attempt, values) = rig.gives(worker, 3, true);
     assert_eq!(values, [stored(result(2))]);
     rig.finish(worker, attempt);
     rig.ends(client, 3).unwrap();
     // With the last hold goes what was remembered for it.
     released(&mut rig, client, result(2));
-    assert_eq!(rig.orders(worker), ToWorker::Forget { object: result(2) });
+    assert_eq!(rig.next_to_worker(worker), ToWorker::Forget { object: result(2) });
     released(&mut rig, client, result(3));
     assert_eq!(rig.controller.holds().all_things().count(), 0);
     rig.nothing_left();
@@ -299,7 +307,7 @@ fn what_fails_when_it_is_made_anew_fails_for_those_who_wait() {
     looks(&mut rig, other, object);
     let attempt = rig.assigns(worker, 1);
     rig.submit(client, TaskSpec { needs: vec![object], ..task(2) });
-    rig.end(worker, attempt, End::Failed(raised("ValueError")), None);
+    rig.end(worker, attempt, AttemptEnd::Failed(raised("ValueError")), None);
     assert_eq!(found(&mut rig, other).unwrap_err().kind(), ErrorKind::Failed);
     assert_eq!(rig.ends(client, 2).unwrap_err().kind(), ErrorKind::Failed);
     rig.nothing_left();
@@ -314,7 +322,7 @@ fn what_was_put_or_called_or_is_not_remembered_is_lost_with_its_last_copy() {
     let (client, worker, other) = (rig.client(1), rig.worker(2, 1), rig.worker(3, 0));
     let put = result(90);
     rig.client_says(client, FromClient::Put { object: put, value: stored(put), at: Some(worker) });
-    assert_eq!(rig.orders(worker), ToWorker::Keep { object: put });
+    assert_eq!(rig.next_to_worker(worker), ToWorker::Keep { object: put });
     let old = made(&mut rig, client, worker, 1);
     for number in 2..6 {
         made(&mut rig, client, worker, number);
@@ -341,7 +349,7 @@ fn what_is_lost_while_something_else_is_waited_for_is_made_anew() {
     loses(&mut rig, worker, object);
     rig.client_says(client, FromClient::Resolve { object: result(90), value: Ok(value("late")) });
     let attempt = rig.assigns(worker, 1);
-    rig.end(worker, attempt, End::Finished(vec![stored(object)]), None);
+    rig.end(worker, attempt, AttemptEnd::Finished(vec![stored(object)]), None);
     let (_, values) = rig.gives(worker, 2, true);
     assert_eq!(values, [stored(object), value("late")]);
 }
@@ -355,7 +363,7 @@ fn what_is_lost_is_made_anew_up_to_a_depth() {
         for number in 2..=depth {
             rig.submit(client, TaskSpec { needs: vec![result(number - 1)], ..task(number) });
             let (attempt, _) = rig.gives(worker, number, true);
-            rig.end(worker, attempt, End::Finished(vec![stored(result(number))]), None);
+            rig.end(worker, attempt, AttemptEnd::Finished(vec![stored(result(number))]), None);
             rig.effects.clear(); // The client is told, also how many more it may submit.
         }
         for number in 1..=depth {
@@ -378,7 +386,7 @@ fn what_is_lost_is_said_with_its_name_its_node_and_what_made_it() {
     let options = TaskOptions { max_retries: Budget::Times(0), ..TaskOptions::default() };
     rig.submit(client, TaskSpec { options: options.into(), ..task(1) });
     let attempt = rig.assigns(worker, 1);
-    rig.end(worker, attempt, End::Finished(vec![stored(result(1))]), None);
+    rig.end(worker, attempt, AttemptEnd::Finished(vec![stored(result(1))]), None);
     rig.ends(client, 1).unwrap();
     rig.dies(worker);
     rig.effects.clear();
@@ -403,7 +411,7 @@ fn work_whose_data_is_lost_is_not_given_what_its_maker_needs() {
     let options = Arc::new(TaskOptions { resources, ..TaskOptions::default() });
     rig.submit(client, TaskSpec { options: options.clone(), ..task(1) });
     let attempt = rig.assigns(worker, 1);
-    rig.end(worker, attempt, End::Finished(vec![stored(result(1))]), None);
+    rig.end(worker, attempt, AttemptEnd::Finished(vec![stored(result(1))]), None);
     rig.ends(client, 1).unwrap();
     rig.submit(client, TaskSpec { options, needs: vec![result(1)], ..task(2) });
     rig.gives(worker, 2, true);
@@ -413,7 +421,7 @@ fn work_whose_data_is_lost_is_not_given_what_its_maker_needs() {
     rig.pass(RETRY_DELAY * 2);
     let attempt = rig.assigns(worker, 1);
     rig.nothing_left();
-    rig.end(worker, attempt, End::Finished(vec![stored(result(1))]), None);
+    rig.end(worker, attempt, AttemptEnd::Finished(vec![stored(result(1))]), None);
     rig.gives(worker, 2, true);
 }
 
@@ -424,10 +432,10 @@ fn what_is_made_anew_for_nobody_is_not() {
     let object = made(&mut rig, client, worker, 1);
     rig.submit(client, TaskSpec { needs: vec![object], ..task(2) });
     let (attempt, _) = rig.gives(worker, 2, true);
-    rig.end(worker, attempt, End::Finished(vec![stored(result(2))]), None);
+    rig.end(worker, attempt, AttemptEnd::Finished(vec![stored(result(2))]), None);
     rig.ends(client, 2).unwrap();
     released(&mut rig, client, object);
-    assert_eq!(rig.orders(worker), ToWorker::Forget { object });
+    assert_eq!(rig.next_to_worker(worker), ToWorker::Forget { object });
     rig.dies(worker);
     rig.effects.clear();
     looks(&mut rig, other, result(2));
@@ -446,7 +454,7 @@ fn small_values_that_are_kept_for_tasks_that_could_run_again_count() {
         rig.client_says(client, FromClient::Put { object, value, at: None });
         rig.submit(client, TaskSpec { needs: vec![object], ..task(number) });
         let (attempt, _) = rig.gives(worker, number, true);
-        rig.end(worker, attempt, End::Finished(vec![stored(result(number))]), None);
+        rig.end(worker, attempt, AttemptEnd::Finished(vec![stored(result(number))]), None);
         rig.ends(client, number).unwrap();
         released(&mut rig, client, object);
     }
@@ -463,12 +471,12 @@ fn what_is_forgotten_of_a_chain_does_not_count_when_it_is_remembered_again() {
     for number in 2..=4 {
         rig.submit(client, TaskSpec { needs: vec![result(number - 1)], ..task(number) });
         let (attempt, _) = rig.gives(worker, number, true);
-        rig.end(worker, attempt, End::Finished(vec![stored(result(number))]), None);
+        rig.end(worker, attempt, AttemptEnd::Finished(vec![stored(result(number))]), None);
         rig.ends(client, number).unwrap();
     }
     for number in (1..=4).rev() {
         released(&mut rig, client, result(number));
-        assert_eq!(rig.orders(worker), ToWorker::Forget { object: result(number) });
+        assert_eq!(rig.next_to_worker(worker), ToWorker::Forget { object: result(number) });
     }
     assert_eq!(rig.controller.holds().all_things().count(), 0);
 }
@@ -481,7 +489,7 @@ fn who_looks_for_what_is_small_when_it_is_made_anew_is_told_to_ask_again() {
     loses(&mut rig, worker, object);
     looks(&mut rig, other, object);
     let attempt = rig.assigns(worker, 1);
-    rig.end(worker, attempt, End::Finished(vec![value("small")]), None);
+    rig.end(worker, attempt, AttemptEnd::Finished(vec![value("small")]), None);
     assert_eq!(found(&mut rig, other).unwrap_err().kind(), ErrorKind::Unavailable);
     assert_eq!(rig.controller.value(object), Some(value("small")));
 }
@@ -493,7 +501,7 @@ fn what_is_made_anew_of_several_results_for_nobody_is_forgotten_with_all_of_them
     rig.submit(client, TaskSpec { returns: 2, ..task(1) });
     let attempt = rig.assigns(worker, 1);
     let results = [0, 1].map(|index| ObjectId::of(task_id(1), index));
-    rig.end(worker, attempt, End::Finished(results.map(stored).to_vec()), None);
+    rig.end(worker, attempt, AttemptEnd::Finished(results.map(stored).to_vec()), None);
     rig.ends(client, 1).unwrap();
     rig.dies(worker);
     rig.effects.clear();

@@ -3,10 +3,10 @@
 use super::*;
 
 fn stream(number: u128) -> TaskSpec {
-    TaskSpec { stream: Some(4), ..task(number) }
+    TaskSpec { stream_window: Some(4), ..task(number) }
 }
 
-fn gives(rig: &mut Rig, worker: Session, attempt: Try, to: Option<Session>, index: u32) {
+fn gives(rig: &mut Rig, worker: Session, attempt: AttemptId, to: Option<Session>, index: u32) {
     rig.worker_says(worker, FromWorker::Yielded { attempt, to, index, value: value("item") });
 }
 
@@ -14,8 +14,8 @@ fn yielded(number: u128, index: u32) -> ToClient {
     ToClient::Yielded { task: task_id(number), index, value: Ok(value("item")) }
 }
 
-fn item(number: u128, index: u32) -> Thing {
-    Thing::Object(ObjectId::item(task_id(number), index))
+fn item(number: u128, index: u32) -> Referent {
+    Referent::Object(ObjectId::item(task_id(number), index))
 }
 
 #[test]
@@ -25,7 +25,7 @@ fn an_item_is_held_by_its_consumer_when_it_hears_of_it_and_outlives_the_task() {
     rig.submit(client, stream(1));
     let attempt = rig.assigns(worker, 1);
     gives(&mut rig, worker, attempt, None, 0);
-    assert_eq!(rig.tells(client), yielded(1, 0));
+    assert_eq!(rig.next_to_client(client), yielded(1, 0));
     assert!(rig.holds(client, item(1, 0)));
     rig.finish(worker, attempt);
     rig.ends(client, 1).unwrap();
@@ -41,7 +41,7 @@ fn items_of_an_attempt_that_is_not_current_go_nowhere_and_their_data_is_forgotte
     let (client, worker) = (rig.client(1), rig.worker(2, 1));
     rig.submit(client, stream(1));
     let attempt = rig.assigns(worker, 1);
-    let old = Try { attempt: Attempt(0), ..attempt };
+    let old = AttemptId { attempt: Attempt(0), ..attempt };
     gives(&mut rig, worker, old, None, 0);
     rig.nothing_left();
     let object = ObjectId::item(task_id(1), 0);
@@ -50,7 +50,7 @@ fn items_of_an_attempt_that_is_not_current_go_nowhere_and_their_data_is_forgotte
         worker,
         FromWorker::Yielded { attempt: old, to: None, index: 0, value: stored },
     );
-    assert_eq!(rig.orders(worker), ToWorker::Forget { object });
+    assert_eq!(rig.next_to_worker(worker), ToWorker::Forget { object });
     assert_eq!(rig.controller.counters().stale, 2);
 }
 
@@ -71,35 +71,35 @@ fn whoever_has_a_task_is_told_what_was_taken_also_of_an_earlier_attempt() {
     rig.submit(client, stream(1));
     let attempt = rig.assigns(worker, 1);
     gives(&mut rig, worker, attempt, None, 0);
-    rig.tells(client);
+    rig.next_to_client(client);
     let took = |count| FromClient::Took { task: task_id(1), count };
     rig.client_says(client, took(1));
-    assert_eq!(rig.orders(worker), ToWorker::Took { attempt, count: 1 });
+    assert_eq!(rig.next_to_worker(worker), ToWorker::Took { attempt, count: 1 });
     rig.client_says(client, took(1));
     rig.client_says(other, took(9));
     rig.nothing_left();
-    rig.end(worker, attempt, End::Lost(crashed()), None);
+    rig.end(worker, attempt, AttemptEnd::Lost(crashed()), None);
     rig.client_says(client, took(2));
     rig.nothing_left();
     rig.pass(SECOND);
     let again = rig.assigns(worker, 1);
-    assert_eq!(rig.orders(worker), ToWorker::Took { attempt: again, count: 2 });
+    assert_eq!(rig.next_to_worker(worker), ToWorker::Took { attempt: again, count: 2 });
     gives(&mut rig, worker, again, None, 0);
-    assert_eq!(rig.tells(client), yielded(1, 0), "who counts is the client");
+    assert_eq!(rig.next_to_client(client), yielded(1, 0), "who counts is the client");
 }
 
 #[test]
 fn an_item_of_a_direct_call_goes_to_its_caller_if_that_is_there() {
     let mut rig = Rig::new();
     let (client, worker) = (rig.client(1), rig.worker(2, 1));
-    let attempt = Try { task: task_id(5), attempt: Attempt(1) };
+    let attempt = AttemptId { task: task_id(5), attempt: Attempt(1) };
     gives(&mut rig, worker, attempt, Some(client), 0);
-    assert_eq!(rig.tells(client), yielded(5, 0));
+    assert_eq!(rig.next_to_client(client), yielded(5, 0));
     assert!(rig.holds(client, item(5, 0)));
     rig.dies(client);
     gives(&mut rig, worker, attempt, Some(client), 1);
     rig.nothing_left();
-    assert_eq!(rig.controller.kept(), (0, 0));
+    assert_eq!(rig.controller.object_count_and_inline_bytes(), (0, 0));
 }
 
 #[test]
@@ -111,19 +111,19 @@ fn what_an_item_names_is_held_until_it_has_come_and_no_longer() {
     let [first, second] = [90, 91].map(|number| ObjectId::of(task_id(number), 0));
     for (index, object) in [first, second].into_iter().enumerate() {
         rig.client_says(executor, FromClient::Put { object, value: value("deep"), at: None });
-        let (item, things) = (Some(index as u32), vec![Thing::Object(object)]);
+        let (item, things) = (Some(index as u32), vec![Referent::Object(object)]);
         rig.client_says(executor, FromClient::Enclose { call: attempt, item, things });
-        rig.client_says(executor, FromClient::Release { thing: Thing::Object(object) });
+        rig.client_says(executor, FromClient::Release { thing: Referent::Object(object) });
     }
-    let contains = vec![Thing::Object(first)];
-    let named = Value { contains, ..value("a reference") };
+    let contains = vec![Referent::Object(first)];
+    let named = Value { referents: contains, ..value("a reference") };
     rig.worker_says(worker, FromWorker::Yielded { attempt, to: None, index: 0, value: named });
-    rig.tells(client);
+    rig.next_to_client(client);
     assert!(rig.controller.value(first).is_some(), "the item names it");
     rig.client_says(client, FromClient::Release { thing: item(1, 0) });
     assert_eq!(rig.controller.value(first), None);
     assert!(rig.controller.value(second).is_some(), "its item has not come");
-    rig.end(worker, attempt, End::Failed(raised("ValueError")), None);
+    rig.end(worker, attempt, AttemptEnd::Failed(raised("ValueError")), None);
     rig.ends(client, 1).unwrap_err();
     assert_eq!(rig.controller.value(second), None, "and never will");
 }
@@ -135,7 +135,7 @@ fn an_item_that_is_too_large_is_an_item_that_says_so() {
     rig.submit(client, stream(1));
     let attempt = rig.assigns(worker, 1);
     gives(&mut rig, worker, attempt, None, 0);
-    let ToClient::Yielded { value: Err(error), .. } = rig.tells(client) else {
+    let ToClient::Yielded { value: Err(error), .. } = rig.next_to_client(client) else {
         panic!("it is an item all the same")
     };
     assert_eq!(error.kind(), ErrorKind::TooLarge);
@@ -146,8 +146,8 @@ fn a_stream_needs_room_one_result_and_somebody_to_take_its_items() {
     let mut rig = Rig::new();
     let client = rig.client(1);
     let wrong = [
-        TaskSpec { stream: Some(0), ..task(1) },
-        TaskSpec { stream: Some(u32::MAX), ..task(2) },
+        TaskSpec { stream_window: Some(0), ..task(1) },
+        TaskSpec { stream_window: Some(u32::MAX), ..task(2) },
         TaskSpec { returns: 2, ..stream(3) },
     ];
     for spec in wrong {
@@ -161,7 +161,7 @@ fn a_stream_needs_room_one_result_and_somebody_to_take_its_items() {
     assert!(error.message().contains("a client that is connected"), "{error}");
 }
 
-fn gives_stored(rig: &mut Rig, worker: Session, attempt: Try, index: u32) -> ObjectId {
+fn gives_stored(rig: &mut Rig, worker: Session, attempt: AttemptId, index: u32) -> ObjectId {
     let object = ObjectId::item(attempt.task, index);
     let value = Payload::raw("large").stored_as(object).into();
     rig.worker_says(worker, FromWorker::Yielded { attempt, to: None, index, value });
@@ -204,7 +204,7 @@ fn items_that_were_lost_are_made_anew_by_a_stream_that_has_ended_and_nobody_take
     rig.finish(worker, attempt);
     rig.ends(client, 1).unwrap();
     stored::released(&mut rig, client, items[0]);
-    assert_eq!(rig.orders(worker), ToWorker::Forget { object: items[0] });
+    assert_eq!(rig.next_to_worker(worker), ToWorker::Forget { object: items[0] });
     for item in &items[1..] {
         stored::loses(&mut rig, worker, *item);
     }
@@ -214,11 +214,15 @@ fn items_that_were_lost_are_made_anew_by_a_stream_that_has_ended_and_nobody_take
     for (index, item) in items.iter().enumerate() {
         assert_eq!(gives_stored(&mut rig, worker, attempt, index as u32), *item);
         if index == 0 {
-            assert_eq!(rig.orders(worker), ToWorker::Forget { object: *item }, "nobody holds it");
+            assert_eq!(
+                rig.next_to_worker(worker),
+                ToWorker::Forget { object: *item },
+                "nobody holds it"
+            );
         }
         let took = ToWorker::Took { attempt, count: index as u32 + 1 };
         if index < 2 {
-            assert_eq!(rig.orders(worker), took, "there is room for the next");
+            assert_eq!(rig.next_to_worker(worker), took, "there is room for the next");
         }
     }
     assert_eq!(stored::found(&mut rig, other).unwrap(), worker);

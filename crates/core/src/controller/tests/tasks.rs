@@ -42,19 +42,23 @@ fn a_live_task_that_another_session_submits_too_answers_both_and_both_hold_its_r
     for _ in 0..2 {
         rig.submit(second, task(1));
         rig.nothing_left();
-        assert!(rig.holds(second, Thing::Object(result)));
+        assert!(rig.holds(second, Referent::Object(result)));
     }
 
     rig.finish(worker, attempt);
     assert_eq!(rig.ends(first, 1), Ok(vec![value("done")]));
     assert_eq!(rig.ends(second, 1), Ok(vec![value("done")]), "it is told once");
     rig.dies(first);
-    assert_eq!(rig.controller.kept().0, 1, "the other session holds the result");
+    assert_eq!(
+        rig.controller.object_count_and_inline_bytes().0,
+        1,
+        "the other session holds the result"
+    );
     rig.client_says(second, FromClient::Fetch { object: result });
     let ready = ToClient::ObjectReady { object: result, value: Ok(value("done")) };
-    assert_eq!(rig.tells(second), ready);
-    rig.client_says(second, FromClient::Release { thing: Thing::Object(result) });
-    assert_eq!(rig.controller.kept(), (0, 0));
+    assert_eq!(rig.next_to_client(second), ready);
+    rig.client_says(second, FromClient::Release { thing: Referent::Object(result) });
+    assert_eq!(rig.controller.object_count_and_inline_bytes(), (0, 0));
     rig.nothing_left();
 }
 
@@ -70,17 +74,17 @@ fn whoever_submitted_a_task_too_is_told_how_it_ends_when_its_owner_is_gone() {
 
     rig.dies(owner);
     for attempt in running {
-        let cancel = ToWorker::CancelAttempt { attempt, how: Manner::Force };
-        assert_eq!(rig.orders(worker), cancel);
+        let cancel = ToWorker::CancelAttempt { attempt, mode: CancelMode::Force };
+        assert_eq!(rig.next_to_worker(worker), cancel);
     }
     let queued = rig.ends(other, 3).unwrap_err();
     assert_eq!(queued.kind(), ErrorKind::Cancelled);
-    rig.end(worker, running[0], End::Cancelled, None);
+    rig.end(worker, running[0], AttemptEnd::Cancelled, None);
     assert_eq!(rig.ends(other, 1).unwrap_err().kind(), ErrorKind::Cancelled);
     rig.finish(worker, running[1]); // It was done before it heard.
     assert_eq!(rig.ends(other, 2), Ok(vec![value("done")]));
     for number in 1..=3 {
-        assert!(rig.holds(other, Thing::Object(ObjectId::of(task_id(number), 0))));
+        assert!(rig.holds(other, Referent::Object(ObjectId::of(task_id(number), 0))));
     }
     rig.nothing_left();
 }
@@ -110,11 +114,11 @@ fn an_ended_task_that_another_session_submits_answers_it_at_once_and_its_results
 
     rig.submit(second, task(1));
     assert_eq!(rig.ends(second, 1), Ok(vec![value("done")]));
-    assert!(rig.holds(second, Thing::Object(ObjectId::of(task_id(1), 0))));
+    assert!(rig.holds(second, Referent::Object(ObjectId::of(task_id(1), 0))));
     rig.dies(first);
     assert_eq!(rig.controller.task_result(task_id(1)), Ok(Ok(vec![value("done")])));
     rig.dies(second);
-    assert_eq!(rig.controller.kept(), (0, 0));
+    assert_eq!(rig.controller.object_count_and_inline_bytes(), (0, 0));
     rig.nothing_left();
 }
 
@@ -125,14 +129,18 @@ fn the_results_of_a_task_are_all_of_them_or_not_found() {
     for (number, values) in [(1, vec![]), (2, vec![value("one"), value("two")])] {
         rig.submit(client, TaskSpec { returns: values.len() as u32, ..task(number) });
         let attempt = rig.assigns(worker, number);
-        rig.end(worker, attempt, End::Finished(values.clone()), None);
+        rig.end(worker, attempt, AttemptEnd::Finished(values.clone()), None);
         assert_eq!(rig.ends(client, number), Ok(values.clone()));
         assert_eq!(rig.controller.task_result(task_id(number)), Ok(Ok(values)));
     }
 
-    let thing = Thing::Object(ObjectId::of(task_id(2), 1));
+    let thing = Referent::Object(ObjectId::of(task_id(2), 1));
     rig.client_says(client, FromClient::Release { thing });
-    assert_eq!(rig.controller.kept().0, 1, "the first result is still here");
+    assert_eq!(
+        rig.controller.object_count_and_inline_bytes().0,
+        1,
+        "the first result is still here"
+    );
     let error = rig.controller.task_result(task_id(2)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
     rig.nothing_left();
@@ -151,7 +159,7 @@ fn what_user_code_raises_is_final_unless_its_class_is_to_be_retried() {
         while rig.state_of(number) != TaskState::Failed {
             rig.pass(RETRY_DELAY);
             let attempt = rig.assigns(worker, number);
-            rig.end(worker, attempt, End::Failed(raised(class)), None);
+            rig.end(worker, attempt, AttemptEnd::Failed(raised(class)), None);
             attempts += 1;
         }
         assert_eq!(rig.ends(client, number).unwrap_err().failure().unwrap().class, class);
@@ -186,7 +194,7 @@ fn a_task_gets_the_values_it_waited_for() {
     rig.nothing_left();
 
     // The client lets go at once: the task that waits holds what it needs.
-    let fed = Thing::Object(ObjectId::of(task_id(1), 0));
+    let fed = Referent::Object(ObjectId::of(task_id(1), 0));
     rig.client_says(client, FromClient::Release { thing: fed });
     rig.finish(worker, feeder);
     rig.ends(client, 1).unwrap();
@@ -205,7 +213,7 @@ fn a_task_fed_by_a_failed_task_fails_with_its_cause() {
     rig.submit(client, task(1));
     let feeder = rig.assigns(worker, 1);
     rig.submit(client, TaskSpec { needs: vec![ObjectId::of(task_id(1), 0)], ..task(2) });
-    rig.end(worker, feeder, End::Failed(raised("ValueError")), None);
+    rig.end(worker, feeder, AttemptEnd::Failed(raised("ValueError")), None);
     assert_eq!(rig.ends(client, 1), Err(raised("ValueError")));
     let error = rig.ends(client, 2).unwrap_err();
     assert_eq!((error.kind(), error.may_have_run()), (ErrorKind::Failed, false));
@@ -220,7 +228,7 @@ fn cancel_of_a_queued_task_ends_at_once() {
     rig.submit(client, task(1));
     rig.assigns(worker, 1);
     rig.submit(client, task(2));
-    rig.client_says(client, FromClient::Cancel { task: task_id(2), how: Manner::Ask });
+    rig.client_says(client, FromClient::Cancel { task: task_id(2), mode: CancelMode::Graceful });
     assert_eq!(rig.ends(client, 2).unwrap_err().kind(), ErrorKind::Cancelled);
     rig.nothing_left();
 }
@@ -231,10 +239,10 @@ fn cancel_racing_completion_ends_once() {
     let (client, worker) = (rig.client(1), rig.worker(2, 1));
     rig.submit(client, task(1));
     let attempt = rig.assigns(worker, 1);
-    let how = Manner::AskAlone;
-    let cancel = FromClient::Cancel { task: task_id(1), how };
+    let mode = CancelMode::GracefulAlone;
+    let cancel = FromClient::Cancel { task: task_id(1), mode };
     rig.client_says(client, cancel.clone());
-    assert_eq!(rig.orders(worker), ToWorker::CancelAttempt { attempt, how });
+    assert_eq!(rig.next_to_worker(worker), ToWorker::CancelAttempt { attempt, mode });
 
     rig.finish(worker, attempt); // It was done before it heard.
     assert_eq!(rig.ends(client, 1), Ok(vec![value("done")]));
@@ -250,8 +258,11 @@ fn a_cancelled_task_is_not_retried_when_its_worker_is_lost() {
     let (client, worker) = (rig.client(1), rig.worker(2, 1));
     rig.submit(client, task(1));
     let attempt = rig.assigns(worker, 1);
-    rig.client_says(client, FromClient::Cancel { task: task_id(1), how: Manner::Ask });
-    assert_eq!(rig.orders(worker), ToWorker::CancelAttempt { attempt, how: Manner::Ask });
+    rig.client_says(client, FromClient::Cancel { task: task_id(1), mode: CancelMode::Graceful });
+    assert_eq!(
+        rig.next_to_worker(worker),
+        ToWorker::CancelAttempt { attempt, mode: CancelMode::Graceful }
+    );
     rig.dies(worker);
     assert_eq!(rig.ends(client, 1).unwrap_err().kind(), ErrorKind::Cancelled);
     rig.nothing_left();
@@ -304,7 +315,7 @@ fn short_tasks_wait_in_a_backlog_and_take_over_the_grant() {
     let mut rig = Rig::new();
     let (client, worker) = (rig.client(1), rig.worker(2, 1));
     let quickly = Duration::from_micros(100);
-    let done = || End::Finished(vec![value("done")]);
+    let done = || AttemptEnd::Finished(vec![value("done")]);
     rig.submit(client, task(1));
     let first = rig.assigns(worker, 1);
     rig.end_after(quickly, worker, first, done(), None);
@@ -322,7 +333,7 @@ fn short_tasks_wait_in_a_backlog_and_take_over_the_grant() {
 
     // Another worker is idle: what has not started is asked back for it, at no cost.
     let idle = rig.worker(3, 1);
-    assert_eq!(rig.orders(worker), ToWorker::TakeBack(fourth));
+    assert_eq!(rig.next_to_worker(worker), ToWorker::TakeBack(fourth));
     rig.nothing_left();
     rig.worker_says(worker, FromWorker::Refused { attempt: fourth, reason: Refusal::TakenBack });
     rig.assigns(idle, 4);
@@ -333,7 +344,7 @@ fn short_tasks_wait_in_a_backlog_and_take_over_the_grant() {
 fn what_was_asked_back_too_late_runs_where_it_is() {
     let mut rig = Rig::new();
     let (client, worker) = (rig.client(1), rig.worker(2, 1));
-    let done = || End::Finished(vec![value("done")]);
+    let done = || AttemptEnd::Finished(vec![value("done")]);
     rig.submit(client, task(1));
     let first = rig.assigns(worker, 1);
     rig.end_after(Duration::from_micros(100), worker, first, done(), None);
@@ -343,7 +354,7 @@ fn what_was_asked_back_too_late_runs_where_it_is() {
     let second = rig.assigns(worker, 2);
     let third = rig.backlogs(worker, 3);
     rig.worker(3, 1);
-    assert_eq!(rig.orders(worker), ToWorker::TakeBack(third));
+    assert_eq!(rig.next_to_worker(worker), ToWorker::TakeBack(third));
 
     rig.end(worker, second, done(), Some(third)); // It has started, and does not go back.
     rig.ends(client, 2).unwrap();
@@ -360,7 +371,7 @@ fn a_worker_whose_only_slot_is_blocked_gets_no_backlog() {
     let worker = rig.worker_offering(2, gpu.clone(), false);
     let options = TaskOptions { resources: gpu, ..TaskOptions::default() };
     let quickly = Duration::from_micros(100);
-    let done = || End::Finished(vec![value("done")]);
+    let done = || AttemptEnd::Finished(vec![value("done")]);
     rig.submit(client, task_with(1, options.clone()));
     let first = rig.assigns(worker, 1);
     rig.end_after(quickly, worker, first, done(), None);
@@ -425,7 +436,9 @@ fn whoever_waits_for_long_for_what_no_worker_could_run_is_told_once() {
     rig.nothing_left();
 
     rig.pass(SECOND);
-    let ToClient::Warning { words } = rig.tells(client) else { panic!("it waited for 10 s") };
+    let ToClient::Warning { words } = rig.next_to_client(client) else {
+        panic!("it waited for 10 s")
+    };
     assert_eq!(
         words,
         "\"add\" waits: no worker is large enough for cpu 8: the largest offers cpu 1"
@@ -435,7 +448,7 @@ fn whoever_waits_for_long_for_what_no_worker_could_run_is_told_once() {
 
     rig.submit(other, large(5));
     rig.pass(20 * SECOND);
-    assert!(matches!(rig.tells(other), ToClient::Warning { .. }), "it was not told yet");
+    assert!(matches!(rig.next_to_client(other), ToClient::Warning { .. }), "it was not told yet");
     rig.nothing_left();
     rig.finish(worker, running);
     rig.ends(other, 3).unwrap();
@@ -448,7 +461,7 @@ fn nobody_is_warned_of_what_went_meanwhile() {
     let client = rig.client(1);
     rig.submit(client, task(1));
     rig.submit(client, task(2));
-    rig.client_says(client, FromClient::Cancel { task: task_id(1), how: Manner::Ask });
+    rig.client_says(client, FromClient::Cancel { task: task_id(1), mode: CancelMode::Graceful });
     rig.ends(client, 1).unwrap_err();
     rig.pass(9 * SECOND);
     let worker = rig.worker(2, 1);
@@ -476,11 +489,11 @@ fn a_warning_comes_on_time_whatever_waited_before() {
     rig.pass(7 * SECOND - Duration::from_millis(1));
     rig.nothing_left();
     rig.pass(Duration::from_millis(1)); // The first was submitted after 3 s.
-    assert!(matches!(rig.tells(client), ToClient::Warning { .. }));
+    assert!(matches!(rig.next_to_client(client), ToClient::Warning { .. }));
     rig.pass(3 * SECOND - Duration::from_millis(1));
     rig.nothing_left();
     rig.pass(Duration::from_millis(1));
-    assert!(matches!(rig.tells(other), ToClient::Warning { .. }));
+    assert!(matches!(rig.next_to_client(other), ToClient::Warning { .. }));
     rig.nothing_left();
 }
 
@@ -497,7 +510,7 @@ fn what_was_warned_of_is_not_looked_at_each_time_that_more_of_it_comes() {
     for number in 1..=200 {
         rig.submit(client, large(number));
         rig.effects.clear(); // The warning, and room for more.
-        let warns = rig.controller.timers.iter().filter(|(_, timer)| *timer == Timer::Warn);
+        let warns = rig.controller.timers.iter().filter(|(_, timer)| *timer == Timer::WarnUnplaced);
         looks.extend(warns.map(|(time, _)| *time));
         rig.pass(SECOND / 2);
     }
@@ -512,6 +525,9 @@ fn what_a_task_needs_and_is_gone_is_named_for_people() {
     rig.submit(client, TaskSpec { needs: vec![gone], ..task(1) });
     let error = rig.ends(client, 1).unwrap_err();
     let expected = format!("value {}#0, which the task needs, is lost", task_id(9));
-    assert_eq!((error.kind(), error.what_is_gone()), (ErrorKind::Gone, Some(Thing::Object(gone))));
+    assert_eq!(
+        (error.kind(), error.what_is_gone()),
+        (ErrorKind::Gone, Some(Referent::Object(gone)))
+    );
     assert!(error.message().starts_with(&expected), "{error}");
 }

@@ -15,18 +15,19 @@ fn python(number: u128, made_with: u32) -> TaskSpec {
 impl Rig {
     fn worker_providing(&mut self, number: u128, names: &[&str], code_version: u32) -> Session {
         let names = names.iter().map(|name| Arc::from(*name)).collect();
-        let provides = Arc::new(Provided { names, code_version, ..Provided::default() });
+        let provides =
+            Arc::new(WorkerCapabilities { names, code_version, ..WorkerCapabilities::default() });
         let hostname = format!("node-{number}");
         let resources = Resources::cpus(1);
         let info = WorkerInfo { hostname, resources, provides, ..WorkerInfo::default() };
         self.happens(joins(SessionId::from_u128(number), 1, Role::Worker(info)));
-        let Effect::Opened(session) = self.next() else { panic!("it may join") };
+        let Effect::OpenSession(session) = self.next() else { panic!("it may join") };
         self.worker_says(session, FromWorker::Joined);
         session
     }
 
     fn warns(&mut self, client: Session) -> String {
-        let message = self.tells(client);
+        let message = self.next_to_client(client);
         let ToClient::Warning { words } = message else { panic!("no warning: {message:?}") };
         words
     }
@@ -162,7 +163,7 @@ fn an_actor_that_no_worker_can_make_dies_in_the_end_with_the_reason() {
     let id = spec.id;
     rig.client_says(client, FromClient::CreateActor(Arc::new(spec)));
     let created = ToClient::ActorCreated { requested: id, actor: Ok(id) };
-    assert_eq!(rig.tells(client), created);
+    assert_eq!(rig.next_to_client(client), created);
     rig.is_nowhere(client, id);
     rig.pass(70 * SECOND);
     rig.warns(client);

@@ -1,7 +1,7 @@
 //! Workers: what they say, and what happens when they go.
 
 use super::*;
-use crate::message::Lack;
+use crate::message::SystemLimit;
 
 #[test]
 fn a_suspect_worker_gets_no_new_work_and_is_trusted_again() {
@@ -82,7 +82,7 @@ fn work_that_waits_says_what_its_worker_lacks() {
     let (client, worker) = (rig.client(1), rig.worker(2, 1));
     rig.submit(client, task(1));
     let lacking = |attempt| {
-        let reason = Refusal::Lacks(Lack::Descriptors);
+        let reason = Refusal::SystemLimit(SystemLimit::Descriptors);
         FromWorker::Refused { attempt, reason }
     };
     let attempt = rig.assigns(worker, 1);
@@ -155,21 +155,24 @@ fn drain_moves_actors_at_no_cost() {
     let staying = rig.worker(3, 1);
     let grace = 60 * SECOND;
     rig.ask(|controller, now, effects| controller.drain(now, leaving.id, grace, effects)).unwrap();
-    assert_eq!(rig.orders(leaving), ToWorker::Drain { grace });
+    assert_eq!(rig.next_to_worker(leaving), ToWorker::Drain { grace });
 
-    rig.worker_says(leaving, FromWorker::ActorDestroyed { instance, why: Leave::Told });
+    rig.worker_says(
+        leaving,
+        FromWorker::ActorDestroyed { instance, exit: ActorExitReason::Requested },
+    );
     rig.is_nowhere(client, instance.actor);
     let moved = rig.instantiates(staying, instance.actor);
     assert_eq!(moved.epoch, instance.epoch.next());
     assert_eq!(rig.controller.actor_status(instance.actor).unwrap().restarts, 0);
 
     rig.worker_says(leaving, FromWorker::Leaving);
-    assert_eq!(rig.next(), Effect::Over { session: leaving, cause: EndCause::Closed });
+    assert_eq!(rig.next(), Effect::EndSession { session: leaving, cause: SessionEndCause::Closed });
     rig.nothing_left();
 }
 
 fn winds_up(rig: &mut Rig, grace: Duration) {
-    rig.ask(|controller, now, effects| controller.wind_up(now, grace, effects));
+    rig.ask(|controller, now, effects| controller.shut_down(now, grace, effects));
 }
 
 #[test]
@@ -185,7 +188,7 @@ fn a_controller_that_winds_up_has_every_worker_finish_and_takes_nothing_new() {
     let grace = 60 * SECOND;
     winds_up(&mut rig, grace);
     for worker in [one, other] {
-        assert_eq!(rig.orders(worker), ToWorker::WindUp { grace });
+        assert_eq!(rig.next_to_worker(worker), ToWorker::WindUp { grace });
     }
     rig.nothing_left();
 
@@ -204,13 +207,13 @@ fn a_controller_that_winds_up_has_every_worker_finish_and_takes_nothing_new() {
     rig.finish(one, finishes);
     rig.ends(client, 1).unwrap();
     rig.worker_says(one, FromWorker::Leaving);
-    assert_eq!(rig.next(), Effect::Over { session: one, cause: EndCause::Closed });
+    assert_eq!(rig.next(), Effect::EndSession { session: one, cause: SessionEndCause::Closed });
     let reason = Refusal::Draining;
     rig.worker_says(other, FromWorker::Refused { attempt: goes_back, reason });
     rig.nothing_left();
     rig.worker_says(other, FromWorker::Leaving);
-    assert_eq!(rig.next(), Effect::Over { session: other, cause: EndCause::Closed });
-    assert_eq!(rig.next(), Effect::WoundUp);
+    assert_eq!(rig.next(), Effect::EndSession { session: other, cause: SessionEndCause::Closed });
+    assert_eq!(rig.next(), Effect::AllowExit);
     assert_eq!([2, 3].map(|task| rig.state_of(task)), [TaskState::Pending; 2]);
     rig.pass(grace);
     rig.nothing_left();
@@ -221,11 +224,11 @@ fn a_controller_that_winds_up_waits_no_longer_than_its_grace() {
     let mut rig = Rig::new();
     let worker = rig.worker(2, 1);
     winds_up(&mut rig, 60 * SECOND);
-    assert_eq!(rig.orders(worker), ToWorker::WindUp { grace: 60 * SECOND });
+    assert_eq!(rig.next_to_worker(worker), ToWorker::WindUp { grace: 60 * SECOND });
     rig.pass(59 * SECOND);
     rig.nothing_left();
     rig.pass(SECOND);
-    assert_eq!(rig.next(), Effect::WoundUp);
+    assert_eq!(rig.next(), Effect::AllowExit);
     rig.nothing_left();
 }
 
@@ -233,10 +236,10 @@ fn a_controller_that_winds_up_waits_no_longer_than_its_grace() {
 fn a_controller_without_workers_has_wound_up_at_once_and_lets_none_in() {
     let mut rig = Rig::new();
     winds_up(&mut rig, 60 * SECOND);
-    assert_eq!(rig.next(), Effect::WoundUp);
+    assert_eq!(rig.next(), Effect::AllowExit);
     let role = Role::Worker(WorkerInfo::default());
     rig.happens(joins(SessionId::from_u128(2), 1, role.clone()));
     rig.nothing_left();
-    assert!(rig.controller.why_refused(&role).message().contains("takes no more workers"));
+    assert!(rig.controller.join_rejection(&role).message().contains("takes no more workers"));
     rig.client(3);
 }

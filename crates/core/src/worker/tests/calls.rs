@@ -68,7 +68,7 @@ fn a_call_ahead_that_is_cancelled_is_answered_at_once_and_its_turn_passes() {
     rig.call(method(2), 1);
     rig.call(method(3), 2);
     rig.take();
-    rig.caller_says(ToHost::CancelCall { call: task_id(2), how: Manner::Force });
+    rig.caller_says(ToHost::CancelCall { call: task_id(2), mode: CancelMode::Force });
     let effects = rig.take();
     let [stop, Effect::ToCaller { message: FromHost::CallEnded { outcome: Err(error), .. }, .. }] =
         &effects[..]
@@ -127,9 +127,9 @@ fn crowded() -> (Rig, ExecutorId) {
 #[test]
 fn a_call_that_waits_for_the_word_on_its_caller_can_be_cancelled_however_many_wait() {
     let (mut rig, executor) = crowded();
-    let cancel = |how| ToHost::CancelCall { call: task_id(1), how };
-    rig.caller_says(cancel(Manner::Ask));
-    rig.caller_says(ToHost::CancelCall { call: task_id(2), how: Manner::Ask });
+    let cancel = |mode| ToHost::CancelCall { call: task_id(1), mode };
+    rig.caller_says(cancel(CancelMode::Graceful));
+    rig.caller_says(ToHost::CancelCall { call: task_id(2), mode: CancelMode::Graceful });
     assert_eq!(rig.take(), []);
     rig.controller_says(ToWorker::Watched { session: CALLER, alive: true });
     let effects = rig.take();
@@ -151,8 +151,8 @@ fn a_call_that_waits_for_the_word_on_its_caller_can_be_cancelled_however_many_wa
 #[test]
 fn a_call_that_waits_for_the_word_on_its_caller_is_killed_if_that_was_ever_asked_for() {
     let (mut rig, executor) = crowded();
-    for how in [Manner::Force, Manner::Ask] {
-        rig.caller_says(ToHost::CancelCall { call: task_id(0), how });
+    for mode in [CancelMode::Force, CancelMode::Graceful] {
+        rig.caller_says(ToHost::CancelCall { call: task_id(0), mode });
     }
     rig.controller_says(ToWorker::Watched { session: CALLER, alive: true });
     assert!(rig.take().contains(&Effect::Kill { executor }));
@@ -165,7 +165,7 @@ fn items_taken_while_a_call_waits_for_the_word_on_its_caller_count() {
         rig.caller_says(ToHost::Took { call: task_id(1), count });
     }
     rig.controller_says(ToWorker::Watched { session: CALLER, alive: true });
-    let took = Effect::Took { executor, task: task_id(1), count: 3 };
+    let took = Effect::ReportConsumed { executor, task: task_id(1), count: 3 };
     assert_eq!(rig.take(), [calls(executor, method(0)), calls(executor, method(1)), took]);
 }
 
@@ -196,7 +196,7 @@ fn data_that_a_repeated_call_made_is_not_forgotten_with_that_of_the_call_before(
     let object = ObjectId::of(task_id(1), 0);
     rig.call_ends(executor, 1, Payload::raw("large").stored_as(object).into());
     let effects = rig.take();
-    assert_eq!(effects[0], Effect::Keep { object });
+    assert_eq!(effects[0], Effect::Retain { object });
     assert!(matches!(effects[1], Effect::ToController(FromWorker::Entrust { .. })));
     // Said before the controller heard of it: of data that was brought here from elsewhere.
     rig.controller_says(ToWorker::Forget { object });
@@ -217,8 +217,8 @@ fn an_answer_that_names_things_leaves_when_they_are_held_for_its_caller() {
     rig.call(method(1), 0);
     rig.trust_caller();
     rig.take();
-    let contains = vec![Thing::Object(ObjectId::of(task_id(90), 0))];
-    let named = Value { contains: contains.clone(), ..value() };
+    let contains = vec![Referent::Object(ObjectId::of(task_id(90), 0))];
+    let named = Value { referents: contains.clone(), ..value() };
     rig.call_ends(executor, 1, named.clone());
     let (call, to, kept) = (tried(1), CALLER, Vec::new());
     let stored = vec![];
@@ -264,7 +264,7 @@ fn an_actor_that_nobody_calls_ends_after_its_idle_time() {
     rig.dies(executor);
     assert_eq!(
         rig.take(),
-        [tell(FromWorker::ActorDestroyed { instance: ACTOR, why: Leave::Idle })]
+        [tell(FromWorker::ActorDestroyed { instance: ACTOR, exit: ActorExitReason::Idle })]
     );
 }
 

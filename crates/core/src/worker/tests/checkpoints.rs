@@ -4,7 +4,7 @@ use super::*;
 
 /// An actor that is saved after every `calls` calls.
 fn saved_every(calls: u32) -> ActorOptions {
-    let checkpoints = Some(Checkpoints { every_calls: Some(calls), interval: None });
+    let checkpoints = Some(CheckpointPolicy { every_calls: Some(calls), interval: None });
     ActorOptions { checkpoints, ..ActorOptions::default() }
 }
 
@@ -50,8 +50,8 @@ fn a_state_that_cannot_be_saved_does_not_stop_the_actor() {
     rig.call(method(2), 1);
     rig.call_ends(executor, 1, value());
     rig.take();
-    let end = CallEnd { outcome: Err(raised()), kept: Vec::new() };
-    rig.happens(Event::CallFinished { executor, call: task_id(SAVE), end });
+    let end = UserCodeResult { outcome: Err(raised()), still_held: Vec::new() };
+    rig.happens(Event::CallEnded { executor, call: task_id(SAVE), end });
     assert_eq!(rig.take(), [calls(executor, method(2))]);
 }
 
@@ -72,7 +72,7 @@ fn who_asks_for_a_checkpoint_is_answered_when_it_is_stored() {
 #[test]
 fn the_state_is_saved_when_its_time_has_come_if_there_were_calls() {
     let mut rig = Rig::new();
-    let checkpoints = Some(Checkpoints { every_calls: None, interval: Some(SECOND) });
+    let checkpoints = Some(CheckpointPolicy { every_calls: None, interval: Some(SECOND) });
     let executor = rig.host(ActorOptions { checkpoints, ..ActorOptions::default() });
     rig.pass(SECOND);
     assert_eq!(rig.take(), [], "nothing has happened to it");
@@ -113,6 +113,6 @@ fn an_actor_that_ends_itself_begins_nothing_and_does_not_come_back() {
     assert_eq!(rig.take(), [answered(1, value()), Effect::Kill { executor }]);
     rig.dies(executor);
     let waited = FromHost::CallRefused { attempt: tried(2), reason: Refusal::NotHere };
-    let gone = FromWorker::ActorDestroyed { instance: ACTOR, why: Leave::Exited };
+    let gone = FromWorker::ActorDestroyed { instance: ACTOR, exit: ActorExitReason::Exited };
     assert_eq!(rig.take(), [answer(waited), tell(gone)]);
 }

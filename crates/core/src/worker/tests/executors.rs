@@ -1,7 +1,7 @@
 //! Executors: used again, started ahead, ended.
 
 use super::*;
-use crate::message::Lack;
+use crate::message::SystemLimit;
 
 #[test]
 fn an_executor_is_used_again_for_the_next_task() {
@@ -9,7 +9,7 @@ fn an_executor_is_used_again_for_the_next_task() {
     let executor = rig.start(task(1));
     rig.pass(SECOND);
     rig.ends(executor, 1, Ok(vec![value()]));
-    assert_eq!(rig.take(), [ended(1, End::Finished(vec![value()]), SECOND)]);
+    assert_eq!(rig.take(), [ended(1, AttemptEnd::Finished(vec![value()]), SECOND)]);
     rig.assign(task(2), Some(one_cpu()));
     assert_eq!(rig.take(), [started(task_id(2)), run(executor, task(2))]);
 }
@@ -81,7 +81,7 @@ fn an_executor_runs_one_command_and_goes_with_what_it_left_behind() {
     let command = TaskSpec { target: Target::Function("command:make".into()), ..task(1) };
     let executor = rig.start(command);
     rig.ends(executor, 1, Ok(vec![value()]));
-    let over = ended(1, End::Finished(vec![value()]), Duration::ZERO);
+    let over = ended(1, AttemptEnd::Finished(vec![value()]), Duration::ZERO);
     assert_eq!(rig.take(), [Effect::Kill { executor }, over]);
 }
 
@@ -95,7 +95,7 @@ fn an_executor_that_was_given_gpus_is_not_used_again() {
     rig.assign(task(2), Some(grant));
     rig.take();
     rig.ends(executor, 2, Ok(vec![value()]));
-    let over = ended(2, End::Finished(vec![value()]), Duration::ZERO);
+    let over = ended(2, AttemptEnd::Finished(vec![value()]), Duration::ZERO);
     assert_eq!(rig.take(), [Effect::Kill { executor }, over]);
 }
 
@@ -104,7 +104,7 @@ fn a_dead_executor_is_a_lost_attempt_and_one_that_cannot_start_a_refused_one() {
     let mut rig = Rig::new();
     let executor = rig.start(task(1));
     rig.dies(executor);
-    assert_eq!(rig.take(), [ended(1, End::Lost(crashed()), Duration::ZERO)]);
+    assert_eq!(rig.take(), [ended(1, AttemptEnd::Lost(crashed()), Duration::ZERO)]);
 
     rig.assign(task(2), Some(one_cpu()));
     let [Effect::Spawn { executor, .. }] = rig.take()[..] else { panic!("an executor starts") };
@@ -113,15 +113,16 @@ fn a_dead_executor_is_a_lost_attempt_and_one_that_cannot_start_a_refused_one() {
 
     rig.assign(task(3), Some(one_cpu()));
     let [Effect::Spawn { executor, .. }] = rig.take()[..] else { panic!("an executor starts") };
-    rig.happens(Event::ExecutorRefused { executor, lack: Some(Lack::Descriptors) });
-    assert_eq!(rig.take(), [refused(3, Refusal::Lacks(Lack::Descriptors))]);
+    rig.happens(Event::ExecutorRefused { executor, lack: Some(SystemLimit::Descriptors) });
+    assert_eq!(rig.take(), [refused(3, Refusal::SystemLimit(SystemLimit::Descriptors))]);
 }
 
 #[test]
 fn what_is_to_be_ready_is_started_when_the_worker_has_joined() {
     let config = Config { prestarted: Some(("python".into(), 2)), ..Config::default() };
     let mut worker = Worker::new(config);
-    let joined = Event::Joined { session: SESSION, terms: Terms::default(), asked_at: Time::ZERO };
+    let joined =
+        Event::Joined { session: SESSION, terms: LeaseTerms::default(), asked_at: Time::ZERO };
     let mut effects = Vec::new();
     worker.handle(Time::ZERO, joined, &mut effects);
     worker.check_invariants();
@@ -141,7 +142,8 @@ fn when_memory_runs_short_one_executor_goes_and_says_why() {
     assert_eq!(rig.take(), [], "it may be enough");
     rig.dies(second);
     let effects = rig.take();
-    let Effect::ToController(FromWorker::Ended { end: End::Lost(error), .. }) = &effects[0] else {
+    let Effect::ToController(FromWorker::Ended { end: AttemptEnd::Lost(error), .. }) = &effects[0]
+    else {
         panic!("it is lost: {effects:?}")
     };
     assert_eq!((error.kind(), error.may_have_run()), (ErrorKind::Exhausted, true));

@@ -20,10 +20,10 @@ fn a_draining_worker_finishes_what_runs_and_leaves() {
     rig.dies(hosts);
     assert_eq!(
         rig.take(),
-        [tell(FromWorker::ActorDestroyed { instance: ACTOR, why: Leave::Told })]
+        [tell(FromWorker::ActorDestroyed { instance: ACTOR, exit: ActorExitReason::Requested })]
     );
     rig.ends(runs, 1, Ok(vec![value()]));
-    let over = ended(1, End::Finished(vec![value()]), Duration::ZERO);
+    let over = ended(1, AttemptEnd::Finished(vec![value()]), Duration::ZERO);
     assert_eq!(rig.take(), [kill(runs), over, tell(FromWorker::Emptied)]);
     rig.controller_says(ToWorker::Leave);
     assert_eq!(rig.take(), LEAVES);
@@ -34,14 +34,14 @@ fn a_worker_that_has_nothing_more_to_do_does_not_wait_for_ever_for_its_data_to_b
     let mut rig = Rig::new();
     rig.controller_says(ToWorker::Leave);
     assert_eq!(rig.take(), [], "it was not about to");
-    rig.happens(Event::DrainAsked { grace: 20 * SECOND });
+    rig.happens(Event::DrainRequested { grace: 20 * SECOND });
     assert_eq!(rig.take(), [tell(FromWorker::Draining), tell(FromWorker::Emptied)]);
     for number in 1..=6 {
         assert_eq!(rig.take(), [], "{number}");
         rig.pass(10 * SECOND);
         rig.happens(Event::PingReceived {
             session: SESSION,
-            ping: Ping { number, heard: number - 1 },
+            ping: Ping { number, last_pong: number - 1 },
         });
         rig.effects.retain(|effect| !matches!(effect, Effect::Pong(_)));
     }
@@ -54,7 +54,7 @@ fn a_worker_that_has_nothing_more_to_do_does_not_wait_for_ever_for_its_data_to_b
 fn what_still_runs_when_the_grace_is_over_goes_back_at_no_cost() {
     let mut rig = Rig::new();
     let executor = rig.start(task(1));
-    rig.happens(Event::DrainAsked { grace: 20 * SECOND });
+    rig.happens(Event::DrainRequested { grace: 20 * SECOND });
     assert_eq!(rig.take(), [tell(FromWorker::Draining)]);
     rig.pass(20 * SECOND);
     let back = refused(1, Refusal::Draining);
@@ -73,7 +73,7 @@ fn what_still_runs_when_the_grace_is_over_goes_back_at_no_cost() {
 fn a_worker_whose_session_ends_while_it_drains_does_not_come_back() {
     let mut rig = Rig::new();
     let executor = rig.start(task(1));
-    rig.happens(Event::DrainAsked { grace: 20 * SECOND });
+    rig.happens(Event::DrainRequested { grace: 20 * SECOND });
     rig.take();
     rig.happens(Event::Fenced { session: SESSION });
     assert_eq!(rig.take(), [Effect::Kill { executor }, Effect::Drained, Effect::Stopped(SESSION)]);
@@ -86,7 +86,7 @@ fn a_worker_whose_controller_winds_up_finishes_and_joins_the_next() {
     rig.controller_says(ToWorker::WindUp { grace: 20 * SECOND });
     assert_eq!(rig.take(), [tell(FromWorker::Draining)]);
     rig.ends(executor, 1, Ok(vec![value()]));
-    let over = ended(1, End::Finished(vec![value()]), Duration::ZERO);
+    let over = ended(1, AttemptEnd::Finished(vec![value()]), Duration::ZERO);
     assert_eq!(rig.take(), [Effect::Kill { executor }, over, tell(FromWorker::Emptied)]);
     rig.controller_says(ToWorker::Leave);
     assert_eq!(rig.take(), [tell(FromWorker::Leaving)]);
@@ -109,7 +109,7 @@ fn a_worker_whose_controller_winds_up_before_it_has_finished_joins_the_next() {
 #[test]
 fn a_worker_that_is_to_go_while_its_controller_winds_up_goes() {
     let grace = 20 * SECOND;
-    let asked = [Event::DrainAsked { grace }, say(ToWorker::Drain { grace })];
+    let asked = [Event::DrainRequested { grace }, say(ToWorker::Drain { grace })];
     for asked in asked {
         for after in [false, true] {
             let mut rig = Rig::new();

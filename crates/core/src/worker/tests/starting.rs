@@ -6,7 +6,7 @@ impl Rig {
     /// The controller hears from it, and says so.
     fn keep_lease(&mut self) {
         for (number, heard) in [(1, 0), (2, 1)] {
-            let ping = Ping { number, heard };
+            let ping = Ping { number, last_pong: heard };
             self.happens(Event::PingReceived { session: SESSION, ping });
         }
         assert!(self.take().iter().all(|effect| matches!(effect, Effect::Pong(_))));
@@ -24,7 +24,7 @@ impl Rig {
 }
 
 fn refused(number: u128) -> Effect {
-    let attempt = Try { task: task_id(number), attempt: Attempt(1) };
+    let attempt = AttemptId { task: task_id(number), attempt: Attempt(1) };
     tell(FromWorker::Refused { attempt, reason: Refusal::NotStarted })
 }
 
@@ -73,7 +73,7 @@ fn failures_that_are_not_in_a_row_make_no_worker_unable() {
         let lost = rig.take();
         assert!(matches!(
             &lost[..],
-            [Effect::ToController(FromWorker::Ended { end: End::Lost(_), .. })]
+            [Effect::ToController(FromWorker::Ended { end: AttemptEnd::Lost(_), .. })]
         ));
     }
 }
@@ -134,7 +134,7 @@ fn a_worker_that_has_executors_of_a_runtime_is_not_unable_to_run_it() {
     let mut rig = Rig::new();
     let executor = rig.start(task(1));
     for number in [2, 3, 4, 5] {
-        let attempt = Try { task: task_id(number), attempt: Attempt(1) };
+        let attempt = AttemptId { task: task_id(number), attempt: Attempt(1) };
         let full = tell(FromWorker::Refused { attempt, reason: Refusal::Full });
         assert_eq!(rig.fails_to_start(number), [full]);
     }
@@ -185,7 +185,7 @@ fn pauses_between_tries_have_a_limit_and_a_worker_that_drains_tries_no_more() {
         let mut tries = 0;
         for _ in 0..count {
             pings += 1;
-            let ping = Ping { number: pings, heard: pings - 1 };
+            let ping = Ping { number: pings, last_pong: pings - 1 };
             rig.happens(Event::PingReceived { session: SESSION, ping });
             rig.pass(SECOND);
             for effect in rig.take() {

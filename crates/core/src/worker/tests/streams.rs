@@ -3,7 +3,7 @@
 use super::*;
 
 fn stream(spec: TaskSpec) -> TaskSpec {
-    TaskSpec { stream: Some(4), ..spec }
+    TaskSpec { stream_window: Some(4), ..spec }
 }
 
 fn gives(rig: &mut Rig, executor: ExecutorId, task: u128, index: u32) {
@@ -15,7 +15,7 @@ fn passed_on(task: u128, to: Option<Session>, index: u32) -> Effect {
 }
 
 fn took(executor: ExecutorId, task: u128, count: u32) -> Effect {
-    Effect::Took { executor, task: task_id(task), count }
+    Effect::ReportConsumed { executor, task: task_id(task), count }
 }
 
 #[test]
@@ -43,7 +43,7 @@ fn the_data_of_an_item_is_kept_before_it_is_passed_on() {
     let value: Value = Payload::raw("large").stored_as(object).into();
     rig.happens(Event::Yielded { executor, task: task_id(1), index: 0, value: value.clone() });
     let message = FromWorker::Yielded { attempt: tried(1), to: None, index: 0, value };
-    assert_eq!(rig.take(), [Effect::Keep { object }, tell(message)]);
+    assert_eq!(rig.take(), [Effect::Retain { object }, tell(message)]);
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn items_of_a_direct_call_say_whose_they_are_and_its_end_how_many_there_were() {
     // The other is lost with its executor: what it gave is on its way.
     gives(&mut rig, executor, 2, 0);
     rig.take();
-    rig.caller_says(ToHost::CancelCall { call: task_id(2), how: Manner::Force });
+    rig.caller_says(ToHost::CancelCall { call: task_id(2), mode: CancelMode::Force });
     rig.take();
     rig.dies(executor);
     let effects = rig.take();

@@ -11,7 +11,7 @@ fn the_backlog_takes_over_the_grant() {
     assert_eq!(rig.take(), [], "both wait");
 
     rig.ends(executor, 1, Err(raised()));
-    let (attempt, end, kept) = (tried(1), End::Failed(raised()), Vec::new());
+    let (attempt, end, kept) = (tried(1), AttemptEnd::Failed(raised()), Vec::new());
     let (ran_for, next) = (Duration::ZERO, Some(tried(2)));
     let over = tell(FromWorker::Ended { attempt, end, kept, ran_for, next });
     assert_eq!(rig.take(), [over, started(task_id(2)), run(executor, task(2))]);
@@ -31,17 +31,17 @@ fn what_cannot_begin_where_it_is_may_begin_elsewhere_unless_it_is_to_stop() {
         if stop {
             rig.controller_says(ToWorker::CancelAttempt {
                 attempt: tried(number),
-                how: Manner::Ask,
+                mode: CancelMode::Graceful,
             });
         }
         rig.take();
         let task = task_id(number);
-        rig.happens(Event::NotBegun { executor, task, error: error() });
-        let end = if stop { End::Cancelled } else { End::Lost(error()) };
+        rig.happens(Event::InputsUnavailable { executor, task, error: error() });
+        let end = if stop { AttemptEnd::Cancelled } else { AttemptEnd::Lost(error()) };
         let (attempt, kept, ran_for) = (tried(number), Vec::new(), Duration::ZERO);
         let over = FromWorker::Ended { attempt, end, kept, ran_for, next: None };
         assert_eq!(rig.take(), [tell(over)]);
-        rig.happens(Event::NotBegun { executor, task, error: error() });
+        rig.happens(Event::InputsUnavailable { executor, task, error: error() });
         assert_eq!(rig.take(), [], "it has ended");
     }
 }
@@ -89,14 +89,17 @@ fn too_many_may_not_wait_for_others_at_a_time() {
 fn what_is_cancelled_alone_is_asked_so() {
     let mut rig = Rig::new();
     let executor = rig.start(task(1));
-    rig.controller_says(ToWorker::CancelAttempt { attempt: tried(1), how: Manner::AskAlone });
+    rig.controller_says(ToWorker::CancelAttempt {
+        attempt: tried(1),
+        mode: CancelMode::GracefulAlone,
+    });
     assert_eq!(rig.take(), [Effect::Interrupt { executor, task: task_id(1), alone: true }]);
     let mut rig = Rig::new();
     let executor = rig.host(ActorOptions::default());
     rig.call(method(1), 0);
     rig.trust_caller();
     rig.take();
-    rig.caller_says(ToHost::CancelCall { call: task_id(1), how: Manner::AskAlone });
+    rig.caller_says(ToHost::CancelCall { call: task_id(1), mode: CancelMode::GracefulAlone });
     assert_eq!(rig.take(), [Effect::Interrupt { executor, task: task_id(1), alone: true }]);
 }
 
@@ -104,7 +107,7 @@ fn what_is_cancelled_alone_is_asked_so() {
 fn a_cancel_that_is_ignored_ends_in_a_kill_after_the_grace() {
     let mut rig = Rig::new();
     let executor = rig.start(task(1));
-    rig.controller_says(ToWorker::CancelAttempt { attempt: tried(1), how: Manner::Ask });
+    rig.controller_says(ToWorker::CancelAttempt { attempt: tried(1), mode: CancelMode::Graceful });
     assert_eq!(rig.take(), [Effect::Interrupt { executor, task: task_id(1), alone: false }]);
     rig.pass(4 * SECOND);
     assert_eq!(rig.take(), []);
@@ -114,7 +117,7 @@ fn a_cancel_that_is_ignored_ends_in_a_kill_after_the_grace() {
     rig.ends(executor, 1, Ok(vec![value()])); // Who was told to die is not heard.
     assert_eq!(rig.take(), []);
     rig.dies(executor);
-    assert_eq!(rig.take(), [ended(1, End::Cancelled, 5 * SECOND)]);
+    assert_eq!(rig.take(), [ended(1, AttemptEnd::Cancelled, 5 * SECOND)]);
 }
 
 #[test]
@@ -124,8 +127,11 @@ fn a_cancel_in_the_backlog_or_before_the_start_needs_no_kill() {
     rig.assign(task(2), None);
     let [Effect::Spawn { executor, .. }] = rig.take()[..] else { panic!("an executor starts") };
     for number in [2, 1] {
-        rig.controller_says(ToWorker::CancelAttempt { attempt: tried(number), how: Manner::Force });
-        assert_eq!(rig.take(), [ended(number, End::Cancelled, Duration::ZERO)]);
+        rig.controller_says(ToWorker::CancelAttempt {
+            attempt: tried(number),
+            mode: CancelMode::Force,
+        });
+        assert_eq!(rig.take(), [ended(number, AttemptEnd::Cancelled, Duration::ZERO)]);
     }
     rig.happens(Event::ExecutorReady { executor });
     rig.assign(task(3), Some(one_cpu()));
@@ -139,7 +145,8 @@ fn an_attempt_past_its_timeout_is_interrupted_and_fails() {
     rig.pass(2 * SECOND);
     assert_eq!(rig.take(), [Effect::Interrupt { executor, task: task_id(1), alone: false }]);
     rig.ends(executor, 1, Err(raised()));
-    let [Effect::ToController(FromWorker::Ended { end: End::Failed(error), .. })] = &rig.take()[..]
+    let [Effect::ToController(FromWorker::Ended { end: AttemptEnd::Failed(error), .. })] =
+        &rig.take()[..]
     else {
         panic!("it failed")
     };
@@ -152,7 +159,7 @@ fn the_grace_of_a_cancel_is_not_cut_short_by_the_timeout() {
     let mut rig = Rig::new();
     let executor = rig.start(hurried(1, 10 * SECOND));
     rig.pass(9 * SECOND);
-    rig.controller_says(ToWorker::CancelAttempt { attempt: tried(1), how: Manner::Ask });
+    rig.controller_says(ToWorker::CancelAttempt { attempt: tried(1), mode: CancelMode::Graceful });
     assert_eq!(rig.take(), [Effect::Interrupt { executor, task: task_id(1), alone: false }]);
     rig.pass(SECOND);
     assert_eq!(rig.take(), [], "its timeout is over, its grace is not");
@@ -161,7 +168,7 @@ fn the_grace_of_a_cancel_is_not_cut_short_by_the_timeout() {
     rig.pass(SECOND);
     assert_eq!(rig.take(), [Effect::Kill { executor }]);
     rig.dies(executor);
-    assert_eq!(rig.take(), [ended(1, End::Cancelled, 14 * SECOND)]);
+    assert_eq!(rig.take(), [ended(1, AttemptEnd::Cancelled, 14 * SECOND)]);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Actors: created, called, asked about, deleted.
 
-use super::{Service, cut, page};
+use super::{ControlService, cut, page};
 use crate::node::Node;
 use crate::wire::convert::control::{
     Detail, add_worker_view, decode_actor, decode_call, encode_actor, encode_actor_here, id,
@@ -10,13 +10,13 @@ use crate::wire::v1;
 use marline_core::Error;
 use marline_core::controller::ActorStatus;
 
-impl Service {
+impl ControlService {
     pub(super) fn create_actor(
         &self,
         request: v1::CreateActorRequest,
     ) -> Result<v1::CreateActorReply, Error> {
         let asked = decode_actor(request)?;
-        let (status, created) = self.node()?.ask(|controller, now, effects| {
+        let (status, created) = self.node()?.with_controller_mut(|controller, now, effects| {
             let (actor, created) =
                 controller.create_for(now, asked.session, asked.spec, effects)?;
             Ok((controller.actor_status(actor)?, created))
@@ -32,7 +32,7 @@ impl Service {
     ) -> Result<v1::CallActorReply, Error> {
         let asked = decode_call(request)?;
         let task_id = asked.spec.id.to_string();
-        self.node()?.ask(|controller, now, effects| {
+        self.node()?.with_controller_mut(|controller, now, effects| {
             controller.submit_for(now, asked.session, asked.spec, effects)
         })?;
         Ok(v1::CallActorReply { task_id })
@@ -49,16 +49,16 @@ impl Service {
         {
             return Ok(encode_actor_here(worker, &actor, self.wall));
         }
-        self.of_controller()?;
+        self.require_controller()?;
         if request.actor_id.is_empty() == request.name.is_empty() {
             return Err(Error::invalid("an actor is asked about by its actor_id, or by its name"));
         }
         let status = if request.name.is_empty() {
             let id = id(&request.actor_id, "GetActorStatusRequest.actor_id")?;
-            node.look(|controller| controller.actor_status(id))??
+            node.with_controller(|controller| controller.actor_status(id))??
         } else {
             let namespace = namespace(&request.namespace).into();
-            node.look(|controller| {
+            node.with_controller(|controller| {
                 let id = controller.find_actor(&namespace, &request.name.into())?;
                 controller.actor_status(id)
             })??
@@ -89,7 +89,8 @@ impl Service {
         let prefix = prefix(&request.id_prefix, "ListActorsRequest.id_prefix")?;
         let node = self.node()?;
         if node.has_controller() {
-            let listed = node.look(|controller| controller.list_actors(limit + 1, prefix))?;
+            let listed =
+                node.with_controller(|controller| controller.list_actors(limit + 1, prefix))?;
             let (listed, more) = cut(listed, limit);
             let actors = listed
                 .into_iter()
@@ -107,7 +108,9 @@ impl Service {
         request: v1::DeleteActorRequest,
     ) -> Result<v1::DeleteActorReply, Error> {
         let id = id(&request.actor_id, "DeleteActorRequest.actor_id")?;
-        self.node()?.ask(|controller, now, effects| controller.delete_actor(now, id, effects))?;
+        self.node()?.with_controller_mut(|controller, now, effects| {
+            controller.delete_actor(now, id, effects)
+        })?;
         Ok(v1::DeleteActorReply {})
     }
 }

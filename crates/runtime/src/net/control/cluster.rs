@@ -1,6 +1,6 @@
 //! Workers, and the cluster as a whole.
 
-use super::{Service, cut, page};
+use super::{ControlService, cut, page};
 use crate::wire::convert::control::{
     encode_counters, encode_health, encode_worker, id, prefix, worker_state,
 };
@@ -12,14 +12,14 @@ use marline_core::resources::Resources;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-impl Service {
+impl ControlService {
     pub(super) fn list_workers(
         &self,
         request: v1::ListWorkersRequest,
     ) -> Result<v1::ListWorkersReply, Error> {
         let limit = page(request.limit)?;
         let prefix = prefix(&request.id_prefix, "ListWorkersRequest.id_prefix")?;
-        let mut listed = self.node()?.look(|controller| controller.list_workers())?;
+        let mut listed = self.node()?.with_controller(|controller| controller.list_workers())?;
         listed.retain(|worker| prefix.begins(worker.session.id.as_u128()));
         let (listed, more) = cut(listed, limit);
         let workers = listed.into_iter().map(|worker| encode_worker(worker, self.wall)).collect();
@@ -32,7 +32,9 @@ impl Service {
     ) -> Result<v1::DrainWorkerReply, Error> {
         let id = id(&request.worker_id, "DrainWorkerRequest.worker_id")?;
         let grace = Duration::from_millis(request.grace_ms);
-        self.node()?.ask(|controller, now, effects| controller.drain(now, id, grace, effects))?;
+        self.node()?.with_controller_mut(|controller, now, effects| {
+            controller.drain(now, id, grace, effects)
+        })?;
         Ok(v1::DrainWorkerReply {})
     }
 
@@ -41,8 +43,8 @@ impl Service {
         _: v1::ClusterResourcesRequest,
     ) -> Result<v1::ClusterResourcesReply, Error> {
         let node = self.node()?;
-        let (reply, workers) = node.look(|controller| {
-            let (kept_objects, kept_bytes) = controller.stored();
+        let (reply, workers) = node.with_controller(|controller| {
+            let (kept_objects, kept_bytes) = controller.object_count_and_bytes();
             let waiting = controller.waiting().into_iter();
             let waiting =
                 waiting.map(|(reason, count)| v1::Waiting { reason, count: count as u64 });

@@ -1,19 +1,19 @@
 //! Logs: what user code printed, as far as the workers of this node keep it.
 
-use super::{Service, time};
-use crate::executor::log::{Chunk, Logs, Part, Stream};
+use super::{ControlService, time};
+use crate::executor::log::{Chunk, LogSlice, Logs, StdStream};
 use crate::wire::convert::control::id;
 use crate::wire::v1;
 use marline_core::Error;
 use marline_core::id::{ActorId, Attempt, TaskId};
 
 /// Whose log is asked for.
-enum Whose {
+enum LogOwner {
     Task(TaskId, Option<Attempt>),
     Actor(ActorId),
 }
 
-impl Service {
+impl ControlService {
     pub(super) async fn read_log(
         &self,
         request: v1::ReadLogRequest,
@@ -40,31 +40,31 @@ impl Service {
     }
 }
 
-fn whose(request: &v1::ReadLogRequest) -> Result<Whose, Error> {
+fn whose(request: &v1::ReadLogRequest) -> Result<LogOwner, Error> {
     match (request.task_id.as_str(), request.actor_id.as_str()) {
         ("", "") => Err(Error::invalid("ReadLogRequest names no task and no actor: name one")),
         (task, "") => {
             let attempt = Some(Attempt(request.attempt)).filter(|attempt| attempt.0 > 0);
-            Ok(Whose::Task(id(task, "ReadLogRequest.task_id")?, attempt))
+            Ok(LogOwner::Task(id(task, "ReadLogRequest.task_id")?, attempt))
         }
-        ("", actor) => Ok(Whose::Actor(id(actor, "ReadLogRequest.actor_id")?)),
+        ("", actor) => Ok(LogOwner::Actor(id(actor, "ReadLogRequest.actor_id")?)),
         (_, _) => Err(Error::invalid("ReadLogRequest names a task and an actor: name one")),
     }
 }
 
-fn part(logs: &Logs, whose: &Whose, offset: u64) -> Part {
+fn part(logs: &Logs, whose: &LogOwner, offset: u64) -> LogSlice {
     let part = match whose {
-        Whose::Task(task, attempt) => logs.of_task(*task, *attempt, offset),
-        Whose::Actor(actor) => logs.of_actor(*actor, offset),
+        LogOwner::Task(task, attempt) => logs.of_task(*task, *attempt, offset),
+        LogOwner::Actor(actor) => logs.of_actor(*actor, offset),
     };
     part.unwrap_or_default()
 }
 
-fn encode(part: Part) -> v1::ReadLogReply {
+fn encode(part: LogSlice) -> v1::ReadLogReply {
     let (offset, next_offset, number) = (part.offset, part.next(), part.number);
     let chunks = part.chunks.into_iter().map(|Chunk { stream, bytes }| v1::LogChunk {
         text: bytes.into(),
-        is_error: stream == Stream::Err,
+        is_error: stream == StdStream::Err,
     });
     v1::ReadLogReply { chunks: chunks.collect(), offset, next_offset, number }
 }

@@ -1,13 +1,13 @@
 //! Objects: which there are, where, and who holds them.
 
-use super::{Service, cut, page};
+use super::{ControlService, cut, page};
 use crate::wire::v1;
 use marline_core::Error;
 use marline_core::controller::{ObjectState, ObjectStatus};
 use marline_core::hold::Holder;
-use marline_core::store::Figures;
+use marline_core::object_store::StoreUsage;
 
-impl Service {
+impl ControlService {
     pub(super) fn list_objects(
         &self,
         request: v1::ListObjectsRequest,
@@ -15,13 +15,15 @@ impl Service {
         let limit = page(request.limit)?;
         let node = self.node()?;
         let (objects, more) = match node.has_controller() {
-            true => cut(node.look(|controller| controller.list_objects(limit + 1))?, limit),
+            true => {
+                cut(node.with_controller(|controller| controller.list_objects(limit + 1))?, limit)
+            }
             false => (Vec::new(), false),
         };
         let store = node.store();
         let here = store.as_ref().map(|store| store.list(limit)).unwrap_or_default();
         let store = store.map(|store| {
-            let Figures { limit, used, spilled, written } = store.figures();
+            let StoreUsage { limit, used, spilled, written } = store.figures();
             v1::StoreStatus { limit, used, spilled, written }
         });
         let here = here.into_iter().map(|held| v1::ObjectHere {

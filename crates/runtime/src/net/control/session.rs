@@ -1,6 +1,6 @@
 //! Sessions of callers that have no link.
 
-use super::Service;
+use super::ControlService;
 use crate::wire::convert::control::{check_version, id_or_new, session, session_name};
 use crate::wire::v1;
 use marline_core::Error;
@@ -11,7 +11,7 @@ fn lease_ms(lease: Duration) -> u64 {
     u64::try_from(lease.as_millis()).unwrap_or(u64::MAX)
 }
 
-impl Service {
+impl ControlService {
     pub(super) fn open_session(
         &self,
         request: v1::OpenSessionRequest,
@@ -19,7 +19,7 @@ impl Service {
         check_version(&request.protocol)?;
         let field = "OpenSessionRequest.session_id";
         let id = id_or_new(&request.session_id, field, crate::new_session_id)?;
-        self.node()?.ask(|controller, now, effects| {
+        self.node()?.with_controller_mut(|controller, now, effects| {
             let session = controller.open_unlinked(now, id, effects)?;
             let lease = controller.config().terms.lease;
             Ok(v1::OpenSessionReply {
@@ -34,9 +34,9 @@ impl Service {
         request: v1::KeepAliveRequest,
     ) -> Result<v1::KeepAliveReply, Error> {
         let session = session(request.session, "KeepAliveRequest.session")?;
-        let lease = self
-            .node()?
-            .ask(|controller, now, effects| controller.keep_alive(now, session, effects))?;
+        let lease = self.node()?.with_controller_mut(|controller, now, effects| {
+            controller.keep_alive(now, session, effects)
+        })?;
         Ok(v1::KeepAliveReply { lease_ms: lease_ms(lease) })
     }
 
@@ -45,8 +45,9 @@ impl Service {
         request: v1::CloseSessionRequest,
     ) -> Result<v1::CloseSessionReply, Error> {
         let session = session(request.session, "CloseSessionRequest.session")?;
-        self.node()?
-            .ask(|controller, now, effects| controller.close_unlinked(now, session, effects))?;
+        self.node()?.with_controller_mut(|controller, now, effects| {
+            controller.close_unlinked(now, session, effects)
+        })?;
         Ok(v1::CloseSessionReply {})
     }
 }

@@ -1,6 +1,6 @@
 //! Tasks: submitted, asked about, waited for.
 
-use super::{MAX_WAIT_TASKS, Service, cut, page, time};
+use super::{ControlService, MAX_WAIT_TASKS, cut, page, time};
 use crate::wire::convert::control::{
     Detail, decode_filter, decode_task, encode_task, encode_task_here, id,
 };
@@ -9,14 +9,14 @@ use marline_core::error::{Error, Ran};
 use marline_core::id::TaskId;
 use std::collections::HashSet;
 
-impl Service {
+impl ControlService {
     pub(super) fn submit_task(
         &self,
         request: v1::SubmitTaskRequest,
     ) -> Result<v1::SubmitTaskReply, Error> {
         let asked = decode_task(request)?;
         let task_id = asked.spec.id.to_string();
-        self.node()?.ask(|controller, now, effects| {
+        self.node()?.with_controller_mut(|controller, now, effects| {
             controller.submit_for(now, asked.session, asked.spec, effects)
         })?;
         Ok(v1::SubmitTaskReply { task_id })
@@ -27,7 +27,7 @@ impl Service {
         request: v1::GetTaskStatusRequest,
     ) -> Result<v1::TaskStatus, Error> {
         let id = id(&request.task_id, "GetTaskStatusRequest.task_id")?;
-        let status = self.node()?.look(|controller| controller.task_status(id))??;
+        let status = self.node()?.with_controller(|controller| controller.task_status(id))??;
         Ok(encode_task(status, Detail::Whole, self.wall))
     }
 
@@ -37,7 +37,7 @@ impl Service {
     ) -> Result<v1::GetTaskResultReply, Error> {
         let id = id(&request.task_id, "GetTaskResultRequest.task_id")?;
         let node = self.node()?;
-        let outcome = node.look(|controller| controller.task_result(id))??;
+        let outcome = node.with_controller(|controller| controller.task_result(id))??;
         // Whoever asks like this has no store: large values are brought here.
         let outcome = match outcome {
             Ok(values) if values.iter().any(|value| value.payload.stored.is_some()) => {
@@ -60,7 +60,7 @@ impl Service {
         request: v1::CancelTaskRequest,
     ) -> Result<v1::CancelTaskReply, Error> {
         let id = id(&request.task_id, "CancelTaskRequest.task_id")?;
-        let had_not_ended = self.node()?.ask(|controller, now, effects| {
+        let had_not_ended = self.node()?.with_controller_mut(|controller, now, effects| {
             controller.cancel_for(now, id, request.force, effects)
         })?;
         Ok(v1::CancelTaskReply { had_not_ended })
@@ -92,9 +92,10 @@ impl Service {
             // Time that is over is no error: the answer says what has not ended.
             let _ = tokio::time::timeout(time, wait.woken()).await;
         }
-        let (pending, ended): (Vec<TaskId>, Vec<TaskId>) = self
-            .node()?
-            .look(|controller| tasks.into_iter().partition(|task| controller.is_pending(*task)))?;
+        let (pending, ended): (Vec<TaskId>, Vec<TaskId>) =
+            self.node()?.with_controller(|controller| {
+                tasks.into_iter().partition(|task| controller.is_pending(*task))
+            })?;
         let text = |ids: Vec<TaskId>| ids.iter().map(TaskId::to_string).collect();
         Ok(v1::WaitTasksReply { ended: text(ended), pending: text(pending) })
     }
@@ -107,7 +108,8 @@ impl Service {
         let filter = decode_filter(&request)?;
         let node = self.node()?;
         if node.has_controller() {
-            let listed = node.look(|controller| controller.list_tasks(limit + 1, &filter))?;
+            let listed =
+                node.with_controller(|controller| controller.list_tasks(limit + 1, &filter))?;
             let (listed, more) = cut(listed, limit);
             let tasks = listed.into_iter().map(|task| encode_task(task, Detail::Brief, self.wall));
             return Ok(v1::ListTasksReply { tasks: tasks.collect(), more });

@@ -1,8 +1,8 @@
 //! What only this side of a request can see.
 
+use crate::net::credentials::Credentials;
 use crate::net::io;
-use crate::net::secret::Secret;
-use crate::net::server::Bound;
+use crate::net::server::BoundListener;
 use crate::node::Node;
 use crate::wire::v1;
 use crate::wire::v1::control_client::ControlClient;
@@ -12,8 +12,8 @@ use marline_core::controller::Config;
 fn a_wait_whose_client_went_away_is_forgotten() {
     let node = Node::new();
     node.host_controller(Config::default());
-    let (bound, address) = Bound::tcp("127.0.0.1:0".parse().unwrap()).unwrap();
-    let _server = bound.listen(&node, Secret::of(None, node.incarnation())).unwrap();
+    let (bound, address) = BoundListener::tcp("127.0.0.1:0".parse().unwrap()).unwrap();
+    let _server = bound.listen(&node, Credentials::of(None, node.incarnation())).unwrap();
     io().block_on(async {
         let mut client = ControlClient::connect(format!("http://{address}")).await.unwrap();
         let submit = v1::SubmitTaskRequest { function: "never".into(), ..Default::default() };

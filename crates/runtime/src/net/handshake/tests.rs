@@ -1,8 +1,8 @@
 //! Both sides of the handshake, and strangers who replay, reflect, cut and reorder what they heard.
 
 use super::*;
+use crate::net::credentials::test_secret;
 use crate::net::io;
-use crate::net::secret::test_secret;
 use marline_core::error::ErrorKind;
 use tokio::io::{DuplexStream, duplex};
 
@@ -15,13 +15,19 @@ fn token(words: &str) -> Token {
 }
 
 /// A listener that waits for one connection; the other end of it.
-fn listens(secret: Secret) -> (DuplexStream, tokio::task::JoinHandle<io::Result<Kind>>) {
+fn listens(
+    secret: Credentials,
+) -> (DuplexStream, tokio::task::JoinHandle<io::Result<ConnectionKind>>) {
     let (ours, mut theirs) = duplex(ROOM);
     let listener = io().spawn(async move { accept(&mut theirs, &secret).await });
     (ours, listener)
 }
 
-fn dials(token: Token, kind: Kind, secret: Secret) -> (io::Result<Incarnation>, io::Result<Kind>) {
+fn dials(
+    token: Token,
+    kind: ConnectionKind,
+    secret: Credentials,
+) -> (io::Result<ClusterIdentity>, io::Result<ConnectionKind>) {
     let (mut ours, listener) = listens(secret);
     io().block_on(async move {
         let dialled = dial(&mut ours, kind, &token).await;
@@ -30,40 +36,43 @@ fn dials(token: Token, kind: Kind, secret: Secret) -> (io::Result<Incarnation>, 
     })
 }
 
-fn kind_of(refused: io::Result<Incarnation>) -> ErrorKind {
-    refusal(&refused.unwrap_err()).expect("a refusal").kind()
+fn kind_of(refused: io::Result<ClusterIdentity>) -> ErrorKind {
+    rejection(&refused.unwrap_err()).expect("a refusal").kind()
 }
 
 #[test]
 fn both_sides_prove_and_the_listener_knows_the_kind() {
-    for kind in Kind::ALL {
+    for kind in ConnectionKind::ALL {
         let secret = test_secret(TOKEN);
         let (dialled, accepted) = dials(token(TOKEN), kind, secret.clone());
         assert_eq!(accepted.unwrap(), kind);
-        assert_eq!(Some(dialled.unwrap()), secret.inside().map(|(_, incarnation)| incarnation));
+        assert_eq!(
+            Some(dialled.unwrap()),
+            secret.required_from_peers().map(|(_, incarnation)| incarnation)
+        );
     }
 }
 
 #[test]
 fn another_token_is_denied_in_both_directions() {
-    let (with, without) = (test_secret(TOKEN), Secret::new(None));
-    without.joined(with.inside().unwrap().1);
+    let (with, without) = (test_secret(TOKEN), Credentials::new(None));
+    without.joined(with.required_from_peers().unwrap().1);
     let cases =
         [(token("a guess"), with.clone()), (None, with.clone()), (token(TOKEN), without.clone())];
     for (token, secret) in cases {
-        let (dialled, accepted) = dials(token, Kind::Link, secret);
+        let (dialled, accepted) = dials(token, ConnectionKind::Link, secret);
         assert_eq!(kind_of(dialled), ErrorKind::Denied);
         // The dialler hung up: a listener that cannot prove itself hears no proof.
         assert_eq!(accepted.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
     }
-    let (dialled, accepted) = dials(None, Kind::Link, without);
+    let (dialled, accepted) = dials(None, ConnectionKind::Link, without);
     assert!(dialled.is_ok() && accepted.is_ok(), "neither side has a token");
 }
 
 #[test]
 fn a_process_that_belongs_to_no_cluster_lets_nobody_in() {
     for key in [None, token(TOKEN)] {
-        let (dialled, accepted) = dials(key.clone(), Kind::Link, Secret::new(key));
+        let (dialled, accepted) = dials(key.clone(), ConnectionKind::Link, Credentials::new(key));
         assert_eq!(kind_of(dialled), ErrorKind::Unavailable);
         assert!(accepted.is_err());
     }
@@ -77,7 +86,7 @@ struct Heard {
 }
 
 /// Passes on what both sides say, and writes it down.
-fn overheard(kind: Kind) -> Heard {
+fn overheard(kind: ConnectionKind) -> Heard {
     let (mut listener, accepted) = listens(test_secret(TOKEN));
     let (mut dialler, mut ours) = duplex(ROOM);
     io().block_on(async move {
@@ -100,7 +109,7 @@ fn overheard(kind: Kind) -> Heard {
 }
 
 /// How a listener takes these bytes, sent at once, when the connection then ends.
-fn says(bytes: &[u8]) -> io::Result<Kind> {
+fn says(bytes: &[u8]) -> io::Result<ConnectionKind> {
     let (mut ours, listener) = listens(test_secret(TOKEN));
     io().block_on(async move {
         ours.write_all(bytes).await.unwrap();
@@ -113,7 +122,7 @@ fn says(bytes: &[u8]) -> io::Result<Kind> {
 
 #[test]
 fn what_was_said_once_opens_no_door_again() {
-    for kind in Kind::ALL {
+    for kind in ConnectionKind::ALL {
         let Heard { hello, proof, .. } = overheard(kind);
         let refused = says(&[hello, proof].concat()).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied, "{kind:?}");
@@ -124,7 +133,7 @@ fn what_was_said_once_opens_no_door_again() {
 fn a_listeners_proof_is_no_diallers() {
     let (mut ours, listener) = listens(test_secret(TOKEN));
     let refused = io().block_on(async move {
-        let dialler = Dialler::new(Kind::Link, &None).unwrap();
+        let dialler = Dialler::new(ConnectionKind::Link, &None).unwrap();
         ours.write_all(&dialler.hello()).await.unwrap();
         let mut reply = [0; 1 + REPLY_BYTES];
         ours.read_exact(&mut reply).await.unwrap();
@@ -138,7 +147,8 @@ fn a_listeners_proof_is_no_diallers() {
 fn a_listener_that_sends_back_what_it_hears_is_denied() {
     let (mut ours, mut theirs) = duplex(ROOM);
     let dialled = io().block_on(async move {
-        let dialled = tokio::spawn(async move { dial(&mut ours, Kind::Grpc, &token(TOKEN)).await });
+        let dialled =
+            tokio::spawn(async move { dial(&mut ours, ConnectionKind::Grpc, &token(TOKEN)).await });
         let mut hello = vec![0; HELLO_BYTES];
         theirs.read_exact(&mut hello).await.unwrap();
         // The dialler's own nonce, and a proof that was overheard elsewhere.
@@ -156,18 +166,19 @@ fn a_listener_that_sends_back_what_it_hears_is_denied() {
 async fn overheard_reply() -> Vec<u8> {
     let (mut ours, mut theirs) = duplex(ROOM);
     tokio::spawn(async move { accept(&mut theirs, &test_secret(TOKEN)).await });
-    ours.write_all(&Dialler::new(Kind::Grpc, &None).unwrap().hello()).await.unwrap();
+    ours.write_all(&Dialler::new(ConnectionKind::Grpc, &None).unwrap().hello()).await.unwrap();
     let mut reply = vec![0; 1 + REPLY_BYTES];
     ours.read_exact(&mut reply).await.unwrap();
     reply
 }
 
 /// A stranger between both sides changes what the dialler says first. Says how each side ends.
-fn changed(change: fn(&mut [u8])) -> (io::Result<Incarnation>, io::Result<Kind>) {
+fn changed(change: fn(&mut [u8])) -> (io::Result<ClusterIdentity>, io::Result<ConnectionKind>) {
     let (mut listener, accepted) = listens(test_secret(TOKEN));
     let (mut dialler, mut ours) = duplex(ROOM);
     io().block_on(async move {
-        let dialled = tokio::spawn(async move { dial(&mut ours, Kind::Data, &token(TOKEN)).await });
+        let dialled =
+            tokio::spawn(async move { dial(&mut ours, ConnectionKind::Data, &token(TOKEN)).await });
         let mut hello = vec![0; HELLO_BYTES];
         dialler.read_exact(&mut hello).await.unwrap();
         change(&mut hello);
@@ -180,7 +191,7 @@ fn changed(change: fn(&mut [u8])) -> (io::Result<Incarnation>, io::Result<Kind>)
 
 #[test]
 fn a_hello_that_is_changed_on_its_way_opens_neither_another_door_nor_this_one() {
-    let to_another_door = changed(|hello| hello[MAGIC.len() + 1] = Kind::Upload as u8);
+    let to_another_door = changed(|hello| hello[MAGIC.len() + 1] = ConnectionKind::Upload as u8);
     let with_another_nonce = changed(|hello| hello[HELLO_BYTES - 1] ^= 1);
     for (dialled, accepted) in [to_another_door, with_another_nonce] {
         assert_eq!(kind_of(dialled), ErrorKind::Denied);
@@ -200,7 +211,7 @@ fn another_version_is_incompatible_and_an_older_form_is_refused() {
 
 #[test]
 fn a_handshake_that_is_cut_or_out_of_order_is_refused() {
-    let Heard { hello, reply, proof } = overheard(Kind::Data);
+    let Heard { hello, reply, proof } = overheard(ConnectionKind::Data);
     let whole = [hello.clone(), proof.clone()].concat();
     for end in 0..whole.len() {
         assert!(says(&whole[..end]).is_err(), "after {end} bytes");
@@ -225,7 +236,7 @@ fn whatever_is_no_handshake_is_refused_by_a_dialler() {
         let dialled = io().block_on(async move {
             theirs.write_all(answer).await.unwrap();
             theirs.shutdown().await.unwrap();
-            dial(&mut ours, Kind::Grpc, &token(TOKEN)).await
+            dial(&mut ours, ConnectionKind::Grpc, &token(TOKEN)).await
         });
         let kind = kind_of(dialled);
         assert!(

@@ -19,7 +19,7 @@ use std::str::FromStr;
 
 /// What is asked for, and by which session; by the cluster if there is none.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Asked<T> {
+pub(crate) struct SessionRequest<T> {
     pub session: Option<Session>,
     pub spec: T,
 }

@@ -167,7 +167,7 @@ kinds! {
 mod tests {
     use super::*;
     use crate::wire::convert::sample;
-    use marline_core::id::{ActorId, ObjectId, TaskId, Thing};
+    use marline_core::id::{ActorId, ObjectId, Referent, TaskId};
 
     fn chain(causes: usize) -> Error {
         let last = Error::not_found(format!("cause {causes}"));
@@ -182,8 +182,8 @@ mod tests {
 
     #[test]
     fn what_is_gone_travels() {
-        let actor = Thing::Actor(ActorId::from_u128(7));
-        for thing in [Thing::Object(ObjectId::of(TaskId::from_u128(7), 1)), actor] {
+        let actor = Referent::Actor(ActorId::from_u128(7));
+        for thing in [Referent::Object(ObjectId::of(TaskId::from_u128(7), 1)), actor] {
             let error = Error::gone(thing, "it is gone").passed_on();
             assert_eq!(from_status(to_status(error.clone())), error);
         }

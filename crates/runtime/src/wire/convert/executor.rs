@@ -45,7 +45,7 @@ fn task_spec(spec: &TaskSpec) -> v1::TaskSpec {
         needs: Vec::new(),
         holds: Vec::new(),
         returns: spec.returns,
-        stream: spec.stream,
+        stream: spec.stream_window,
         options,
     }
 }

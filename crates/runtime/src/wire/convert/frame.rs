@@ -18,7 +18,7 @@ pub(crate) fn encode(frame: Frame) -> v1::Frame {
             host: host.map(v1::Session::from),
         }),
         Frame::Packet(packet) => encode_packet(packet),
-        Frame::Ping(Ping { number, heard }) => Kind::Ping(v1::Ping { number, heard }),
+        Frame::Ping(Ping { number, last_pong: heard }) => Kind::Ping(v1::Ping { number, heard }),
         Frame::Pong(Pong { number }) => Kind::Pong(v1::Pong { number }),
         Frame::Over { session, error } => Kind::Over(v1::Over {
             session: Some(session.into()),
@@ -54,7 +54,9 @@ pub(crate) fn decode(frame: v1::Frame, direction: Direction) -> Result<Frame, Er
         })),
         Kind::Data(wire) => data(wire, direction),
         Kind::Seen(wire) => Ok(Frame::Packet(Packet::Seen(wire.seen))),
-        Kind::Ping(v1::Ping { number, heard }) => Ok(Frame::Ping(Ping { number, heard })),
+        Kind::Ping(v1::Ping { number, heard }) => {
+            Ok(Frame::Ping(Ping { number, last_pong: heard }))
+        }
         Kind::Pong(v1::Pong { number }) => Ok(Frame::Pong(Pong { number })),
         Kind::Over(wire) => Ok(Frame::Over {
             session: required(wire.session, "Over.session")?,

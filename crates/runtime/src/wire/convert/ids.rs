@@ -6,10 +6,10 @@ use crate::wire::v1::thing::Kind;
 use bytes::Bytes;
 use marline_core::Error;
 use marline_core::id::{
-    ActorEpoch, ActorId, Attempt, ClusterId, ObjectId, Session, SessionEpoch, SessionId, TaskId,
-    Thing,
+    ActorEpoch, ActorId, Attempt, ClusterId, ObjectId, Referent, Session, SessionEpoch, SessionId,
+    TaskId,
 };
-use marline_core::message::{Instance, Try};
+use marline_core::message::{AttemptId, Instance};
 
 macro_rules! ids {
     ($($encode:ident, $decode:ident, $id:ident;)+) => { $(
@@ -64,36 +64,36 @@ impl TryFrom<v1::ObjectId> for ObjectId {
     }
 }
 
-impl From<Thing> for v1::Thing {
-    fn from(thing: Thing) -> v1::Thing {
+impl From<Referent> for v1::Thing {
+    fn from(thing: Referent) -> v1::Thing {
         let kind = match thing {
-            Thing::Object(object) => Kind::Object(object.into()),
-            Thing::Actor(actor) => Kind::Actor(actor_id_bytes(actor)),
+            Referent::Object(object) => Kind::Object(object.into()),
+            Referent::Actor(actor) => Kind::Actor(actor_id_bytes(actor)),
         };
         v1::Thing { kind: Some(kind) }
     }
 }
 
-impl TryFrom<v1::Thing> for Thing {
+impl TryFrom<v1::Thing> for Referent {
     type Error = Error;
-    fn try_from(wire: v1::Thing) -> Result<Thing, Error> {
+    fn try_from(wire: v1::Thing) -> Result<Referent, Error> {
         match present(wire.kind, "Thing.kind")? {
-            Kind::Object(object) => required(Some(object), "Thing.object").map(Thing::Object),
-            Kind::Actor(actor) => actor_id(&actor, "Thing.actor").map(Thing::Actor),
+            Kind::Object(object) => required(Some(object), "Thing.object").map(Referent::Object),
+            Kind::Actor(actor) => actor_id(&actor, "Thing.actor").map(Referent::Actor),
         }
     }
 }
 
-impl From<Try> for v1::Try {
-    fn from(attempt: Try) -> v1::Try {
+impl From<AttemptId> for v1::Try {
+    fn from(attempt: AttemptId) -> v1::Try {
         v1::Try { task: task_id_bytes(attempt.task), attempt: attempt.attempt.0 }
     }
 }
 
-impl TryFrom<v1::Try> for Try {
+impl TryFrom<v1::Try> for AttemptId {
     type Error = Error;
-    fn try_from(wire: v1::Try) -> Result<Try, Error> {
-        Ok(Try { task: task_id(&wire.task, "Try.task")?, attempt: Attempt(wire.attempt) })
+    fn try_from(wire: v1::Try) -> Result<AttemptId, Error> {
+        Ok(AttemptId { task: task_id(&wire.task, "Try.task")?, attempt: Attempt(wire.attempt) })
     }
 }
 

@@ -2,19 +2,19 @@
 
 use super::field::{millis, present, required, within};
 use super::ids::{cluster_id, cluster_id_bytes, session_id, session_id_bytes};
-use crate::proof::Process;
+use crate::process_identity::ProcessIdentity;
 use crate::wire::join::{Join, Joined};
 use crate::wire::v1::{self, join_request};
 use marline_core::Error;
 use marline_core::controller::{Role, WorkerInfo};
 use marline_core::id::ControllerEpoch;
-use marline_core::lease::Terms;
-use marline_core::schedule::Provided;
+use marline_core::lease::LeaseTerms;
+use marline_core::schedule::WorkerCapabilities;
 use std::sync::Arc;
 use std::time::Duration;
 
-impl From<Process> for v1::Process {
-    fn from(process: Process) -> v1::Process {
+impl From<ProcessIdentity> for v1::Process {
+    fn from(process: ProcessIdentity) -> v1::Process {
         v1::Process {
             kernel: process.kernel,
             pid: process.pid,
@@ -24,10 +24,10 @@ impl From<Process> for v1::Process {
     }
 }
 
-impl From<v1::Process> for Process {
-    fn from(wire: v1::Process) -> Process {
+impl From<v1::Process> for ProcessIdentity {
+    fn from(wire: v1::Process) -> ProcessIdentity {
         let lifeline = (!wire.lifeline.is_empty()).then_some(wire.lifeline);
-        Process { kernel: wire.kernel, pid: wire.pid, started: wire.started, lifeline }
+        ProcessIdentity { kernel: wire.kernel, pid: wire.pid, started: wire.started, lifeline }
     }
 }
 
@@ -80,7 +80,7 @@ pub(crate) fn decode_join(wire: v1::JoinRequest) -> Result<Join, Error> {
         request: wire.request,
         protocol: wire.protocol,
         role,
-        process: wire.process.map(Process::from),
+        process: wire.process.map(ProcessIdentity::from),
     })
 }
 
@@ -92,11 +92,11 @@ fn decode_worker(wire: v1::WorkerRole, version: String) -> Result<WorkerInfo, Er
         pid: wire.pid,
         version,
         resources: required(wire.resources, "WorkerRole.resources")?,
-        provides: Arc::new(Provided {
+        provides: Arc::new(WorkerCapabilities {
             names,
             preemptible: wire.preemptible,
             code_version: wire.python_minor,
-            ..Provided::default()
+            ..WorkerCapabilities::default()
         }),
         store: (!wire.store.is_empty()).then(|| wire.store.into()),
         durable: wire.durable,
@@ -118,7 +118,7 @@ pub(crate) fn encode_joined(joined: Joined) -> v1::JoinReply {
 
 /// What an answer says.
 pub(crate) fn decode_joined(wire: v1::JoinReply) -> Result<Joined, Error> {
-    let terms = Terms {
+    let terms = LeaseTerms {
         lease: some_time(wire.lease_ms, "JoinReply.lease_ms")?,
         ping_interval: some_time(wire.ping_interval_ms, "JoinReply.ping_interval_ms")?,
     };
@@ -127,7 +127,7 @@ pub(crate) fn decode_joined(wire: v1::JoinReply) -> Result<Joined, Error> {
         terms,
         cluster: cluster_id(&wire.cluster_id, "JoinReply.cluster_id")?,
         controller_epoch: ControllerEpoch(wire.controller_epoch),
-        process: wire.process.map(Process::from),
+        process: wire.process.map(ProcessIdentity::from),
     })
 }
 
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn answers_come_back() {
-        for terms in [Terms::default(), Terms::FOREVER] {
+        for terms in [LeaseTerms::default(), LeaseTerms::FOREVER] {
             let joined = sample::joined(terms);
             let bytes = encode_joined(joined.clone()).encode_to_vec();
             assert_eq!(decode_joined(v1::JoinReply::decode(&bytes[..]).unwrap()).unwrap(), joined);
@@ -167,7 +167,7 @@ mod tests {
     #[test]
     fn a_holder_never_believes_in_a_longer_lease_than_was_granted() {
         let lease = Duration::from_micros(1_999);
-        let wire = encode_joined(sample::joined(Terms { lease, ..Terms::default() }));
+        let wire = encode_joined(sample::joined(LeaseTerms { lease, ..LeaseTerms::default() }));
         assert_eq!(decode_joined(wire).unwrap().terms.lease, Duration::from_millis(1));
     }
 
@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn malformed_answers_are_refused_by_name() {
-        let wire = || encode_joined(sample::joined(Terms::default()));
+        let wire = || encode_joined(sample::joined(LeaseTerms::default()));
         for (wire, field) in [
             (v1::JoinReply { session: None, ..wire() }, "JoinReply.session is missing"),
             (v1::JoinReply { lease_ms: 0, ..wire() }, "JoinReply.lease_ms is missing"),

@@ -17,7 +17,7 @@ use crate::wire::message::Message;
 use crate::wire::v1::{self, message::Kind};
 use marline_core::Error;
 use marline_core::id::TaskId;
-use marline_core::message::{Lack, Manner, Refusal};
+use marline_core::message::{CancelMode, Refusal, SystemLimit};
 
 pub(crate) fn encode(message: Message) -> v1::Message {
     let kind = match message {
@@ -51,24 +51,24 @@ fn misplaced(direction: Direction) -> Error {
 }
 
 /// Whether something is to stop by force, and whether alone.
-fn of_manner(how: Manner) -> (bool, bool) {
-    match how {
-        Manner::Ask => (false, false),
-        Manner::AskAlone => (false, true),
-        Manner::Force => (true, false),
+fn encode_cancel_mode(mode: CancelMode) -> (bool, bool) {
+    match mode {
+        CancelMode::Graceful => (false, false),
+        CancelMode::GracefulAlone => (false, true),
+        CancelMode::Force => (true, false),
     }
 }
 
-fn manner(force: bool, alone: bool) -> Manner {
+fn decode_cancel_mode(force: bool, alone: bool) -> CancelMode {
     match (force, alone) {
-        (false, false) => Manner::Ask,
-        (false, true) => Manner::AskAlone,
-        (true, _) => Manner::Force,
+        (false, false) => CancelMode::Graceful,
+        (false, true) => CancelMode::GracefulAlone,
+        (true, _) => CancelMode::Force,
     }
 }
 
-fn cancel_task(task: TaskId, how: Manner) -> v1::CancelTask {
-    let (force, alone) = of_manner(how);
+fn cancel_task(task: TaskId, mode: CancelMode) -> v1::CancelTask {
+    let (force, alone) = encode_cancel_mode(mode);
     v1::CancelTask { task: task_id_bytes(task), force, alone }
 }
 
@@ -77,7 +77,7 @@ impl From<Refusal> for v1::Refusal {
         match refusal {
             Refusal::TakenBack => v1::Refusal::TakenBack,
             Refusal::Draining => v1::Refusal::Draining,
-            Refusal::Full | Refusal::Lacks(_) => v1::Refusal::Full,
+            Refusal::Full | Refusal::SystemLimit(_) => v1::Refusal::Full,
             Refusal::NotStarted => v1::Refusal::NotStarted,
             Refusal::NotHere => v1::Refusal::NotHere,
         }
@@ -85,11 +85,11 @@ impl From<Refusal> for v1::Refusal {
 }
 
 /// What a worker lacks that refuses something, where that is known.
-fn lack(refusal: Refusal) -> v1::Lack {
+fn encode_system_limit(refusal: Refusal) -> v1::Lack {
     match refusal {
-        Refusal::Lacks(Lack::Descriptors) => v1::Lack::Descriptors,
-        Refusal::Lacks(Lack::Processes) => v1::Lack::Processes,
-        Refusal::Lacks(Lack::Memory) => v1::Lack::Memory,
+        Refusal::SystemLimit(SystemLimit::Descriptors) => v1::Lack::Descriptors,
+        Refusal::SystemLimit(SystemLimit::Processes) => v1::Lack::Processes,
+        Refusal::SystemLimit(SystemLimit::Memory) => v1::Lack::Memory,
         Refusal::TakenBack
         | Refusal::Draining
         | Refusal::Full
@@ -104,9 +104,9 @@ fn refusal(number: i32, lack: i32) -> Result<Refusal, Error> {
         Ok(v1::Refusal::Draining) => Ok(Refusal::Draining),
         // Of a lack that later versions may know, it is enough that the worker is full.
         Ok(v1::Refusal::Full) => Ok(match v1::Lack::try_from(lack) {
-            Ok(v1::Lack::Descriptors) => Refusal::Lacks(Lack::Descriptors),
-            Ok(v1::Lack::Processes) => Refusal::Lacks(Lack::Processes),
-            Ok(v1::Lack::Memory) => Refusal::Lacks(Lack::Memory),
+            Ok(v1::Lack::Descriptors) => Refusal::SystemLimit(SystemLimit::Descriptors),
+            Ok(v1::Lack::Processes) => Refusal::SystemLimit(SystemLimit::Processes),
+            Ok(v1::Lack::Memory) => Refusal::SystemLimit(SystemLimit::Memory),
             Ok(v1::Lack::Unspecified) | Err(_) => Refusal::Full,
         }),
         Ok(v1::Refusal::NotStarted) => Ok(Refusal::NotStarted),

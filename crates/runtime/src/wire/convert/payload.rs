@@ -5,7 +5,7 @@ use super::ids::{actor_id, actor_id_bytes};
 use crate::wire::v1::{self, actor_or_error, outcome, value_or_error};
 use marline_core::Error;
 use marline_core::id::ActorId;
-use marline_core::payload::{Encoding, Outcome, Payload, Stored, Value};
+use marline_core::payload::{BlobRef, Encoding, Outcome, Payload, Value};
 
 impl From<Encoding> for v1::Encoding {
     fn from(encoding: Encoding) -> v1::Encoding {
@@ -51,24 +51,24 @@ impl TryFrom<v1::Payload> for Payload {
     }
 }
 
-impl From<Stored> for v1::Stored {
-    fn from(stored: Stored) -> v1::Stored {
+impl From<BlobRef> for v1::Stored {
+    fn from(stored: BlobRef) -> v1::Stored {
         let object = Some(stored.object.into());
         v1::Stored { object, bytes: stored.bytes, durable: stored.durable }
     }
 }
 
-impl TryFrom<v1::Stored> for Stored {
+impl TryFrom<v1::Stored> for BlobRef {
     type Error = Error;
-    fn try_from(wire: v1::Stored) -> Result<Stored, Error> {
+    fn try_from(wire: v1::Stored) -> Result<BlobRef, Error> {
         let object = required(wire.object, "Stored.object")?;
-        Ok(Stored { object, bytes: wire.bytes, durable: wire.durable })
+        Ok(BlobRef { object, bytes: wire.bytes, durable: wire.durable })
     }
 }
 
 impl From<Value> for v1::Value {
     fn from(value: Value) -> v1::Value {
-        v1::Value { payload: Some(value.payload.into()), contains: all(value.contains) }
+        v1::Value { payload: Some(value.payload.into()), contains: all(value.referents) }
     }
 }
 
@@ -77,7 +77,7 @@ impl TryFrom<v1::Value> for Value {
     fn try_from(wire: v1::Value) -> Result<Value, Error> {
         Ok(Value {
             payload: required(wire.payload, "Value.payload")?,
-            contains: each(wire.contains, "Value.contains")?,
+            referents: each(wire.contains, "Value.contains")?,
         })
     }
 }

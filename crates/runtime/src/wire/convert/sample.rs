@@ -9,21 +9,23 @@ use marline_core::account::Grant;
 use marline_core::controller::{Role, WorkerInfo};
 use marline_core::error::{Error, Failure, Ran};
 use marline_core::id::{
-    ActorEpoch, ActorId, Attempt, ClusterId, ControllerEpoch, ObjectId, Session, SessionEpoch,
-    SessionId, TaskId, Thing,
+    ActorEpoch, ActorId, Attempt, ClusterId, ControllerEpoch, ObjectId, Referent, Session,
+    SessionEpoch, SessionId, TaskId,
 };
-use marline_core::lease::{Ping, Pong, Terms};
+use marline_core::lease::{LeaseTerms, Ping, Pong};
 use marline_core::link::{Incarnation, Packet};
 use marline_core::message::{
-    ActorPlace, CallReport, CopyAt, End, FoundActor, FromClient, FromHost, FromWorker, Instance,
-    Lack, Leave, Manner, Refusal, ShapeId, ToClient, ToHost, ToWorker, Try,
+    ActorExitReason, ActorPlace, AttemptEnd, AttemptId, CallReport, CancelMode, CopyLocation,
+    FoundActor, FromClient, FromHost, FromWorker, Instance, Refusal, ShapeId, SystemLimit,
+    ToClient, ToHost, ToWorker,
 };
-use marline_core::output::{Audience, Output, Shown, Source, Stream};
+use marline_core::output::{AttributedOutput, Audience, OutputSource, PrintedLines, StdStream};
 use marline_core::payload::{Encoding, Payload, Value};
 use marline_core::resources::{Amount, Resources};
-use marline_core::schedule::Provided;
+use marline_core::schedule::WorkerCapabilities;
 use marline_core::spec::{
-    ActorOptions, ActorSpec, Budget, Checkpoints, Lifetime, RetryOn, Target, TaskOptions, TaskSpec,
+    ActorOptions, ActorSpec, Budget, CheckpointPolicy, Lifetime, RetryOn, Target, TaskOptions,
+    TaskSpec,
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -63,9 +65,9 @@ variants! { to_host_name, TO_HOST, ToHost: Call CancelCall Took }
 variants! { from_host_name, FROM_HOST, FromHost: CallEnded CallRefused CallLost }
 variants! { frame_name, FRAME, Frame: Attach Packet Ping Pong Over }
 variants! { packet_name, PACKET, MessagePacket: Hello Data Seen }
-variants! { end_name, END, End: Finished Failed Cancelled Lost }
+variants! { end_name, END, AttemptEnd: Finished Failed Cancelled Lost }
 variants! { place_name, PLACE, ActorPlace: Nowhere Ready Dead }
-variants! { refusal_name, REFUSAL, Refusal: TakenBack Draining Full Lacks NotStarted NotHere }
+variants! { refusal_name, REFUSAL, Refusal: TakenBack Draining Full SystemLimit NotStarted NotHere }
 
 /// A packet of a link that carries messages.
 pub(crate) type MessagePacket = Packet<Message>;
@@ -87,12 +89,12 @@ pub(crate) fn object() -> ObjectId {
     ObjectId::of(task(), 2)
 }
 
-pub(crate) fn things() -> Vec<Thing> {
-    vec![Thing::Object(object()), Thing::Actor(actor())]
+pub(crate) fn things() -> Vec<Referent> {
+    vec![Referent::Object(object()), Referent::Actor(actor())]
 }
 
-pub(crate) fn attempt() -> Try {
-    Try { task: task(), attempt: Attempt(4) }
+pub(crate) fn attempt() -> AttemptId {
+    AttemptId { task: task(), attempt: Attempt(4) }
 }
 
 pub(crate) fn instance() -> Instance {
@@ -111,7 +113,7 @@ pub(crate) fn payload() -> Payload {
 
 pub(crate) fn values() -> Vec<Value> {
     vec![
-        Value { payload: payload(), contains: things() },
+        Value { payload: payload(), referents: things() },
         Value::from(Payload::raw("plain")),
         Value::from(Payload::raw("large").stored_as(object())),
     ]
@@ -168,7 +170,7 @@ pub(crate) fn actor_options() -> ActorOptions {
         get_if_exists: true,
         preemptible: false,
         idle_ttl: Some(Duration::from_secs(60)),
-        checkpoints: Some(Checkpoints {
+        checkpoints: Some(CheckpointPolicy {
             every_calls: Some(5),
             interval: Some(Duration::from_secs(3)),
         }),
@@ -181,9 +183,9 @@ pub(crate) fn task_spec() -> TaskSpec {
         target: Target::Function("resize".into()),
         args: payload(),
         needs: vec![object()],
-        holds: things(),
+        referents: things(),
         returns: 2,
-        stream: Some(9),
+        stream_window: Some(9),
         options: Arc::new(task_options()),
     }
 }
@@ -216,20 +218,20 @@ pub(crate) fn worker_role() -> Role {
         pid: 42,
         version: "0.9.9".into(),
         resources: resources(),
-        provides: Arc::new(Provided {
+        provides: Arc::new(WorkerCapabilities {
             names,
             preemptible: true,
             code_version: 13,
-            ..Provided::default()
+            ..WorkerCapabilities::default()
         }),
         store: Some("/run/one.store".into()),
         durable: true,
     })
 }
 
-pub(crate) fn joined(terms: Terms) -> Joined {
+pub(crate) fn joined(terms: LeaseTerms) -> Joined {
     let (cluster, controller_epoch) = (ClusterId::from_u128(77), ControllerEpoch(3));
-    let process = crate::proof::Process::this();
+    let process = crate::process_identity::ProcessIdentity::this();
     Joined { session: session(), terms, cluster, controller_epoch, process }
 }
 
@@ -239,18 +241,18 @@ pub(crate) fn from_client() -> Vec<FromClient> {
     vec![
         FromClient::Submit(Arc::new(task_spec())),
         FromClient::Submit(method_spec()),
-        FromClient::Cancel { task, how: Manner::Force },
-        FromClient::Cancel { task, how: Manner::AskAlone },
+        FromClient::Cancel { task, mode: CancelMode::Force },
+        FromClient::Cancel { task, mode: CancelMode::GracefulAlone },
         FromClient::Put { object, value: value(), at: None },
         FromClient::Put { object, value: value(), at: Some(session()) },
         FromClient::Fetch { object },
         FromClient::Locate { object },
-        FromClient::Hold { thing: Thing::Object(object) },
-        FromClient::Enclose { call: attempt(), item: None, things: vec![Thing::Object(object)] },
+        FromClient::Hold { thing: Referent::Object(object) },
+        FromClient::Enclose { call: attempt(), item: None, things: vec![Referent::Object(object)] },
         FromClient::Enclose { call: attempt(), item: Some(0), things: things() },
         FromClient::Took { task, count: 17 },
         FromClient::Accept { call: attempt() },
-        FromClient::Release { thing: Thing::Actor(actor) },
+        FromClient::Release { thing: Referent::Actor(actor) },
         FromClient::CreateActor(Arc::new(actor_spec())),
         FromClient::CreateActor(Arc::new(nameless)),
         FromClient::Sync { request: 4 },
@@ -264,22 +266,22 @@ pub(crate) fn from_client() -> Vec<FromClient> {
         FromClient::Watch { session: session() },
         FromClient::ShowOutput { to: Audience::Nobody },
         FromClient::ShowOutput { to: Audience::Me },
-        FromClient::ShowOutput { to: Audience::OfSource(Source::Task(attempt())) },
+        FromClient::ShowOutput { to: Audience::OfSource(OutputSource::Task(attempt())) },
     ]
 }
 
-pub(crate) fn output() -> Output {
+pub(crate) fn output() -> PrintedLines {
     let text = Some("one\ntwo".into());
-    Output { pid: 1234, stream: Stream::Err, text, dropped: 5, missed: 6 }
+    PrintedLines { pid: 1234, stream: StdStream::Err, text, dropped: 5, missed: 6 }
 }
 
-fn outputs() -> Vec<Output> {
-    vec![output(), Output { text: None, stream: Stream::Out, ..output() }]
+fn outputs() -> Vec<PrintedLines> {
+    vec![output(), PrintedLines { text: None, stream: StdStream::Out, ..output() }]
 }
 
-pub(crate) fn shown() -> Shown {
-    let (source, output) = (Source::Task(attempt()), output());
-    Shown { source, name: "add".into(), hostname: "node-1".into(), output }
+pub(crate) fn shown() -> AttributedOutput {
+    let (source, output) = (OutputSource::Task(attempt()), output());
+    AttributedOutput { source, name: "add".into(), hostname: "node-1".into(), output }
 }
 
 pub(crate) fn places() -> Vec<ActorPlace> {
@@ -322,18 +324,24 @@ pub(crate) fn to_client() -> Vec<ToClient> {
         ToClient::Synced { request: 4 },
         ToClient::Warning { words: "no worker is here".into() },
     ];
-    let shown = outputs().into_iter().map(|output| Shown { output, ..shown() });
+    let shown = outputs().into_iter().map(|output| AttributedOutput { output, ..shown() });
     messages.extend(shown.map(ToClient::Printed));
     messages.extend(places().into_iter().map(|place| ToClient::ActorChanged { actor, place }));
     messages
 }
 
-pub(crate) fn ends() -> Vec<End> {
-    vec![End::Finished(values()), End::Failed(error()), End::Cancelled, End::Lost(error())]
+pub(crate) fn ends() -> Vec<AttemptEnd> {
+    vec![
+        AttemptEnd::Finished(values()),
+        AttemptEnd::Failed(error()),
+        AttemptEnd::Cancelled,
+        AttemptEnd::Lost(error()),
+    ]
 }
 
 pub(crate) fn refusals() -> Vec<Refusal> {
-    let lacks = [Lack::Descriptors, Lack::Processes, Lack::Memory].map(Refusal::Lacks);
+    let lacks = [SystemLimit::Descriptors, SystemLimit::Processes, SystemLimit::Memory]
+        .map(Refusal::SystemLimit);
     let others = [
         Refusal::TakenBack,
         Refusal::Draining,
@@ -370,19 +378,19 @@ pub(crate) fn from_worker() -> Vec<FromWorker> {
         FromWorker::ActorReady { instance },
         FromWorker::ActorFailed { instance, error: error() },
         FromWorker::ActorDied { instance, error: error() },
-        FromWorker::ActorDestroyed { instance, why: Leave::Idle },
-        FromWorker::ActorDestroyed { instance, why: Leave::Exited },
+        FromWorker::ActorDestroyed { instance, exit: ActorExitReason::Idle },
+        FromWorker::ActorDestroyed { instance, exit: ActorExitReason::Exited },
         FromWorker::Checkpoint { instance, sequence: 3, payload: payload() },
         FromWorker::Watch { session },
         FromWorker::ActorRefused { instance, reason: Refusal::Full },
-        FromWorker::ActorRefused { instance, reason: Refusal::Lacks(Lack::Processes) },
+        FromWorker::ActorRefused { instance, reason: Refusal::SystemLimit(SystemLimit::Processes) },
         FromWorker::Entrust {
             call: attempt,
             to: session,
             contains: things(),
             stored: values(),
             instance,
-            kept: vec![Thing::Actor(actor())],
+            kept: vec![Referent::Actor(actor())],
         },
         FromWorker::Dropped { instance, things: things() },
         FromWorker::Locate { object: object() },
@@ -395,7 +403,7 @@ pub(crate) fn from_worker() -> Vec<FromWorker> {
         FromWorker::Emptied,
         FromWorker::Leaving,
     ];
-    let source = Source::Actor(instance);
+    let source = OutputSource::Actor(instance);
     messages.extend(outputs().into_iter().map(|output| FromWorker::Printed { source, output }));
     messages.extend(refusals().into_iter().map(|reason| FromWorker::Refused { attempt, reason }));
     for (end, next) in ends().into_iter().zip([Some(attempt), None].into_iter().cycle()) {
@@ -404,9 +412,12 @@ pub(crate) fn from_worker() -> Vec<FromWorker> {
     messages
 }
 
-fn copies() -> Vec<CopyAt> {
+fn copies() -> Vec<CopyLocation> {
     let address = Some("10.0.0.1:7000".into());
-    vec![CopyAt { worker: session(), address }, CopyAt { worker: session(), address: None }]
+    vec![
+        CopyLocation { worker: session(), address },
+        CopyLocation { worker: session(), address: None },
+    ]
 }
 
 pub(crate) fn to_worker() -> Vec<ToWorker> {
@@ -428,8 +439,8 @@ pub(crate) fn to_worker() -> Vec<ToWorker> {
             values: values(),
         },
         ToWorker::TakeBack(attempt),
-        ToWorker::CancelAttempt { attempt, how: Manner::Force },
-        ToWorker::CancelAttempt { attempt, how: Manner::AskAlone },
+        ToWorker::CancelAttempt { attempt, mode: CancelMode::Force },
+        ToWorker::CancelAttempt { attempt, mode: CancelMode::GracefulAlone },
         ToWorker::Took { attempt, count: 17 },
         ToWorker::Instantiate {
             spec: Arc::new(actor_spec()),
@@ -466,7 +477,7 @@ pub(crate) fn to_host() -> Vec<ToHost> {
             values: values(),
             took: 17,
         },
-        ToHost::CancelCall { call: task(), how: Manner::AskAlone },
+        ToHost::CancelCall { call: task(), mode: CancelMode::GracefulAlone },
         ToHost::Took { call: task(), count: 17 },
     ]
 }
@@ -520,7 +531,7 @@ pub(crate) fn frames_without_data() -> Vec<Frame> {
         Frame::Packet(Packet::Hello { from, knows: None, seen: 0 }),
         Frame::Packet(Packet::Hello { from, knows: Some(Incarnation(0)), seen: 8 }),
         Frame::Packet(Packet::Seen(8)),
-        Frame::Ping(Ping { number: 2, heard: 1 }),
+        Frame::Ping(Ping { number: 2, last_pong: 1 }),
         Frame::Pong(Pong { number: 2 }),
         Frame::Over { session, error: None },
         Frame::Over { session, error: Some(error()) },

@@ -5,7 +5,8 @@ use super::ids::{actor_id, actor_id_bytes, task_id, task_id_bytes};
 use crate::wire::v1::{self, budget, retry_on, task_spec};
 use marline_core::Error;
 use marline_core::spec::{
-    ActorOptions, ActorSpec, Budget, Checkpoints, Lifetime, RetryOn, Target, TaskOptions, TaskSpec,
+    ActorOptions, ActorSpec, Budget, CheckpointPolicy, Lifetime, RetryOn, Target, TaskOptions,
+    TaskSpec,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -129,9 +130,9 @@ impl From<Arc<TaskSpec>> for v1::TaskSpec {
             target: Some(spec.target.into()),
             args: Some(spec.args.into()),
             needs: all(spec.needs),
-            holds: all(spec.holds),
+            holds: all(spec.referents),
             returns: spec.returns,
-            stream: spec.stream,
+            stream: spec.stream_window,
             options: Some(Arc::unwrap_or_clone(spec.options).into()),
         }
     }
@@ -145,9 +146,9 @@ impl TryFrom<v1::TaskSpec> for Arc<TaskSpec> {
             target: required(wire.target, "TaskSpec.target")?,
             args: required(wire.args, "TaskSpec.args")?,
             needs: each(wire.needs, "TaskSpec.needs")?,
-            holds: each(wire.holds, "TaskSpec.holds")?,
+            referents: each(wire.holds, "TaskSpec.holds")?,
             returns: wire.returns,
-            stream: wire.stream,
+            stream_window: wire.stream,
             options: Arc::new(or_default(wire.options, "TaskSpec.options")?),
         }))
     }
@@ -211,7 +212,7 @@ impl TryFrom<v1::ActorOptions> for ActorOptions {
             get_if_exists: wire.get_if_exists,
             preemptible: wire.preemptible.unwrap_or(default.preemptible),
             idle_ttl: wire.idle_ttl_ms.map(Duration::from_millis).or(default.idle_ttl),
-            checkpoints: wire.checkpoints.map(|wire| Checkpoints {
+            checkpoints: wire.checkpoints.map(|wire| CheckpointPolicy {
                 every_calls: wire.every_calls,
                 interval: wire.interval_ms.map(Duration::from_millis),
             }),

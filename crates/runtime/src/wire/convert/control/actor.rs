@@ -2,18 +2,21 @@
 
 use super::super::field::or_default;
 use super::{
-    Asked, Detail, args, check_version, error, id_or_new, namespace, objects, optional_session,
+    Detail, SessionRequest, args, check_version, error, id_or_new, namespace, objects,
+    optional_session,
 };
 use crate::wire::v1;
-use crate::wire::wall::Wall;
+use crate::wire::wall_clock::WallClock;
 use marline_core::Error;
 use marline_core::controller::{ActorState, ActorStatus, DeathCause};
 use marline_core::id::Session;
 use marline_core::spec::ActorSpec;
-use marline_core::worker::ActorHere;
+use marline_core::worker::WorkerActorStatus;
 use std::sync::Arc;
 
-pub(crate) fn decode_actor(wire: v1::CreateActorRequest) -> Result<Asked<Arc<ActorSpec>>, Error> {
+pub(crate) fn decode_actor(
+    wire: v1::CreateActorRequest,
+) -> Result<SessionRequest<Arc<ActorSpec>>, Error> {
     check_version(&wire.protocol)?;
     let spec = ActorSpec {
         id: id_or_new(&wire.actor_id, "CreateActorRequest.actor_id", crate::new_actor_id)?,
@@ -27,7 +30,7 @@ pub(crate) fn decode_actor(wire: v1::CreateActorRequest) -> Result<Asked<Arc<Act
         interface: Default::default(),
     };
     let session = optional_session(wire.session, "CreateActorRequest.session")?;
-    Ok(Asked { session, spec: Arc::new(spec) })
+    Ok(SessionRequest { session, spec: Arc::new(spec) })
 }
 
 fn encode_state(state: ActorState) -> (v1::ActorState, v1::DeathCause) {
@@ -51,7 +54,11 @@ fn encode_cause(cause: DeathCause) -> v1::DeathCause {
     }
 }
 
-pub(crate) fn encode_actor(status: ActorStatus, detail: Detail, wall: Wall) -> v1::ActorStatus {
+pub(crate) fn encode_actor(
+    status: ActorStatus,
+    detail: Detail,
+    wall: WallClock,
+) -> v1::ActorStatus {
     let (state, cause) = encode_state(status.state);
     v1::ActorStatus {
         state: state.into(),
@@ -72,8 +79,8 @@ pub(crate) fn encode_actor(status: ActorStatus, detail: Detail, wall: Wall) -> v
 /// What a worker knows of an actor that is with it.
 pub(crate) fn encode_actor_here(
     worker: Option<Session>,
-    actor: &ActorHere,
-    wall: Wall,
+    actor: &WorkerActorStatus,
+    wall: WallClock,
 ) -> v1::ActorStatus {
     let state = if actor.ready { v1::ActorState::Ready } else { v1::ActorState::Creating };
     v1::ActorStatus {

@@ -2,7 +2,7 @@
 
 use crate::node::Health;
 use crate::wire::v1;
-use crate::wire::wall::Wall;
+use crate::wire::wall_clock::WallClock;
 use marline_core::controller::{Counters, WorkerState, WorkerStatus};
 use marline_core::error::Error;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ pub(crate) fn worker_state(state: WorkerState) -> v1::WorkerState {
     }
 }
 
-pub(crate) fn encode_worker(status: WorkerStatus, wall: Wall) -> v1::WorkerStatus {
+pub(crate) fn encode_worker(status: WorkerStatus, wall: WallClock) -> v1::WorkerStatus {
     let info = status.info;
     v1::WorkerStatus {
         worker_id: status.session.id.to_string(),

@@ -2,37 +2,42 @@
 
 use super::super::field::{or_default, unknown, within};
 use super::{
-    Asked, Detail, args, check_version, error, id, id_or_new, objects, optional_session, prefix,
+    Detail, SessionRequest, args, check_version, error, id, id_or_new, objects, optional_session,
+    prefix,
 };
 use crate::wire::v1;
-use crate::wire::wall::Wall;
+use crate::wire::wall_clock::WallClock;
 use marline_core::Error;
 use marline_core::controller::{TaskFilter, TaskState, TaskStatus};
 use marline_core::id::Session;
 use marline_core::spec::{Target, TaskSpec};
-use marline_core::worker::TaskHere;
+use marline_core::worker::WorkerTaskStatus;
 use std::sync::Arc;
 
 /// How many results a task gives that says nothing else.
 const DEFAULT_RETURNS: u32 = 1;
 
-pub(crate) fn decode_task(wire: v1::SubmitTaskRequest) -> Result<Asked<Arc<TaskSpec>>, Error> {
+pub(crate) fn decode_task(
+    wire: v1::SubmitTaskRequest,
+) -> Result<SessionRequest<Arc<TaskSpec>>, Error> {
     check_version(&wire.protocol)?;
     let spec = TaskSpec {
         id: id_or_new(&wire.task_id, "SubmitTaskRequest.task_id", crate::new_task_id)?,
         target: Target::Function(wire.function.into()),
         args: args(wire.args, "SubmitTaskRequest.args")?,
         needs: objects(&wire.needs, "SubmitTaskRequest.needs")?,
-        holds: Vec::new(),
+        referents: Vec::new(),
         returns: wire.returns.unwrap_or(DEFAULT_RETURNS),
-        stream: None,
+        stream_window: None,
         options: Arc::new(or_default(wire.options, "SubmitTaskRequest.options")?),
     };
     let session = optional_session(wire.session, "SubmitTaskRequest.session")?;
-    Ok(Asked { session, spec: Arc::new(spec) })
+    Ok(SessionRequest { session, spec: Arc::new(spec) })
 }
 
-pub(crate) fn decode_call(wire: v1::CallActorRequest) -> Result<Asked<Arc<TaskSpec>>, Error> {
+pub(crate) fn decode_call(
+    wire: v1::CallActorRequest,
+) -> Result<SessionRequest<Arc<TaskSpec>>, Error> {
     check_version(&wire.protocol)?;
     let actor = id(&wire.actor_id, "CallActorRequest.actor_id")?;
     let spec = TaskSpec {
@@ -40,13 +45,13 @@ pub(crate) fn decode_call(wire: v1::CallActorRequest) -> Result<Asked<Arc<TaskSp
         target: Target::Method { actor, method: wire.method.into() },
         args: args(wire.args, "CallActorRequest.args")?,
         needs: objects(&wire.needs, "CallActorRequest.needs")?,
-        holds: Vec::new(),
+        referents: Vec::new(),
         returns: wire.returns.unwrap_or(DEFAULT_RETURNS),
-        stream: None,
+        stream_window: None,
         options: Arc::new(or_default(wire.options, "CallActorRequest.options")?),
     };
     let session = optional_session(wire.session, "CallActorRequest.session")?;
-    Ok(Asked { session, spec: Arc::new(spec) })
+    Ok(SessionRequest { session, spec: Arc::new(spec) })
 }
 
 pub(crate) fn decode_filter(wire: &v1::ListTasksRequest) -> Result<TaskFilter, Error> {
@@ -77,7 +82,7 @@ macro_rules! states {
 
 states! { Pending Assigned Running Finished Failed Cancelled }
 
-pub(crate) fn encode_task(status: TaskStatus, detail: Detail, wall: Wall) -> v1::TaskStatus {
+pub(crate) fn encode_task(status: TaskStatus, detail: Detail, wall: WallClock) -> v1::TaskStatus {
     v1::TaskStatus {
         task_id: status.id.to_string(),
         name: status.name.to_string(),
@@ -97,8 +102,8 @@ pub(crate) fn encode_task(status: TaskStatus, detail: Detail, wall: Wall) -> v1:
 /// What a worker knows of a task that is with it.
 pub(crate) fn encode_task_here(
     worker: Option<Session>,
-    task: &TaskHere,
-    wall: Wall,
+    task: &WorkerTaskStatus,
+    wall: WallClock,
 ) -> v1::TaskStatus {
     let actor = task.spec.target.actor();
     v1::TaskStatus {

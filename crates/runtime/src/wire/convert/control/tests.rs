@@ -2,7 +2,7 @@
 
 use super::super::sample;
 use super::*;
-use crate::wire::wall::Wall;
+use crate::wire::wall_clock::WallClock;
 use marline_core::ErrorKind;
 use marline_core::controller::{
     ActorState, ActorStatus, DeathCause, TaskState, TaskStatus, WorkerState, WorkerStatus,
@@ -128,7 +128,7 @@ fn at(seconds: u64) -> Time {
 
 #[test]
 fn a_task_shows_its_state_its_times_and_as_much_of_its_error_as_fits() {
-    let wall = Wall::new(Time::ZERO);
+    let wall = WallClock::new(Time::ZERO);
     let states = [
         TaskState::Pending,
         TaskState::Assigned,
@@ -171,7 +171,7 @@ fn a_task_shows_its_state_its_times_and_as_much_of_its_error_as_fits() {
 
 #[test]
 fn an_actor_shows_why_it_is_gone_and_a_worker_what_it_has() {
-    let wall = Wall::new(Time::ZERO);
+    let wall = WallClock::new(Time::ZERO);
     let causes = [
         DeathCause::Deleted,
         DeathCause::ConstructorFailed,

@@ -1,7 +1,7 @@
 //! What clients and the controller say to each other.
 
 use super::worker::{copies, located};
-use super::{cancel_task, manner, misplaced};
+use super::{cancel_task, decode_cancel_mode, misplaced};
 use crate::wire::convert::field::{each, optional, or_default, present, required};
 use crate::wire::convert::ids::{actor_id, actor_id_bytes, task_id, task_id_bytes};
 use crate::wire::frame::Direction;
@@ -16,7 +16,7 @@ impl From<FromClient> for Kind {
     fn from(message: FromClient) -> Kind {
         match message {
             FromClient::Submit(spec) => Kind::Submit(spec.into()),
-            FromClient::Cancel { task, how } => Kind::CancelTask(cancel_task(task, how)),
+            FromClient::Cancel { task, mode } => Kind::CancelTask(cancel_task(task, mode)),
             FromClient::Put { object, value, at } => Kind::Put(v1::Put {
                 object: Some(object.into()),
                 value: Some(value.into()),
@@ -63,7 +63,7 @@ impl TryFrom<Kind> for FromClient {
             Kind::Submit(spec) => FromClient::Submit(spec.try_into()?),
             Kind::CancelTask(wire) => FromClient::Cancel {
                 task: task_id(&wire.task, "CancelTask.task")?,
-                how: manner(wire.force, wire.alone),
+                mode: decode_cancel_mode(wire.force, wire.alone),
             },
             Kind::Put(wire) => FromClient::Put {
                 object: required(wire.object, "Put.object")?,

@@ -1,6 +1,6 @@
 //! What callers and the workers that host their actors say to each other.
 
-use super::{cancel_task, lack, manner, misplaced, refusal};
+use super::{cancel_task, decode_cancel_mode, encode_system_limit, misplaced, refusal};
 use crate::wire::convert::field::{all, each, required};
 use crate::wire::convert::ids::{task_id, task_id_bytes};
 use crate::wire::frame::Direction;
@@ -20,7 +20,7 @@ impl From<ToHost> for Kind {
                 values: all(values),
                 took,
             }),
-            ToHost::CancelCall { call, how } => Kind::CancelCall(cancel_task(call, how)),
+            ToHost::CancelCall { call, mode } => Kind::CancelCall(cancel_task(call, mode)),
             ToHost::Took { call, count } => {
                 Kind::CallTook(v1::Took { task: task_id_bytes(call), count })
             }
@@ -42,7 +42,7 @@ impl TryFrom<Kind> for ToHost {
             },
             Kind::CancelCall(wire) => ToHost::CancelCall {
                 call: task_id(&wire.task, "CancelTask.task")?,
-                how: manner(wire.force, wire.alone),
+                mode: decode_cancel_mode(wire.force, wire.alone),
             },
             Kind::CallTook(wire) => {
                 ToHost::Took { call: task_id(&wire.task, "Took.task")?, count: wire.count }
@@ -63,7 +63,7 @@ impl From<FromHost> for Kind {
             FromHost::CallRefused { attempt, reason } => Kind::CallRefused(v1::Refused {
                 attempt: Some(attempt.into()),
                 reason: v1::Refusal::from(reason).into(),
-                lack: lack(reason).into(),
+                lack: encode_system_limit(reason).into(),
             }),
             FromHost::CallLost { attempt, error } => Kind::CallLost(v1::CallLost {
                 attempt: Some(attempt.into()),

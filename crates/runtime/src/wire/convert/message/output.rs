@@ -3,24 +3,24 @@
 use crate::wire::convert::field::{present, required};
 use crate::wire::v1::{self, show_output::To, source::Kind};
 use marline_core::Error;
-use marline_core::output::{Audience, Output, Shown, Source, Stream};
+use marline_core::output::{AttributedOutput, Audience, OutputSource, PrintedLines, StdStream};
 
-impl From<Source> for v1::Source {
-    fn from(source: Source) -> v1::Source {
+impl From<OutputSource> for v1::Source {
+    fn from(source: OutputSource) -> v1::Source {
         let kind = match source {
-            Source::Task(attempt) => Kind::Task(attempt.into()),
-            Source::Actor(instance) => Kind::Actor(instance.into()),
+            OutputSource::Task(attempt) => Kind::Task(attempt.into()),
+            OutputSource::Actor(instance) => Kind::Actor(instance.into()),
         };
         v1::Source { kind: Some(kind) }
     }
 }
 
-impl TryFrom<v1::Source> for Source {
+impl TryFrom<v1::Source> for OutputSource {
     type Error = Error;
-    fn try_from(wire: v1::Source) -> Result<Source, Error> {
+    fn try_from(wire: v1::Source) -> Result<OutputSource, Error> {
         Ok(match present(wire.kind, "Source.kind")? {
-            Kind::Task(attempt) => Source::Task(attempt.try_into()?),
-            Kind::Actor(instance) => Source::Actor(instance.try_into()?),
+            Kind::Task(attempt) => OutputSource::Task(attempt.try_into()?),
+            Kind::Actor(instance) => OutputSource::Actor(instance.try_into()?),
         })
     }
 }
@@ -47,11 +47,11 @@ impl TryFrom<v1::ShowOutput> for Audience {
     }
 }
 
-pub(super) fn printed(source: Source, output: Output) -> v1::Printed {
+pub(super) fn printed(source: OutputSource, output: PrintedLines) -> v1::Printed {
     v1::Printed {
         source: Some(source.into()),
         pid: output.pid,
-        error: output.stream == Stream::Err,
+        error: output.stream == StdStream::Err,
         text: output.text.map(|text| text.to_string()),
         dropped: output.dropped,
         missed: output.missed,
@@ -59,10 +59,10 @@ pub(super) fn printed(source: Source, output: Output) -> v1::Printed {
 }
 
 /// What [`printed`] made.
-pub(super) fn said(wire: v1::Printed) -> Result<(Source, Output), Error> {
-    let output = Output {
+pub(super) fn decode_printed(wire: v1::Printed) -> Result<(OutputSource, PrintedLines), Error> {
+    let output = PrintedLines {
         pid: wire.pid,
-        stream: if wire.error { Stream::Err } else { Stream::Out },
+        stream: if wire.error { StdStream::Err } else { StdStream::Out },
         text: wire.text.map(Into::into),
         dropped: wire.dropped,
         missed: wire.missed,
@@ -70,8 +70,8 @@ pub(super) fn said(wire: v1::Printed) -> Result<(Source, Output), Error> {
     Ok((required(wire.source, "Printed.source")?, output))
 }
 
-impl From<Shown> for v1::Shown {
-    fn from(shown: Shown) -> v1::Shown {
+impl From<AttributedOutput> for v1::Shown {
+    fn from(shown: AttributedOutput) -> v1::Shown {
         v1::Shown {
             printed: Some(printed(shown.source, shown.output)),
             name: shown.name.to_string(),
@@ -80,10 +80,15 @@ impl From<Shown> for v1::Shown {
     }
 }
 
-impl TryFrom<v1::Shown> for Shown {
+impl TryFrom<v1::Shown> for AttributedOutput {
     type Error = Error;
-    fn try_from(wire: v1::Shown) -> Result<Shown, Error> {
-        let (source, output) = said(present(wire.printed, "Shown.printed")?)?;
-        Ok(Shown { source, name: wire.name.into(), hostname: wire.hostname.into(), output })
+    fn try_from(wire: v1::Shown) -> Result<AttributedOutput, Error> {
+        let (source, output) = decode_printed(present(wire.printed, "Shown.printed")?)?;
+        Ok(AttributedOutput {
+            source,
+            name: wire.name.into(),
+            hostname: wire.hostname.into(),
+            output,
+        })
     }
 }

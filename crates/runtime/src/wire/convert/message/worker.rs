@@ -1,7 +1,7 @@
 //! What workers and the controller say to each other.
 
-use super::output::{printed, said};
-use super::{lack, manner, misplaced, of_manner, refusal};
+use super::output::{decode_printed, printed};
+use super::{decode_cancel_mode, encode_cancel_mode, encode_system_limit, misplaced, refusal};
 use crate::wire::convert::field::{all, each, millis, nanos, optional, required};
 use crate::wire::convert::ids::{task_id, task_id_bytes};
 use crate::wire::frame::Direction;
@@ -9,7 +9,7 @@ use crate::wire::v1::{self, attempt_ended, message::Kind};
 use marline_core::Error;
 use marline_core::id::{ActorEpoch, Attempt, ObjectId};
 use marline_core::message::{
-    CallReport, CopyAt, End, FromWorker, Instance, Leave, ShapeId, ToWorker,
+    ActorExitReason, AttemptEnd, CallReport, CopyLocation, FromWorker, Instance, ShapeId, ToWorker,
 };
 use std::time::Duration;
 
@@ -34,8 +34,8 @@ impl From<ToWorker> for Kind {
                 })
             }
             ToWorker::TakeBack(attempt) => Kind::TakeBack(attempt.into()),
-            ToWorker::CancelAttempt { attempt, how } => {
-                let (force, alone) = of_manner(how);
+            ToWorker::CancelAttempt { attempt, mode } => {
+                let (force, alone) = encode_cancel_mode(mode);
                 let attempt = Some(attempt.into());
                 Kind::CancelAttempt(v1::CancelAttempt { attempt, force, alone })
             }
@@ -94,7 +94,7 @@ impl TryFrom<Kind> for ToWorker {
             Kind::TakeBack(attempt) => ToWorker::TakeBack(attempt.try_into()?),
             Kind::CancelAttempt(wire) => ToWorker::CancelAttempt {
                 attempt: required(wire.attempt, "CancelAttempt.attempt")?,
-                how: manner(wire.force, wire.alone),
+                mode: decode_cancel_mode(wire.force, wire.alone),
             },
             Kind::AttemptTook(wire) => ToWorker::Took {
                 attempt: required(wire.attempt, "AttemptTook.attempt")?,
@@ -145,7 +145,7 @@ impl From<FromWorker> for Kind {
             FromWorker::Refused { attempt, reason } => Kind::Refused(v1::Refused {
                 attempt: Some(attempt.into()),
                 reason: v1::Refusal::from(reason).into(),
-                lack: lack(reason).into(),
+                lack: encode_system_limit(reason).into(),
             }),
             FromWorker::Unable { runtime, error } => {
                 Kind::Unable(v1::Unable { runtime: runtime.to_string(), error: Some(error.into()) })
@@ -174,8 +174,8 @@ impl From<FromWorker> for Kind {
             FromWorker::ActorReady { instance } => Kind::ActorReady(instance.into()),
             FromWorker::ActorFailed { instance, error } => Kind::ActorFailed(lost(instance, error)),
             FromWorker::ActorDied { instance, error } => Kind::ActorDied(lost(instance, error)),
-            FromWorker::ActorDestroyed { instance, why } => {
-                let (idle, exited) = (why == Leave::Idle, why == Leave::Exited);
+            FromWorker::ActorDestroyed { instance, exit: why } => {
+                let (idle, exited) = (why == ActorExitReason::Idle, why == ActorExitReason::Exited);
                 let instance = Some(instance.into());
                 Kind::ActorDestroyed(v1::ActorDestroyed { instance, idle, exited })
             }
@@ -185,7 +185,8 @@ impl From<FromWorker> for Kind {
             }
             FromWorker::Watch { session } => Kind::Watch(session.into()),
             FromWorker::ActorRefused { instance, reason } => {
-                let (reason, lack) = (v1::Refusal::from(reason).into(), lack(reason).into());
+                let (reason, lack) =
+                    (v1::Refusal::from(reason).into(), encode_system_limit(reason).into());
                 let instance = Some(instance.into());
                 Kind::ActorRefused(v1::ActorRefused { instance, reason, lack })
             }
@@ -264,10 +265,10 @@ impl TryFrom<Kind> for FromWorker {
             },
             Kind::ActorDestroyed(wire) => FromWorker::ActorDestroyed {
                 instance: required(wire.instance, "ActorDestroyed.instance")?,
-                why: match (wire.exited, wire.idle) {
-                    (true, _) => Leave::Exited,
-                    (false, true) => Leave::Idle,
-                    (false, false) => Leave::Told,
+                exit: match (wire.exited, wire.idle) {
+                    (true, _) => ActorExitReason::Exited,
+                    (false, true) => ActorExitReason::Idle,
+                    (false, false) => ActorExitReason::Requested,
                 },
             },
             Kind::Checkpoint(wire) => FromWorker::Checkpoint {
@@ -302,7 +303,7 @@ impl TryFrom<Kind> for FromWorker {
                 FromWorker::CallsEnded(each(wire.reports, "CallsEnded.reports")?)
             }
             Kind::Printed(wire) => {
-                let (source, output) = said(wire)?;
+                let (source, output) = decode_printed(wire)?;
                 FromWorker::Printed { source, output }
             }
             Kind::NotBrought(wire) => FromWorker::NotBrought {
@@ -318,7 +319,9 @@ impl TryFrom<Kind> for FromWorker {
 }
 
 /// What `Located` says.
-pub(super) fn copies(wire: v1::Located) -> Result<(ObjectId, Result<Vec<CopyAt>, Error>), Error> {
+pub(super) fn copies(
+    wire: v1::Located,
+) -> Result<(ObjectId, Result<Vec<CopyLocation>, Error>), Error> {
     let object = required(wire.object, "Located.object")?;
     let copies = match optional(wire.error, "Located.error")? {
         Some(error) => Err(error),
@@ -327,7 +330,7 @@ pub(super) fn copies(wire: v1::Located) -> Result<(ObjectId, Result<Vec<CopyAt>,
     Ok((object, copies))
 }
 
-pub(super) fn located(object: ObjectId, copies: Result<Vec<CopyAt>, Error>) -> v1::Located {
+pub(super) fn located(object: ObjectId, copies: Result<Vec<CopyLocation>, Error>) -> v1::Located {
     let (copies, error) = match copies {
         Ok(copies) => (all(copies), None),
         Err(error) => (Vec::new(), Some(error.into())),
@@ -335,18 +338,18 @@ pub(super) fn located(object: ObjectId, copies: Result<Vec<CopyAt>, Error>) -> v
     v1::Located { object: Some(object.into()), copies, error }
 }
 
-impl From<CopyAt> for v1::CopyAt {
-    fn from(copy: CopyAt) -> v1::CopyAt {
+impl From<CopyLocation> for v1::CopyAt {
+    fn from(copy: CopyLocation) -> v1::CopyAt {
         let address = copy.address.map(|address| address.to_string());
         v1::CopyAt { worker: Some(copy.worker.into()), address }
     }
 }
 
-impl TryFrom<v1::CopyAt> for CopyAt {
+impl TryFrom<v1::CopyAt> for CopyLocation {
     type Error = Error;
-    fn try_from(wire: v1::CopyAt) -> Result<CopyAt, Error> {
+    fn try_from(wire: v1::CopyAt) -> Result<CopyLocation, Error> {
         let worker = required(wire.worker, "CopyAt.worker")?;
-        Ok(CopyAt { worker, address: wire.address.map(Into::into) })
+        Ok(CopyLocation { worker, address: wire.address.map(Into::into) })
     }
 }
 
@@ -354,25 +357,25 @@ fn lost(instance: Instance, error: Error) -> v1::ActorLost {
     v1::ActorLost { instance: Some(instance.into()), error: Some(error.into()) }
 }
 
-impl From<End> for attempt_ended::End {
-    fn from(end: End) -> attempt_ended::End {
+impl From<AttemptEnd> for attempt_ended::End {
+    fn from(end: AttemptEnd) -> attempt_ended::End {
         match end {
-            End::Finished(values) => attempt_ended::End::Finished(values.into()),
-            End::Failed(error) => attempt_ended::End::Failed(error.into()),
-            End::Cancelled => attempt_ended::End::Cancelled(v1::Nothing {}),
-            End::Lost(error) => attempt_ended::End::Lost(error.into()),
+            AttemptEnd::Finished(values) => attempt_ended::End::Finished(values.into()),
+            AttemptEnd::Failed(error) => attempt_ended::End::Failed(error.into()),
+            AttemptEnd::Cancelled => attempt_ended::End::Cancelled(v1::Nothing {}),
+            AttemptEnd::Lost(error) => attempt_ended::End::Lost(error.into()),
         }
     }
 }
 
-impl TryFrom<attempt_ended::End> for End {
+impl TryFrom<attempt_ended::End> for AttemptEnd {
     type Error = Error;
-    fn try_from(wire: attempt_ended::End) -> Result<End, Error> {
+    fn try_from(wire: attempt_ended::End) -> Result<AttemptEnd, Error> {
         Ok(match wire {
-            attempt_ended::End::Finished(values) => End::Finished(values.try_into()?),
-            attempt_ended::End::Failed(error) => End::Failed(error.try_into()?),
-            attempt_ended::End::Cancelled(v1::Nothing {}) => End::Cancelled,
-            attempt_ended::End::Lost(error) => End::Lost(error.try_into()?),
+            attempt_ended::End::Finished(values) => AttemptEnd::Finished(values.try_into()?),
+            attempt_ended::End::Failed(error) => AttemptEnd::Failed(error.try_into()?),
+            attempt_ended::End::Cancelled(v1::Nothing {}) => AttemptEnd::Cancelled,
+            attempt_ended::End::Lost(error) => AttemptEnd::Lost(error.try_into()?),
         })
     }
 }

@@ -1,0 +1,60 @@
+//! Handles. The controller hears of the first to a thing and of the last; a thing that a call or a
+//! fetch needs is let go only when that has ended.
+
+use super::{Client, Effect};
+use crate::id::Referent;
+use crate::message::FromClient;
+
+impl Client {
+    /// There is one more handle to a thing.
+    pub fn hold(&mut self, thing: Referent, effects: &mut Vec<Effect>) {
+        if self.session.is_none() {
+            return;
+        }
+        if !self.is_held(thing) {
+            effects.push(Effect::ToController(FromClient::Hold { thing }));
+        }
+        *self.handles.entry(thing).or_default() += 1;
+    }
+
+    /// There is one handle less to a thing.
+    pub fn release(&mut self, thing: Referent, effects: &mut Vec<Effect>) {
+        let Some(count) = self.handles.get_mut(&thing) else { return };
+        *count -= 1;
+        if *count == 0 {
+            self.handles.remove(&thing);
+            self.release_if_unused(thing, effects);
+        }
+    }
+
+    /// The controller holds this for this client already: an answer or a submission said so.
+    pub(super) fn count_held(&mut self, thing: Referent) {
+        *self.handles.entry(thing).or_default() += 1;
+    }
+
+    pub(super) fn begin_use(&mut self, thing: Referent) {
+        *self.in_use.entry(thing).or_default() += 1;
+    }
+
+    pub(super) fn end_use(&mut self, thing: Referent, effects: &mut Vec<Effect>) {
+        let count = self.in_use.get_mut(&thing).expect("it was in use");
+        *count -= 1;
+        if *count == 0 {
+            self.in_use.remove(&thing);
+            self.release_if_unused(thing, effects);
+        }
+    }
+
+    pub(super) fn is_held(&self, thing: Referent) -> bool {
+        self.handles.contains_key(&thing) || self.in_use.contains_key(&thing)
+    }
+
+    fn release_if_unused(&mut self, thing: Referent, effects: &mut Vec<Effect>) {
+        if !self.is_held(thing) {
+            if let Referent::Actor(actor) = thing {
+                self.forget_actor(actor);
+            }
+            effects.push(Effect::ToController(FromClient::Release { thing }));
+        }
+    }
+}

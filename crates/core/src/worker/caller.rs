@@ -1,0 +1,194 @@
+//! Callers: sessions that speak to this worker directly. None of them is believed before the
+//! controller said that its session lives, and all that one had here goes when it ends.
+
+use super::call::{Call, CallOrigin};
+use super::{Effect, Worker};
+use crate::error::Error;
+use crate::id::{Session, TaskId};
+use crate::map::Map;
+use crate::message::{AttemptId, CancelMode, FromHost, FromWorker, Instance, ToHost};
+use crate::spec::Target;
+use crate::time::Time;
+
+#[derive(Debug)]
+pub(super) enum Caller {
+    /// The controller has not answered yet: the caller's calls wait.
+    Asked(ParkedCalls),
+    /// It lives.
+    Alive,
+}
+
+/// The calls of a caller that is not known to live, in the order in which they came.
+///
+/// A caller has no call anywhere else at this worker yet, so its other messages name calls that are here. Each is
+/// folded into its call: the calls are bounded, and no cancel and no count of taken items can be one too many.
+#[derive(Debug, Default)]
+pub(super) struct ParkedCalls {
+    calls: Vec<ParkedCall>,
+    /// How many of them wait. At most `max_parked_messages`.
+    waiting: usize,
+    /// Where each call stands, its latest attempt if there are several.
+    places: Map<TaskId, usize>,
+}
+
+#[derive(Debug)]
+enum ParkedCall {
+    /// The call, and how it is to be stopped if its caller took it back.
+    Waits { call: ToHost, cancel: Option<CancelMode> },
+    /// So many calls were refused since the limit was reached; their numbers are used up.
+    Refused { instance: Instance, count: u64 },
+}
+
+impl ParkedCalls {
+    fn add(&mut self, id: TaskId, call: ToHost) {
+        self.waiting += 1;
+        self.places.insert(id, self.calls.len());
+        self.calls.push(ParkedCall::Waits { call, cancel: None });
+    }
+
+    fn add_refused(&mut self, refused: Instance) {
+        match self.calls.last_mut() {
+            Some(ParkedCall::Refused { instance, count }) if *instance == refused => *count += 1,
+            _ => self.calls.push(ParkedCall::Refused { instance: refused, count: 1 }),
+        }
+    }
+
+    /// The caller stops a call. A call that does not wait was refused: its caller has that answer.
+    fn cancel(&mut self, id: TaskId, mode: CancelMode) {
+        let call = self.places.get(&id).map(|at| &mut self.calls[*at]);
+        if let Some(ParkedCall::Waits { cancel, .. }) = call {
+            // Once a call is to be killed, a later request to ask it changes nothing.
+            *cancel =
+                Some(if *cancel == Some(CancelMode::Force) { CancelMode::Force } else { mode });
+        }
+    }
+
+    /// The caller took items of an earlier attempt.
+    fn took(&mut self, id: TaskId, count: u32) {
+        let call = self.places.get(&id).map(|at| &mut self.calls[*at]);
+        if let Some(ParkedCall::Waits { call: ToHost::Call { took, .. }, .. }) = call {
+            *took = count.max(*took);
+        }
+    }
+}
+
+impl Worker {
+    pub(super) fn caller_said(
+        &mut self,
+        now: Time,
+        session: Session,
+        message: ToHost,
+        effects: &mut Vec<Effect>,
+    ) {
+        if crate::planted!(UnwatchedCaller) {
+            self.callers.entry(session).or_insert(Caller::Alive);
+        }
+        match self.callers.get_mut(&session) {
+            Some(Caller::Alive) => self.handle_caller_message(now, session, message, effects),
+            Some(Caller::Asked(_)) => self.park(session, message, effects),
+            None => {
+                self.callers.insert(session, Caller::Asked(ParkedCalls::default()));
+                self.park(session, message, effects);
+                effects.push(Effect::ToController(FromWorker::Watch { session }));
+            }
+        }
+    }
+
+    /// Keeps a message until the controller has answered; refuses a call that is one too many.
+    fn park(&mut self, session: Session, message: ToHost, effects: &mut Vec<Effect>) {
+        let limit = self.config.max_parked_messages;
+        let Some(Caller::Asked(parked)) = self.callers.get_mut(&session) else { return };
+        let (spec, attempt, epoch) = match &message {
+            ToHost::CancelCall { call, mode } => return parked.cancel(*call, *mode),
+            ToHost::Took { call, count } => return parked.took(*call, *count),
+            ToHost::Call { spec, attempt, epoch, .. } => (spec, *attempt, *epoch),
+        };
+        if parked.waiting < limit {
+            return parked.add(spec.id, message);
+        }
+        if let Target::Method { actor, .. } = spec.target {
+            parked.add_refused(Instance { actor, epoch });
+        }
+        let error = Error::exhausted(format!(
+            "{limit} calls wait for the controller's word on their caller (max_parked_messages): call again later"
+        ));
+        let attempt = AttemptId { task: spec.id, attempt };
+        let message = FromHost::CallEnded { attempt, outcome: Err(error), items: 0 };
+        effects.push(Effect::ToCaller { to: session, message });
+    }
+
+    fn handle_caller_message(
+        &mut self,
+        now: Time,
+        session: Session,
+        message: ToHost,
+        effects: &mut Vec<Effect>,
+    ) {
+        match message {
+            ToHost::Call { spec, attempt, epoch, number, values, took } => {
+                let mut call = Call::new(CallOrigin::Caller(session), spec, attempt, values, now);
+                call.stream.consumed = took;
+                self.direct_call_arrived(now, session, call, epoch, number, effects);
+            }
+            ToHost::CancelCall { call, mode } => {
+                self.cancel_call(now, session, call, mode, effects)
+            }
+            ToHost::Took { call, count } => {
+                self.call_took(CallOrigin::Caller(session), call, count, effects)
+            }
+        }
+    }
+
+    /// The controller's word on a caller.
+    pub(super) fn watched(
+        &mut self,
+        now: Time,
+        session: Session,
+        alive: bool,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(Caller::Asked(parked)) = self.callers.get_mut(&session) else { return };
+        let parked = std::mem::take(parked);
+        if !alive {
+            self.counters.fenced += parked.waiting as u64;
+            self.callers.remove(&session);
+            return effects.push(Effect::FenceCaller(session));
+        }
+        self.callers.insert(session, Caller::Alive);
+        for parked in parked.calls {
+            match parked {
+                ParkedCall::Waits { call, cancel } => {
+                    let id = call.call();
+                    self.handle_caller_message(now, session, call, effects);
+                    if let Some(mode) = cancel {
+                        self.cancel_call(now, session, id, mode, effects);
+                    }
+                }
+                ParkedCall::Refused { instance, count } => {
+                    self.skip_numbers(session, instance, count);
+                }
+            }
+        }
+    }
+
+    /// A caller's session is over: its calls go, in this one step.
+    pub(super) fn caller_ended(&mut self, now: Time, session: Session, effects: &mut Vec<Effect>) {
+        if self.callers.remove(&session).is_some() {
+            effects.push(Effect::FenceCaller(session));
+        }
+        self.answers_awaiting_holds.retain(|_, (to, _)| *to != session);
+        self.drop_calls_of(now, session, effects);
+    }
+
+    /// Says something to a caller, if it is still there.
+    pub(super) fn send_to_caller(
+        &mut self,
+        to: Session,
+        message: FromHost,
+        effects: &mut Vec<Effect>,
+    ) {
+        if matches!(self.callers.get(&to), Some(Caller::Alive)) {
+            effects.push(Effect::ToCaller { to, message });
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! Whose turn it is to read what executors say.
+//!
+//! ```text
+//!              a thread waits                             nobody has read for a while
+//!   Waiter ◀───────────────────────────── Nobody ────────────────────────────────────▶ Background
+//!     │                                     ▲  ▲                                            │
+//!     └─ has what it waits for, or gives up ┘  └──────── has read, and threads wait ────────┘
+//!        (or: another that waits is Waiter)              (or: one of them is Waiter)
+//! ```
+//!
+//! A thread that is about to wait again soon finds the role free, and nobody was woken. What that costs is
+//! that the background thread looks every now and then, as long as threads come and go; while one reads for
+//! long, it is away, and told when that one leaves.
+
+use std::collections::VecDeque;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Reader {
+    Nobody,
+    /// The background thread.
+    Background,
+    /// A thread that waits.
+    Waiter,
+}
+
+/// What is to be done when the role was given up.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) enum WakeAction<W> {
+    Nothing,
+    /// Wake the next reader.
+    Wake(W),
+    /// Wake the background thread.
+    Notify,
+}
+
+/// See the [module](self). Whether a waiter can be the next reader is known to itself, so it is asked.
+#[derive(Debug)]
+pub(super) struct ReaderRole<W> {
+    reader: Reader,
+    /// How often the role changed.
+    changes: u64,
+    /// The background thread does not look.
+    away: bool,
+    /// Those who wait and do not read.
+    waiting: VecDeque<W>,
+}
+
+impl<W> Default for ReaderRole<W> {
+    fn default() -> Self {
+        ReaderRole { reader: Reader::Background, changes: 0, away: false, waiting: VecDeque::new() }
+    }
+}
+
+impl<W: Clone> ReaderRole<W> {
+    pub fn reader(&self) -> Reader {
+        self.reader
+    }
+
+    pub fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    pub fn is_away(&self) -> bool {
+        self.away
+    }
+
+    /// A thread is about to wait.
+    pub fn arrives(&mut self, waiter: &W, may_read: impl Fn(&W) -> bool) {
+        if self.reader != Reader::Nobody {
+            self.waiting.push_back(waiter.clone());
+        } else if may_read(waiter) {
+            self.set(Reader::Waiter);
+        }
+    }
+
+    /// A thread that did not read does not wait any more.
+    pub fn leaves(&mut self, is_it: impl Fn(&W) -> bool) {
+        self.waiting.retain(|waiter| !is_it(waiter));
+    }
+
+    /// The thread that read does not wait any more.
+    pub fn release_role(&mut self, may_read: impl Fn(&W) -> bool) -> WakeAction<W> {
+        if let Some(next) = self.pass_on(may_read) {
+            return WakeAction::Wake(next);
+        }
+        self.set(Reader::Nobody);
+        match std::mem::take(&mut self.away) {
+            true => WakeAction::Notify,
+            false => WakeAction::Nothing,
+        }
+    }
+
+    /// The background thread has read something. It goes on, unless somebody waits.
+    pub fn background_has_read(&mut self, may_read: impl Fn(&W) -> bool) -> WakeAction<W> {
+        if self.waiting.is_empty() {
+            return WakeAction::Nothing;
+        }
+        match self.pass_on(may_read) {
+            Some(next) => WakeAction::Wake(next),
+            None => {
+                self.set(Reader::Nobody);
+                WakeAction::Nothing
+            }
+        }
+    }
+
+    /// The background thread has looked: the role had changed so often a while ago. It takes a role that
+    /// nobody has had since, and goes away if somebody has had it all the time.
+    pub fn background_looks(&mut self, changes: u64) {
+        if self.changes == changes {
+            match self.reader {
+                Reader::Nobody => self.set(Reader::Background),
+                Reader::Waiter => self.away = true,
+                Reader::Background => {}
+            }
+        }
+    }
+
+    fn pass_on(&mut self, may_read: impl Fn(&W) -> bool) -> Option<W> {
+        while let Some(next) = self.waiting.pop_front() {
+            if may_read(&next) {
+                self.set(Reader::Waiter);
+                return Some(next);
+            }
+        }
+        None
+    }
+
+    fn set(&mut self, reader: Reader) {
+        self.reader = reader;
+        self.changes += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const YES: fn(&u32) -> bool = |_| true;
+    const NO: fn(&u32) -> bool = |_| false;
+
+    /// A desk whose role is free.
+    fn free() -> ReaderRole<u32> {
+        let mut role = ReaderRole::default();
+        role.arrives(&0, YES);
+        assert_eq!(role.background_has_read(NO), WakeAction::Nothing);
+        assert_eq!(role.reader(), Reader::Nobody);
+        role
+    }
+
+    #[test]
+    fn the_background_thread_reads_as_long_as_nobody_waits() {
+        let mut role = ReaderRole::<u32>::default();
+        assert_eq!(role.background_has_read(YES), WakeAction::Nothing);
+        assert_eq!(role.reader(), Reader::Background);
+    }
+
+    #[test]
+    fn the_background_thread_passes_the_role_to_one_that_waits_and_has_nothing_yet() {
+        let mut role = ReaderRole::default();
+        role.arrives(&1, YES);
+        role.arrives(&2, YES);
+        assert_eq!(role.background_has_read(|waiter| *waiter == 2), WakeAction::Wake(2));
+        assert_eq!(role.reader(), Reader::Waiter);
+    }
+
+    #[test]
+    fn who_comes_when_nobody_reads_reads_and_leaves_without_waking_anybody() {
+        let mut role = free();
+        role.arrives(&1, YES);
+        assert_eq!(role.reader(), Reader::Waiter);
+        assert_eq!(role.release_role(YES), WakeAction::Nothing);
+        assert_eq!(role.reader(), Reader::Nobody);
+    }
+
+    #[test]
+    fn who_has_what_it_waits_for_does_not_begin_to_read() {
+        let mut role = free();
+        role.arrives(&1, NO);
+        assert_eq!(role.reader(), Reader::Nobody);
+    }
+
+    #[test]
+    fn who_leaves_passes_the_role_to_the_next_that_waits() {
+        let mut role = free();
+        for waiter in 1..=3 {
+            role.arrives(&waiter, YES);
+        }
+        role.leaves(|waiter| *waiter == 2);
+        assert_eq!(role.release_role(YES), WakeAction::Wake(3));
+        assert_eq!(role.release_role(YES), WakeAction::Nothing);
+    }
+
+    #[test]
+    fn a_role_that_nobody_has_had_for_a_while_is_the_background_threads() {
+        let mut role = free();
+        let before = role.changes();
+        role.arrives(&1, YES);
+        role.release_role(YES);
+        role.background_looks(before);
+        assert_eq!(role.reader(), Reader::Nobody, "somebody had it meanwhile");
+        role.background_looks(role.changes());
+        assert_eq!(role.reader(), Reader::Background);
+    }
+
+    #[test]
+    fn while_one_reads_for_long_the_background_thread_is_away_until_it_is_told() {
+        let mut role = free();
+        role.arrives(&1, YES);
+        role.background_looks(role.changes());
+        assert!(role.is_away());
+        role.arrives(&2, YES);
+        assert_eq!(role.release_role(YES), WakeAction::Wake(2));
+        assert!(role.is_away());
+        assert_eq!(role.release_role(YES), WakeAction::Notify);
+        assert!(!role.is_away());
+    }
+}

@@ -1,0 +1,390 @@
+//! Plain connections: links between our own processes without gRPC around them. They arrive at the same
+//! address; the first byte tells them apart.
+//!
+//! After the [handshake](super::handshake) come messages of `Frames`, each after four bytes of length; the first
+//! frame is `Attach`, as on a gRPC stream, and what follows is the same.
+//!
+//! *Why.* A message costs one write, by the thread that has something to say, instead of waking a thread
+//! that writes; and a read hands over all that has come. Acknowledgements, and what nobody waits for,
+//! leave with whatever leaves next, or after [`LAZY`].
+
+use super::credentials::{ClusterIdentity, Token};
+use super::handshake::{self, AUTHENTICATE_WITHIN, ConnectionKind};
+use super::outbox::{Outbox, Shared};
+use super::transfer;
+use super::{KEEP_ALIVE, MAX_MESSAGE_BYTES};
+use crate::wire::v1;
+use bytes::{Buf, BufMut, BytesMut};
+use marline_core::error::Error;
+use prost::Message as _;
+use rustix::net::{RecvFlags, Shutdown, shutdown, sockopt};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until, timeout};
+
+/// How long what nobody waits for may stay.
+const LAZY: Duration = Duration::from_millis(5);
+/// How long a connection may take to bring its first frame, and to take what is still to be said at its end.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+/// The longest token.
+pub(crate) const MAX_TOKEN_BYTES: usize = 4 << 10;
+/// How much room there is to read into, at least.
+const READ_BYTES: usize = 64 << 10;
+
+/// A connected socket of either kind.
+pub(crate) enum Socket {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Socket {
+    /// Connects to `host:port` or `unix:/path`.
+    async fn connect(address: &str) -> io::Result<Socket> {
+        match address.strip_prefix("unix:") {
+            Some(path) => {
+                UnixStream::connect(path.trim_start_matches("//")).await.map(Socket::Unix)
+            }
+            None => {
+                let socket = TcpStream::connect(address.trim_start_matches("http://")).await?;
+                Ok(Socket::tcp(socket))
+            }
+        }
+    }
+
+    /// Connects, and proves both ways: the process there knows the token, and so does this one. Says which cluster that
+    /// process belongs to.
+    pub async fn dial(
+        address: &str,
+        kind: ConnectionKind,
+        token: &Token,
+    ) -> io::Result<(Socket, ClusterIdentity)> {
+        let socket = timeout(AUTHENTICATE_WITHIN, Socket::connect(address));
+        let mut socket = socket.await.map_err(|_| io::ErrorKind::TimedOut)??;
+        let incarnation = handshake::dial(&mut socket, kind, token).await?;
+        Ok((socket, incarnation))
+    }
+
+    /// Small messages leave at once, and a peer that has vanished is noticed.
+    pub fn tcp(socket: TcpStream) -> Socket {
+        let _ = socket.set_nodelay(true);
+        let _ = sockopt::set_socket_keepalive(&socket, true);
+        let _ = sockopt::set_tcp_keepidle(&socket, KEEP_ALIVE);
+        let _ = sockopt::set_tcp_keepintvl(&socket, KEEP_ALIVE / 2);
+        let _ = sockopt::set_tcp_keepcnt(&socket, 2);
+        let _ = sockopt::set_tcp_user_timeout(&socket, 2 * KEEP_ALIVE.as_millis() as u32);
+        Socket::Tcp(socket)
+    }
+
+    /// For a thread that blocks.
+    pub(super) fn into_std(self) -> io::Result<transfer::BlockingSocket> {
+        match self {
+            Socket::Tcp(socket) => socket.into_std().map(transfer::BlockingSocket::Tcp),
+            Socket::Unix(socket) => socket.into_std().map(transfer::BlockingSocket::Unix),
+        }
+    }
+
+    /// Looks at what has come and leaves it there.
+    pub(super) fn peek(&self, into: &mut [u8]) -> io::Result<usize> {
+        let peek = || Ok(rustix::net::recv(self, into, RecvFlags::PEEK)?.0);
+        match self {
+            Socket::Tcp(socket) => socket.try_io(Interest::READABLE, peek),
+            Socket::Unix(socket) => socket.try_io(Interest::READABLE, peek),
+        }
+    }
+
+    pub(super) async fn readable(&self) -> io::Result<()> {
+        match self {
+            Socket::Tcp(socket) => socket.readable().await,
+            Socket::Unix(socket) => socket.readable().await,
+        }
+    }
+
+    async fn writable(&self) -> io::Result<()> {
+        match self {
+            Socket::Tcp(socket) => socket.writable().await,
+            Socket::Unix(socket) => socket.writable().await,
+        }
+    }
+
+    fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Socket::Tcp(socket) => socket.try_write(bytes),
+            Socket::Unix(socket) => socket.try_write(bytes),
+        }
+    }
+
+    fn try_read(&self, buffer: &mut BytesMut) -> io::Result<usize> {
+        match self {
+            Socket::Tcp(socket) => socket.try_read_buf(buffer),
+            Socket::Unix(socket) => socket.try_read_buf(buffer),
+        }
+    }
+
+    /// Ends both directions; what has come can still be read.
+    fn end(&self) {
+        let _ = match self {
+            Socket::Tcp(socket) => shutdown(socket, Shutdown::Both),
+            Socket::Unix(socket) => shutdown(socket, Shutdown::Both),
+        };
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Socket::Tcp(socket) => socket.as_fd(),
+            Socket::Unix(socket) => socket.as_fd(),
+        }
+    }
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Socket::Tcp(socket) => Pin::new(socket).poll_read(cx, buffer),
+            Socket::Unix(socket) => Pin::new(socket).poll_read(cx, buffer),
+        }
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Socket::Tcp(socket) => Pin::new(socket).poll_write(cx, bytes),
+            Socket::Unix(socket) => Pin::new(socket).poll_write(cx, bytes),
+        }
+    }
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(())) // A socket keeps nothing back.
+    }
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Socket::Tcp(socket) => Pin::new(socket).poll_shutdown(cx),
+            Socket::Unix(socket) => Pin::new(socket).poll_shutdown(cx),
+        }
+    }
+}
+
+/// The end of a connection that writes. Any thread may; one at a time does.
+pub(crate) struct FrameWriter {
+    socket: Socket,
+    /// Encoded, and not taken by the socket yet.
+    rest: Mutex<BytesMut>,
+    /// Something is to be written by the connection's own task, or it is to end.
+    woken: Notify,
+    /// Something lazy waits.
+    lazy: AtomicBool,
+    lazily: Notify,
+}
+
+impl FrameWriter {
+    fn new(socket: Socket) -> Arc<FrameWriter> {
+        Arc::new(FrameWriter {
+            socket,
+            rest: Mutex::new(BytesMut::new()),
+            woken: Notify::new(),
+            lazy: AtomicBool::new(false),
+            lazily: Notify::new(),
+        })
+    }
+
+    /// Writes what is in the outbox, as far as the socket takes it. Says whether it took everything.
+    pub(super) fn write(&self, outbox: &Shared) -> bool {
+        let mut rest = self.rest.lock().expect("nothing panics under it");
+        loop {
+            while !rest.is_empty() {
+                match self.socket.try_write(&rest) {
+                    Ok(count) => rest.advance(count),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
+                    Err(_) => {
+                        // It is broken: what came before is still read, then whoever reads sees the
+                        // end. What is lost is sent again.
+                        self.socket.end();
+                        rest.clear();
+                        while outbox.take().is_some() {}
+                        return true;
+                    }
+                }
+            }
+            match outbox.take() {
+                Some(frames) => put(&frames, &mut rest),
+                None => return true,
+            }
+        }
+    }
+
+    pub(super) fn wake(&self) {
+        self.woken.notify_one();
+    }
+
+    /// Something lazy was put in.
+    pub(super) fn flush_soon(&self) {
+        if !self.lazy.swap(true, Ordering::AcqRel) {
+            self.lazily.notify_one();
+        }
+    }
+
+    pub(super) fn is_lazy(&self) -> bool {
+        self.lazy.load(Ordering::Acquire)
+    }
+}
+
+fn put(frames: &v1::Frames, into: &mut BytesMut) {
+    let length = frames.encoded_len();
+    into.reserve(length + 4);
+    into.put_u32(u32::try_from(length).expect("batches are bounded far below 4 GiB"));
+    frames.encode(into).expect("there is room");
+}
+
+/// One connection: what it says, and what it is told.
+pub(super) struct FrameConnection {
+    writer: Arc<FrameWriter>,
+    read: BytesMut,
+}
+
+/// What is done with what a connection brings.
+pub(super) trait FrameHandler {
+    /// Frames came. Says whether to go on.
+    fn received(&mut self, frames: Vec<v1::Frame>) -> bool;
+    /// Some time has passed since something came: what was seen is acknowledged.
+    fn acknowledge(&mut self);
+}
+
+impl FrameConnection {
+    fn new(socket: Socket) -> FrameConnection {
+        FrameConnection { writer: FrameWriter::new(socket), read: BytesMut::new() }
+    }
+
+    /// Connects for a link.
+    pub async fn dial(address: &str, token: &Token) -> io::Result<FrameConnection> {
+        let (socket, _) = Socket::dial(address, ConnectionKind::Link, token).await?;
+        Ok(FrameConnection::new(socket))
+    }
+
+    /// Takes one that came, when its first frames have.
+    pub async fn accept(socket: Socket) -> Option<(FrameConnection, Vec<v1::Frame>)> {
+        let mut connection = FrameConnection::new(socket);
+        let frames = timeout(PATIENCE, connection.first_message()).await.ok()??;
+        Some((connection, frames))
+    }
+
+    async fn first_message(&mut self) -> Option<Vec<v1::Frame>> {
+        loop {
+            if let Some(frames) = self.next_message().ok()? {
+                return Some(frames);
+            }
+            self.read_more().await?;
+        }
+    }
+
+    async fn read_more(&mut self) -> Option<()> {
+        loop {
+            self.writer.socket.readable().await.ok()?;
+            self.read.reserve(READ_BYTES);
+            match self.writer.socket.try_read(&mut self.read) {
+                Ok(0) => return None,
+                Ok(_) => return Some(()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(_) => return None,
+            }
+        }
+    }
+
+    /// The next message that has come whole.
+    fn next_message(&mut self) -> Result<Option<Vec<v1::Frame>>, Error> {
+        if self.read.len() < 4 {
+            return Ok(None);
+        }
+        let length = (&self.read[..4]).get_u32() as usize;
+        if length > MAX_MESSAGE_BYTES {
+            return Err(Error::too_large(format!(
+                "a message of {length} bytes, the limit is {MAX_MESSAGE_BYTES} (MAX_MESSAGE_BYTES)"
+            )));
+        }
+        if self.read.len() < 4 + length {
+            self.read.reserve(4 + length - self.read.len());
+            return Ok(None);
+        }
+        self.read.advance(4);
+        let frames = v1::Frames::decode(self.read.split_to(length).freeze());
+        let frames = frames.map_err(|error| Error::invalid(format!("broken frames: {error}")))?;
+        Ok(Some(frames.frames))
+    }
+
+    pub fn outbox(&self) -> Outbox {
+        Outbox::plain(self.writer.clone())
+    }
+
+    /// Carries what is said until one side ends it, or breaks the rules.
+    pub async fn run(mut self, outbox: &Outbox, mut listener: impl FrameHandler) {
+        self.talk(outbox.shared(), &mut listener).await;
+        // What is still to be said, such as that a session is over, is said.
+        let writer = self.writer.clone();
+        let rest = async {
+            while !writer.write(outbox.shared()) && writer.socket.writable().await.is_ok() {}
+        };
+        let _ = timeout(PATIENCE, rest).await;
+        outbox.shared().shut();
+    }
+
+    async fn talk(&mut self, outbox: &Shared, listener: &mut impl FrameHandler) {
+        let writer = self.writer.clone();
+        let mut blocked = false;
+        let mut due: Option<Instant> = None;
+        loop {
+            // Whatever is ready has its turn: a peer that never pauses does not hold up what it is told.
+            tokio::select! {
+                more = self.read_more() => {
+                    if more.is_none() {
+                        return;
+                    }
+                    loop {
+                        match self.next_message() {
+                            Ok(Some(frames)) => {
+                                if !listener.received(frames) {
+                                    return;
+                                }
+                            }
+                            Ok(None) => break,
+                            Err(_) => return,
+                        }
+                    }
+                    due.get_or_insert_with(|| Instant::now() + LAZY);
+                }
+                _ = writer.socket.writable(), if blocked => blocked = !writer.write(outbox),
+                () = writer.woken.notified() => blocked = !writer.write(outbox),
+                () = writer.lazily.notified() => {
+                    due.get_or_insert_with(|| Instant::now() + LAZY);
+                }
+                () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
+                    due = None;
+                    writer.lazy.store(false, Ordering::Release);
+                    listener.acknowledge();
+                    blocked = !writer.write(outbox);
+                }
+            }
+            if outbox.is_closed() {
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

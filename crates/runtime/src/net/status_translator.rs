@@ -1,0 +1,68 @@
+//! Statuses that the transport makes before an operation is reached, in our own words: a request that is
+//! too large, that cannot be read, or that names an operation nobody knows.
+
+use super::MAX_MESSAGE_BYTES;
+use crate::wire::convert::to_status;
+use marline_core::Error;
+use std::convert::Infallible;
+use std::task::{Context, Poll};
+use tonic::body::Body;
+use tonic::codegen::{BoxFuture, Service, http};
+use tonic::server::NamedService;
+use tonic::{Code, Status};
+
+/// A service whose every status says what kind of error it is.
+#[derive(Clone)]
+pub(crate) struct StatusTranslator<S>(pub S);
+
+impl<S: NamedService> NamedService for StatusTranslator<S> {
+    const NAME: &'static str = S::NAME;
+}
+
+impl<S> Service<http::Request<Body>> for StatusTranslator<S>
+where
+    S: Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible>,
+    S::Future: Send + 'static,
+{
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<http::Response<Body>, Infallible>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.0.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let answer = self.0.call(request);
+        Box::pin(async move {
+            let response = answer.await?;
+            let status = Status::from_header_map(response.headers());
+            Ok(match status.and_then(explain) {
+                Some(error) => to_status(error).into_http(),
+                None => response,
+            })
+        })
+    }
+}
+
+/// What a status of the transport means here; nothing if it says so already.
+fn explain(status: Status) -> Option<Error> {
+    if !status.details().is_empty() {
+        return None;
+    }
+    match status.code() {
+        Code::OutOfRange => Some(Error::too_large(format!(
+            "a message has more than {MAX_MESSAGE_BYTES} bytes, which is the limit (MAX_MESSAGE_BYTES): \
+             {}",
+            status.message()
+        ))),
+        Code::Internal => Some(Error::invalid(format!(
+            "the request cannot be read: {}; is it made for this operation?",
+            status.message()
+        ))),
+        Code::Unimplemented => {
+            Some(Error::unsupported("no such operation is known here: ask by reflection which are"))
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,141 @@
+//! Room in a store that somebody of this process fills, with what comes from elsewhere; and what becomes of that.
+
+use super::{DeferredAction, OWN_PROCESS, ObjectStore, ObjectStoreState, ReplyTo};
+use marline_channel::oneshot;
+use marline_core::error::{Error, Ran};
+use marline_core::id::{ObjectId, Session};
+use marline_core::object_store::{BlobId, Event};
+use marline_core::time::Time;
+use marline_objects::Writable;
+use std::time::Duration;
+
+/// Room that is being filled. Dropped before it is, it is given back.
+pub(crate) struct Allocation {
+    store: ObjectStore,
+    filled: Option<(BlobId, Writable)>,
+}
+
+impl Allocation {
+    pub(super) fn new(store: ObjectStore, blob: BlobId, room: Writable) -> Allocation {
+        Allocation { store, filled: Some((blob, room)) }
+    }
+
+    /// What is to be filled.
+    pub(super) fn writable(&mut self) -> &mut Writable {
+        &mut self.filled.as_mut().expect("it is being filled").1
+    }
+
+    /// It is filled, and somebody else sees to it.
+    pub(super) fn taken(mut self) -> (BlobId, Writable) {
+        self.filled.take().expect("it is taken once")
+    }
+}
+
+impl AsMut<[u8]> for Allocation {
+    fn as_mut(&mut self) -> &mut [u8] {
+        self.writable()
+    }
+}
+
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        if let Some((blob, room)) = self.filled.take() {
+            drop(room);
+            self.store.enter(|state, now| state.handle(now, Event::Abandoned { blob }));
+        }
+    }
+}
+
+/// Data that a client elsewhere has sent, and that the cluster has not heard of yet. It is this process's until the
+/// cluster keeps it; dropped, it is nobody's, unless that has happened.
+pub(crate) struct ReceivedUpload {
+    store: ObjectStore,
+    object: ObjectId,
+    blob: BlobId,
+    /// The session that keeps it.
+    pub worker: Session,
+    kept: oneshot::Receiver<()>,
+}
+
+impl ReceivedUpload {
+    /// Waits until the cluster keeps it, so long at most.
+    pub fn wait_until_kept(mut self, at_most: Duration) {
+        let _ = self.kept.recv().timeout(at_most).wait();
+    }
+}
+
+impl Drop for ReceivedUpload {
+    fn drop(&mut self) {
+        self.store.enter(|state, now| {
+            // If it came once more, another has its name.
+            if state.bodies.named(self.object) == Some(self.blob) {
+                state.sent.remove(&self.object);
+                state.disown(now, self.object);
+            }
+        });
+    }
+}
+
+impl ObjectStore {
+    /// Waits for room for so many bytes.
+    pub fn room(&self, bytes: usize) -> Result<Allocation, Error> {
+        let (answer, mut given) = oneshot();
+        self.enter(|state, now| {
+            let request = state.ask(OWN_PROCESS, ReplyTo::Fill(answer));
+            let bytes = bytes as u64;
+            state.handle(
+                now,
+                Event::CreateRequested { request, process: OWN_PROCESS, bytes, speculative: false },
+            );
+        });
+        let mut room = given.recv().wait().map_err(|_| super::closed())??;
+        room.writable().prepare().map_err(|error| super::unmappable(&error))?;
+        Ok(room)
+    }
+
+    /// Room that was waited for before.
+    pub(super) fn room_again(&self, filled: (BlobId, Writable)) -> Allocation {
+        Allocation { store: self.clone(), filled: Some(filled) }
+    }
+
+    /// What was filled is the data of an object that a client elsewhere is about to put.
+    pub fn take_in(&self, object: ObjectId, room: Allocation) -> Result<ReceivedUpload, Error> {
+        let (tell, kept) = oneshot();
+        let (blob, room) = room.taken();
+        let worker = self.enter(|state, now| {
+            state.bodies.set_memory(blob, room);
+            let Some(worker) = state.worker else {
+                state.handle(now, Event::Abandoned { blob });
+                return None;
+            };
+            state.sealed(now, blob, object);
+            if state.bodies.named(object) == Some(blob) {
+                state.sent.insert(object, tell);
+            }
+            Some(worker)
+        });
+        let nowhere = || Error::unavailable(Ran::No, "this worker is in no cluster at the moment");
+        Ok(ReceivedUpload {
+            store: self.clone(),
+            object,
+            blob,
+            worker: worker.ok_or_else(nowhere)?,
+            kept,
+        })
+    }
+}
+
+impl ObjectStoreState {
+    /// The cluster keeps it: whoever waited for that is told.
+    pub(super) fn tell_kept(&mut self, object: ObjectId) {
+        self.outside.extend(self.sent.remove(&object).map(DeferredAction::Kept));
+    }
+
+    /// It is not its maker's any more.
+    pub(super) fn disown(&mut self, now: Time, object: ObjectId) {
+        let Some(blob) = self.bodies.named(object) else { return };
+        if self.makers.remove(&blob).is_some() {
+            self.handle(now, Event::Disowned { blob });
+        }
+    }
+}

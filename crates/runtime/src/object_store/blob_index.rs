@@ -1,0 +1,130 @@
+//! The data of values, where it is in memory, and whose it is. There may be very many: what only some have, and not for
+//! long, is elsewhere.
+
+use marline_core::id::ObjectId;
+use marline_core::object_store::BlobId;
+use marline_core::table::{Row, Table};
+use marline_objects::{Arena, Block, SealedBlock, Writable};
+
+/// See the [module](self).
+pub(super) struct BlobIndex {
+    arena: Arena,
+    blobs: Table<BlobId, Body>,
+    names: Table<ObjectId, BlobId>,
+}
+
+#[derive(Default)]
+struct Body {
+    /// Where its name stands among all, if it has one: no two have the same.
+    name: Option<Row>,
+    /// Where it is in memory, if it is there and does not change any more.
+    memory: Option<SealedBlock>,
+}
+
+impl BlobIndex {
+    /// None. Memory is of this arena.
+    pub fn new(arena: Arena) -> BlobIndex {
+        BlobIndex { arena, blobs: Table::default(), names: Table::default() }
+    }
+
+    /// One more, which is about to be filled.
+    pub fn add(&mut self, blob: BlobId) {
+        self.blobs.insert(blob, Body::default());
+    }
+
+    pub fn contains(&self, blob: BlobId) -> bool {
+        self.blobs.contains_key(&blob)
+    }
+
+    /// What was filled, or was on the disk, is in memory.
+    pub fn set_memory(&mut self, blob: BlobId, room: Writable) {
+        if let Some(body) = self.blobs.get_mut(&blob) {
+            assert!(body.memory.is_none(), "{blob:?} is in memory twice");
+            body.memory = Some(room.keep());
+        }
+    }
+
+    /// Where it is in memory, if it was sealed and is there.
+    pub fn block(&self, blob: BlobId) -> Option<Block> {
+        self.blobs.get(&blob)?.memory.as_ref().map(SealedBlock::block)
+    }
+
+    /// Nobody reads it, and it is on the disk.
+    pub fn free_memory(&mut self, blob: BlobId) {
+        let memory = self.blobs.get_mut(&blob).and_then(|body| body.memory.take());
+        if let Some(memory) = memory {
+            self.arena.free(memory);
+        }
+    }
+
+    /// It is the data of this object from now on. Says what was before.
+    pub fn name(&mut self, blob: BlobId, object: ObjectId) -> Option<BlobId> {
+        let (row, before) = self.names.insert(object, blob);
+        if let Some(body) = before.and_then(|before| self.blobs.get_mut(&before)) {
+            body.name = None;
+        }
+        self.blobs.get_mut(&blob).expect("it was filled").name = Some(row);
+        before
+    }
+
+    /// The data of an object, if it is here.
+    pub fn named(&self, object: ObjectId) -> Option<BlobId> {
+        self.names.get(&object).copied()
+    }
+
+    /// Whose data it is.
+    pub fn name_of(&self, blob: BlobId) -> Option<ObjectId> {
+        self.blobs.get(&blob)?.name.map(|row| *self.names.at(row).0)
+    }
+
+    /// All objects whose data is here, in no order.
+    pub fn all_named(&self) -> impl Iterator<Item = (ObjectId, BlobId)> {
+        self.names.iter().map(|(object, blob)| (*object, *blob))
+    }
+
+    /// Nobody needs it any more. Says whose data it was.
+    pub fn remove(&mut self, blob: BlobId) -> Option<ObjectId> {
+        self.free_memory(blob);
+        let name = self.name_of(blob);
+        self.blobs.remove(&blob);
+        if let Some(object) = &name {
+            self.names.remove(object);
+        }
+        name
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use marline_core::id::TaskId;
+
+    #[test]
+    fn of_two_with_the_same_name_the_later_has_it() {
+        let arena = Arena::default();
+        let mut bodies = BlobIndex::new(arena.clone());
+        let [first, second, other] = [1, 2, 3].map(BlobId);
+        let [object, another] = [1, 2].map(|number| ObjectId::of(TaskId::from_u128(number), 0));
+        for blob in [first, second, other] {
+            bodies.add(blob);
+            bodies.set_memory(blob, arena.allocate(100).unwrap());
+        }
+        assert_eq!(bodies.name(first, object), None);
+        assert_eq!(bodies.name(second, object), Some(first));
+        assert_eq!((bodies.name_of(first), bodies.named(object)), (None, Some(second)));
+        assert_eq!(bodies.remove(second), Some(object));
+        assert_eq!(bodies.name(other, another), None);
+        assert_eq!(bodies.name_of(first), None, "whatever stands where its name stood");
+        assert_eq!(bodies.remove(first), None);
+        assert_eq!(bodies.named(another), Some(other));
+        assert!(bodies.block(first).is_none() && bodies.block(other).is_some());
+        bodies.free_memory(other);
+        assert_eq!((bodies.block(other), arena.used()), (None, 0));
+        assert_eq!(bodies.all_named().collect::<Vec<_>>(), [(another, other)]);
+    }
+
+    #[test]
+    fn a_body_is_small() {
+        assert!(size_of::<(BlobId, Body)>() <= 24, "{}", size_of::<(BlobId, Body)>());
+    }
+}

@@ -1,0 +1,67 @@
+//! Erasing what was saved, on a thread that is there as long as there is something to erase: a folder that all nodes see
+//! may answer late, and nobody who has a lock waits for that.
+
+use super::disk::{Start, start_thread};
+use marline_objects::{DurableFiles, FileId};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// A file that is to be erased.
+pub(super) struct Erase {
+    pub saved: DurableFiles,
+    pub name: String,
+    /// Only if it is still this one.
+    pub own: Option<FileId>,
+}
+
+/// See the [module](self).
+pub(super) struct EraseQueue {
+    todo: Arc<Mutex<Todo>>,
+    pub(super) start: Start,
+}
+
+#[derive(Default)]
+struct Todo {
+    files: VecDeque<Erase>,
+    /// A thread is at it.
+    is_running: bool,
+}
+
+impl Default for EraseQueue {
+    fn default() -> EraseQueue {
+        EraseQueue { todo: Arc::default(), start: start_thread }
+    }
+}
+
+impl EraseQueue {
+    /// Has a file erased, after those that were to be before. If no thread can be started for that, it is with the next.
+    pub fn take(&self, file: Erase) {
+        let mut todo = lock(&self.todo);
+        todo.files.push_back(file);
+        if !todo.is_running {
+            let files = self.todo.clone();
+            todo.is_running =
+                (self.start)("marline-erase", Box::new(move || erase(&files))).is_ok();
+        }
+    }
+}
+
+fn lock(todo: &Mutex<Todo>) -> MutexGuard<'_, Todo> {
+    todo.lock().expect("nothing panics under it")
+}
+
+fn erase(todo: &Mutex<Todo>) {
+    loop {
+        let next = {
+            let mut todo = lock(todo);
+            let next = todo.files.pop_front();
+            todo.is_running = next.is_some();
+            next
+        };
+        let Some(Erase { saved, name, own }) = next else { return };
+        match own {
+            Some(own) => saved.erase_own(&name, own),
+            None => saved.erase(&name),
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! How much a node's store may take: as whoever starts it says, else as its environment says, else as usual.
+
+use crate::executor::memory;
+use marline_core::error::Error;
+use marline_core::label::format_bytes;
+use marline_objects::SpillFiles;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What a store may take.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StoreOptions {
+    /// The most bytes of memory.
+    pub limit: u64,
+    /// Where what has no room in memory goes, and the most bytes there; nothing: nowhere.
+    pub spill: Option<(PathBuf, u64)>,
+    /// What becomes of values that are to be durable.
+    pub durable: Durability,
+    /// Who waits for room is refused when nobody was given any for this long.
+    pub patience: Duration,
+}
+
+/// What becomes of values that are to outlive their node.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Durability {
+    /// They are refused.
+    Nowhere,
+    /// Nothing: the cluster ends with this process.
+    NotNeeded,
+    /// They are saved in this folder, which all nodes see.
+    In(PathBuf),
+}
+
+/// What somebody says of a store, and by which name: errors name it.
+#[derive(Clone, Debug)]
+pub struct Setting<T> {
+    /// The option, flag or variable.
+    pub name: &'static str,
+    /// What it is.
+    pub value: T,
+}
+
+/// The most bytes of memory, if the environment says it.
+pub const STORE_VARIABLE: &str = "MARLINE_STORE_MEMORY";
+/// The folder for what has no room, if the environment says it; empty: there is none.
+pub const SPILL_VARIABLE: &str = "MARLINE_SPILL_DIR";
+/// The folder for what is durable, if the environment says it; empty: there is none.
+pub const DURABLE_VARIABLE: &str = "MARLINE_DURABLE_DIR";
+/// After how many seconds in which nobody was given room those who wait are refused, if the environment says it.
+pub const PATIENCE_VARIABLE: &str = "MARLINE_STORE_PATIENCE";
+/// Otherwise after so long.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Of all memory, so much is for large values: 3 of 10.
+const SHARE: (u64, u64) = (3, 10);
+/// There is room for this much at least, unless less is asked for.
+const LEAST_BYTES: u64 = 64 << 20;
+/// Nobody can ask for less: values above a tenth of this go there.
+pub const MIN_STORE_BYTES: u64 = 1 << 20;
+/// If nobody knows how much memory there is.
+const USUAL_BYTES: u64 = 1 << 30;
+
+impl Default for StoreOptions {
+    fn default() -> StoreOptions {
+        let share = memory::total().map_or(USUAL_BYTES, |all| all / SHARE.1 * SHARE.0);
+        StoreOptions {
+            limit: share.max(LEAST_BYTES),
+            spill: Some((std::env::temp_dir(), u64::MAX)),
+            durable: Durability::Nowhere,
+            patience: PATIENCE,
+        }
+    }
+}
+
+impl StoreOptions {
+    /// As is said; where nothing is, as the environment says; and as usual where that says nothing. A folder that
+    /// is named must be there and take files; an empty name is none.
+    pub fn new(
+        limit: Option<Setting<u64>>,
+        folder: Option<Setting<String>>,
+        durable: Option<Setting<String>>,
+    ) -> Result<StoreOptions, Error> {
+        let variable = |name| Some(Setting { name, value: std::env::var(name).ok()? });
+        let limit = match limit {
+            Some(limit) => Some(limit),
+            None => variable(STORE_VARIABLE).map(|said| parsed(&said)).transpose()?,
+        };
+        let folder = folder.or_else(|| variable(SPILL_VARIABLE));
+        let mut options = StoreOptions::default();
+        if let Some(limit) = limit {
+            options.limit = checked(&limit)?;
+        }
+        if let Some(folder) = folder {
+            options.spill = spilling_to(folder)?;
+        }
+        if let Some(durable) = durable.or_else(|| variable(DURABLE_VARIABLE)) {
+            options.durable = saving_to(durable)?;
+        }
+        if let Some(patience) = variable(PATIENCE_VARIABLE) {
+            options.patience = seconds(&patience)?;
+        }
+        Ok(options)
+    }
+
+    /// The same, for a cluster that ends with its process: there is nothing for a value to outlive.
+    pub fn of_one_process(mut self) -> StoreOptions {
+        if self.durable == Durability::Nowhere {
+            self.durable = Durability::NotNeeded;
+        }
+        self
+    }
+
+    /// As the environment says, and as usual where it says nothing.
+    pub fn from_environment() -> Result<StoreOptions, Error> {
+        StoreOptions::new(None, None, None)
+    }
+}
+
+fn parsed(said: &Setting<String>) -> Result<Setting<u64>, Error> {
+    let Setting { name, value } = said;
+    match value.trim().parse() {
+        Ok(value) => Ok(Setting { name, value }),
+        Err(_) => Err(Error::invalid(format!("{name} is {value:?}: it is a number of bytes"))),
+    }
+}
+
+fn seconds(Setting { name, value }: &Setting<String>) -> Result<Duration, Error> {
+    let said = value.trim().parse().ok();
+    said.and_then(|seconds: f64| Duration::try_from_secs_f64(seconds).ok())
+        .ok_or_else(|| Error::invalid(format!("{name} is {value:?}: it is a number of seconds")))
+}
+
+fn checked(Setting { name, value }: &Setting<u64>) -> Result<u64, Error> {
+    if *value >= MIN_STORE_BYTES {
+        return Ok(*value);
+    }
+    Err(Error::invalid(format!(
+        "{name} is {value}: a store of large values takes {MIN_STORE_BYTES} bytes ({}) at least",
+        format_bytes(MIN_STORE_BYTES)
+    )))
+}
+
+fn spilling_to(
+    Setting { name, value: folder }: Setting<String>,
+) -> Result<Option<(PathBuf, u64)>, Error> {
+    if folder.is_empty() {
+        return Ok(None);
+    }
+    match SpillFiles::new(&folder, u64::MAX).check() {
+        Ok(()) => Ok(Some((folder.into(), u64::MAX))),
+        Err(error) => Err(Error::invalid(format!(
+            "{name} is {folder:?}, where no file can be made: {error}; it is a folder for what has no room in memory, \
+             or empty: then nothing goes to the disk"
+        ))),
+    }
+}
+
+fn saving_to(Setting { name, value: folder }: Setting<String>) -> Result<Durability, Error> {
+    if folder.is_empty() {
+        return Ok(Durability::Nowhere);
+    }
+    match SpillFiles::new(&folder, u64::MAX).check() {
+        Ok(()) => Ok(Durability::In(folder.into())),
+        Err(error) => Err(Error::invalid(format!(
+            "{name} is {folder:?}, where no file can be made: {error}; it is a folder for durable values, the same for \
+             all nodes"
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(limit: Option<u64>, folder: Option<&str>) -> Result<StoreOptions, Error> {
+        let limit = limit.map(|value| Setting { name: "the limit", value });
+        let folder = folder.map(|value| Setting { name: "the folder", value: value.into() });
+        StoreOptions::new(limit, folder, None)
+    }
+
+    #[test]
+    fn what_is_said_counts_and_the_rest_is_as_usual() {
+        let usual = StoreOptions::default();
+        assert!(usual.limit >= LEAST_BYTES && usual.spill.is_some(), "{usual:?}");
+        let folder = std::env::temp_dir();
+        let said = options(Some(2_000_000), folder.to_str()).unwrap();
+        let durable = Durability::Nowhere;
+        let spill = Some((folder, u64::MAX));
+        assert_eq!(said, StoreOptions { limit: 2_000_000, spill, durable, patience: PATIENCE });
+        assert_eq!(options(Some(2_000_000), Some("")).unwrap().spill, None);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_by_its_name() {
+        let error = options(Some(MIN_STORE_BYTES - 1), Some("")).unwrap_err();
+        let words =
+            "the limit is 1048575: a store of large values takes 1048576 bytes (1 MiB) at least";
+        assert_eq!(error.message(), words);
+        let nowhere = options(None, Some("/no/such/folder")).unwrap_err();
+        let words = "the folder is \"/no/such/folder\", where no file can be made: No such file";
+        assert!(nowhere.message().starts_with(words), "{nowhere}");
+        for nonsense in ["much", "-1", ""] {
+            let said = Setting { name: STORE_VARIABLE, value: nonsense.to_owned() };
+            assert!(parsed(&said).unwrap_err().message().contains("it is a number of bytes"));
+        }
+        for nonsense in ["-1", "long", "nan", "1e30"] {
+            let said = Setting { name: PATIENCE_VARIABLE, value: nonsense.to_owned() };
+            assert!(seconds(&said).unwrap_err().message().contains("it is a number of seconds"));
+        }
+    }
+}

@@ -1,0 +1,358 @@
+//! Data that is durable: saved where it outlives this node, in a folder that all nodes see, and read from there when
+//! no store has it any more.
+//!
+//! Each cluster has a folder of its own in it, by its id, which goes with the cluster. What was saved is erased
+//! when the controller says so; until the cluster keeps what was saved with it, it is erased with its maker's pin.
+//!
+//! A task that runs again saves under the same name, at another node, while the one that ran it first may still be at it and
+//! knows nothing of that. So a store erases of its own accord only a file that it made itself, where there was none. When
+//! its session is over, another may have been given the task: then it erases nothing, and saves nothing that it began to.
+
+use super::erase::{Erase, EraseQueue};
+use super::store_protocol::StoreReply;
+use super::{Durability, ObjectStore, ObjectStoreShared, ObjectStoreState, unmappable};
+use marline_core::error::{Error, Ran};
+use marline_core::id::{ClusterId, ObjectId};
+use marline_core::map::Map;
+use marline_core::message::CopyLocation;
+use marline_core::object_store::ProcessId;
+use marline_core::time::Time;
+use marline_objects::{DurableFiles, FileId, lacks_memory};
+use std::io;
+use std::sync::Weak;
+use std::thread;
+
+/// Where data is saved, and what of it nobody but its maker knows of.
+pub(super) struct DurableSaves {
+    durable: Durability,
+    /// In the folder of the cluster that this store works for.
+    saved: Option<DurableFiles>,
+    /// With the file that this store made of it, when it has.
+    unkept: Map<ObjectId, Option<FileId>>,
+    erasing: EraseQueue,
+}
+
+impl DurableSaves {
+    pub fn new(durable: Durability) -> DurableSaves {
+        DurableSaves {
+            durable,
+            saved: None,
+            unkept: Map::default(),
+            erasing: EraseQueue::default(),
+        }
+    }
+
+    /// The cluster knows of it: who erases it is told.
+    pub fn kept(&mut self, object: ObjectId) {
+        self.unkept.remove(&object);
+    }
+
+    /// Its data is gone, and if nobody else knows of it, what was saved of it, too.
+    pub fn dropped(&mut self, object: ObjectId) {
+        if let Some(Some(file)) = self.unkept.remove(&object) {
+            self.have_erased(object, Some(file));
+        }
+    }
+
+    /// The session is over in which it was made. Who is given the work now may have saved it, or count on what is there:
+    /// it goes with the cluster.
+    pub fn leave_all(&mut self) {
+        self.unkept.clear();
+    }
+
+    /// It is about to be saved. Says what of it this store has made already.
+    fn begins(&mut self, object: ObjectId) -> Option<FileId> {
+        *self.unkept.entry(object).or_default()
+    }
+
+    /// Whether it is still this store's to save.
+    fn goes_on(&self, object: ObjectId) -> bool {
+        self.unkept.contains_key(&object)
+    }
+
+    /// It was saved, to this file if that is this store's own.
+    fn made(&mut self, object: ObjectId, file: Option<FileId>) {
+        // If the cluster keeps it by now, or another does its work, it is not this store's to erase.
+        if let Some(own) = self.unkept.get_mut(&object) {
+            *own = file;
+        }
+    }
+
+    /// Soon: nobody waits for it. Only if it is still this file, if one is named.
+    fn have_erased(&self, object: ObjectId, own: Option<FileId>) {
+        if let Some(saved) = self.saved.clone() {
+            self.erasing.take(Erase { saved, name: name(object), own });
+        }
+    }
+}
+
+impl ObjectStore {
+    /// Works for this cluster from now on.
+    pub fn of_cluster(&self, cluster: ClusterId) {
+        self.enter(|state, _| {
+            state.saving.saved = match &state.saving.durable {
+                Durability::In(folder) => {
+                    Some(DurableFiles::new(folder.join(format!("marline-{cluster}"))))
+                }
+                Durability::Nowhere | Durability::NotNeeded => None,
+            };
+        });
+    }
+
+    /// The cluster has ended, and with it everything that was saved for it.
+    pub fn cluster_ended(&self) {
+        if let Some(saved) = self.enter(|state, _| state.saving.saved.take()) {
+            saved.erase_all();
+        }
+    }
+
+    /// Whether data can be saved.
+    pub fn saves(&self) -> bool {
+        self.enter(|state, _| matches!(state.saving.durable, Durability::In(_)))
+    }
+
+    fn saved(&self) -> Result<DurableFiles, Error> {
+        self.enter(|state, _| state.saving.saved.clone()).ok_or_else(|| {
+            Error::unsupported(
+                "nothing durable can be made here: start the workers with a folder for it that all of them see \
+                 (--durable-dir, MARLINE_DURABLE_DIR)",
+            )
+        })
+    }
+
+    /// Saves the data of an object, which is in this store and its maker's. It is on the disk when this returns; says
+    /// whether it is.
+    pub(super) fn save(&self, object: ObjectId) -> Result<bool, Error> {
+        if self.enter(|state, _| state.saving.durable == Durability::NotNeeded) {
+            return Ok(false);
+        }
+        let saved = self.saved()?;
+        let view = self.read_here(object)?;
+        let own = self.enter(|state, _| state.saving.begins(object));
+        let file = saved.write(&name(object), &view).and_then(|draft| {
+            if !self.enter(|state, _| state.saving.goes_on(object)) {
+                return Err(io::Error::other("the session in which it was made is over"));
+            }
+            saved.publish(&name(object), draft, own)
+        });
+        match file {
+            Ok(file) => {
+                self.enter(|state, _| state.saving.made(object, file));
+                Ok(true)
+            }
+            Err(error) => {
+                self.enter(|state, _| state.saving.dropped(object));
+                Err(Error::exhausted(format!("value {object} could not be saved: {error}")))
+            }
+        }
+    }
+
+    /// Has erased what was saved of an object.
+    pub fn erase(&self, object: ObjectId) {
+        self.enter(|state, _| state.saving.have_erased(object, None));
+    }
+
+    /// Reads what was saved of an object into room that is made for it.
+    pub(super) fn load_saved<R: AsMut<[u8]>>(
+        &self,
+        object: ObjectId,
+        room: impl FnOnce(usize) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        let loaded =
+            self.saved()?.load(&name(object), |bytes| room(bytes).map_err(LoadError::Room));
+        loaded.map_err(|why| match why {
+            LoadError::Room(error) => error,
+            LoadError::Disk(error) if lacks_memory(&error) => unmappable(&error),
+            LoadError::Disk(error) => {
+                Error::internal(format!("what was saved of value {object}: {error}"))
+            }
+        })
+    }
+}
+
+/// Why nothing was read.
+enum LoadError {
+    Room(Error),
+    Disk(io::Error),
+}
+
+impl From<io::Error> for LoadError {
+    fn from(error: io::Error) -> LoadError {
+        LoadError::Disk(error)
+    }
+}
+
+impl ObjectStoreState {
+    /// Another process wants the data of an object saved that it made.
+    pub(super) fn save_for(&mut self, process: ProcessId, number: u64, object: ObjectId) {
+        let store = self.me.clone();
+        let run = move || save(&store, process, number, object);
+        if let Err(error) = thread::Builder::new().name("marline-save".into()).spawn(run) {
+            let words = format!("no thread could be started to save value {object}: {error}");
+            let error = Error::unavailable(Ran::No, words);
+            self.answer(process, &StoreReply::Refused { number, error }, None);
+        }
+    }
+
+    /// The data of an object is to be here, though nobody asked for it: from one of these, or from where it was saved.
+    pub(super) fn told_to_bring(&mut self, now: Time, object: ObjectId, from: Vec<CopyLocation>) {
+        if self.bodies.named(object).is_some() {
+            return self.keep_copy(now, object);
+        }
+        let missing = self.missing.entry(object).or_default();
+        missing.is_ordered = true;
+        // It may be looked for already. Where it was saved, others do not look.
+        if !std::mem::replace(&mut missing.begun, true) || from.is_empty() {
+            self.pull(now, object, from);
+        }
+    }
+}
+
+/// Saves it, and tells who wanted it.
+fn save(store: &Weak<ObjectStoreShared>, process: ProcessId, number: u64, object: ObjectId) {
+    let Some(store) = store.upgrade().map(ObjectStore) else { return };
+    let answer = match store.save(object) {
+        Ok(durable) => StoreReply::Saved { number, durable },
+        Err(error) => StoreReply::Refused { number, error },
+    };
+    store.enter(|state, _| state.answer(process, &answer, None));
+}
+
+fn name(object: ObjectId) -> String {
+    format!("{:032x}-{}", object.origin.as_u128(), object.index)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{ObjectStoreHandle, StoreOptions};
+    use super::*;
+    use crate::net::credentials::Credentials;
+    use marline_core::id::{Session, SessionEpoch, SessionId, TaskId};
+    use std::path::Path;
+    use std::time::{Duration, Instant};
+
+    fn object(number: u128) -> ObjectId {
+        ObjectId::of(TaskId::from_u128(number), 0)
+    }
+
+    /// A store of a worker of one cluster, which saves here.
+    fn store(folder: &Path) -> ObjectStore {
+        let durable = Durability::In(folder.into());
+        let options =
+            StoreOptions { spill: None, limit: 1 << 30, durable, ..StoreOptions::default() };
+        let store = ObjectStore::new(&options, Credentials::new(None));
+        store.of_cluster(ClusterId::from_u128(1));
+        store.set_session(Some(Session { id: SessionId::from_u128(1), epoch: SessionEpoch(1) }));
+        store
+    }
+
+    /// Makes it, as a task does that runs at this store.
+    fn make(store: &ObjectStore, object: ObjectId, byte: u8) {
+        ObjectStoreHandle::here(store.clone()).write(object, &[&[byte; 200_000]], || true).unwrap();
+        assert!(store.save(object).unwrap());
+    }
+
+    fn is_saved(store: &ObjectStore, object: ObjectId) -> bool {
+        store.load_saved(object, |bytes| Ok(vec![0; bytes])).is_ok()
+    }
+
+    /// Waits until what was saved is erased.
+    fn until_erased(store: &ObjectStore, object: ObjectId) {
+        let until = Instant::now() + Duration::from_secs(30);
+        while is_saved(store, object) {
+            assert!(Instant::now() < until, "it is not erased");
+            thread::yield_now();
+        }
+    }
+
+    /// Waits until this store has erased what it was to: that is done in order.
+    fn until_all_erased(store: &ObjectStore) {
+        let last = object(u128::MAX);
+        make(store, last, 1);
+        store.disown(last);
+        until_erased(store, last);
+    }
+
+    #[test]
+    fn what_nobody_keeps_is_erased_with_its_data() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = store(folder.path());
+        make(&store, object(1), 1);
+        make(&store, object(1), 2);
+        store.disown(object(1));
+        until_erased(&store, object(1));
+        make(&store, object(2), 2);
+        store.retain(object(2));
+        store.evict(object(2));
+        until_all_erased(&store);
+        assert!(is_saved(&store, object(2)), "the controller says when");
+        store.erase(object(2));
+        until_erased(&store, object(2));
+    }
+
+    #[test]
+    fn what_another_node_saved_meanwhile_is_not_erased_by_who_made_it_first() {
+        let folder = tempfile::tempdir().unwrap();
+        let (first, second) = (store(folder.path()), store(folder.path()));
+        for (number, byte) in [(1, 1), (2, 2)] {
+            let object = object(number);
+            make(&first, object, 1);
+            make(&second, object, byte);
+            second.retain(object);
+            first.disown(object);
+            until_all_erased(&first);
+            assert!(is_saved(&second, object), "{number}");
+        }
+    }
+
+    #[test]
+    fn what_is_saved_late_does_not_make_the_late_one_its_maker() {
+        let folder = tempfile::tempdir().unwrap();
+        let (late, kept) = (store(folder.path()), store(folder.path()));
+        for (number, byte) in [(1, 1), (2, 2)] {
+            let object = object(number);
+            make(&kept, object, 1);
+            kept.retain(object);
+            make(&late, object, byte);
+            late.disown(object);
+            until_all_erased(&late);
+            assert!(is_saved(&kept, object), "{number}");
+        }
+    }
+
+    #[test]
+    fn nobody_waits_until_something_is_erased() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = store(folder.path());
+        let starts = |start| store.enter(|state, _| state.saving.erasing.start = start);
+        starts(|_, _| Err(io::ErrorKind::WouldBlock.into()));
+        for number in [1, 2] {
+            make(&store, object(number), 1);
+        }
+        store.disown(object(1));
+        store.erase(object(2));
+        assert!(is_saved(&store, object(1)) && is_saved(&store, object(2)), "nobody does it yet");
+        starts(super::super::disk::start_thread);
+        until_all_erased(&store);
+        assert!(!is_saved(&store, object(1)) && !is_saved(&store, object(2)));
+    }
+
+    #[test]
+    fn what_is_left_of_a_session_that_is_over_is_left_for_who_does_its_work() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = store(folder.path());
+        make(&store, object(1), 1);
+        store.set_session(None);
+        until_all_erased(&store);
+        assert!(is_saved(&store, object(1)));
+    }
+
+    #[test]
+    fn what_was_begun_in_a_session_that_is_over_is_not_saved_any_more() {
+        let mut saving = DurableSaves::new(Durability::Nowhere);
+        assert_eq!(saving.begins(object(1)), None);
+        assert!(saving.goes_on(object(1)));
+        saving.leave_all();
+        assert!(!saving.goes_on(object(1)));
+    }
+}

@@ -1,0 +1,555 @@
+//! The store of this node, for a process that is not the one that has it: asked over a socket, read and filled in
+//! place. Any number of threads ask at a time; one of those that wait reads what comes, for all of them.
+
+use super::store_protocol::{GrantedBlob, StoreReply, StoreRequest};
+use crate::executor::spin::Spin;
+use bytes::BytesMut;
+use marline_core::error::{Error, ErrorKind, Ran};
+use marline_core::id::{ObjectId, Session};
+use marline_core::map::Map;
+use marline_objects::parts::Layout;
+use marline_objects::{Access, MappedSegments, View, descriptor_passing};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use std::collections::VecDeque;
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+/// How much is read at a time.
+const READ_BYTES: usize = 16 << 10;
+/// Room is asked for ahead for no more than this: with what is larger, asking does not take long.
+const AHEAD_BYTES: u64 = 8 << 20;
+/// And for those who made the last value no longer ago than this.
+const SOON: Duration = Duration::from_millis(2);
+/// How long the store may take to say why something has not come.
+const ANSWERS_WITHIN: Duration = Duration::from_millis(500);
+
+/// See the [module](self).
+pub(crate) struct ObjectStoreClient {
+    socket: UnixStream,
+    /// Which process asks: a fork of it has the same socket, and must not.
+    process: u32,
+    windows: MappedSegments,
+    state: Mutex<StoreClientState>,
+    heard: Condvar,
+    /// Of the one that reads.
+    spin: Mutex<Spin>,
+    ahead: Mutex<AheadAllocation>,
+    /// Nobody takes what is said.
+    is_gone: AtomicBool,
+}
+
+#[derive(Default)]
+struct StoreClientState {
+    next: u64,
+    /// What was asked for and is waited for, and what became of it.
+    asked: Map<u64, Option<Result<Done, Error>>>,
+    /// One of those who wait reads.
+    has_reader: bool,
+    /// How many wait until it has.
+    others: usize,
+    received: BytesMut,
+    descriptors: VecDeque<OwnedFd>,
+    /// Segments that were passed on and are not mapped yet.
+    segments: Map<(u32, Access), OwnedFd>,
+    over: bool,
+}
+
+/// Room for the next of many values, which is asked for when one is done: it comes while the next is made.
+#[derive(Default)]
+struct AheadAllocation {
+    /// How large the last one was, and when it was done.
+    last: Option<(u64, Instant)>,
+    /// Room that was asked for: under which number, and for how much.
+    asked: Option<(u64, u64)>,
+}
+
+/// What became of it.
+#[derive(Clone, Copy)]
+enum Done {
+    Given(GrantedBlob),
+    Saved { durable: bool },
+}
+
+impl ObjectStoreClient {
+    pub fn new(socket: UnixStream) -> Arc<ObjectStoreClient> {
+        let remote = Arc::new(ObjectStoreClient {
+            socket,
+            process: std::process::id(),
+            windows: MappedSegments::default(),
+            state: Mutex::default(),
+            heard: Condvar::new(),
+            spin: Mutex::default(),
+            ahead: Mutex::default(),
+            is_gone: AtomicBool::new(false),
+        });
+        super::forks::add_elsewhere(&remote);
+        remote
+    }
+
+    /// Whether nobody answers any more.
+    pub fn is_over(&self) -> bool {
+        self.is_gone.load(Ordering::Relaxed) || self.state().over
+    }
+
+    fn state(&self) -> MutexGuard<'_, StoreClientState> {
+        self.state.lock().expect("nothing panics under it")
+    }
+
+    fn is_ours(&self) -> bool {
+        self.process == std::process::id()
+    }
+
+    fn check_ours(&self) -> Result<(), Error> {
+        match self.is_ours() {
+            true => Ok(()),
+            false => Err(Error::invalid(
+                "the node's store belongs to the process that was forked: large values cannot be read or made \
+                 in a fork of a task",
+            )),
+        }
+    }
+
+    fn say(&self, asks: &[StoreRequest]) -> Result<(), Error> {
+        self.check_ours()?;
+        let words: BytesMut = asks.iter().flat_map(|ask| ask.encode()).collect();
+        // Messages are short: they go as a whole.
+        (&self.socket).write_all(&words).map_err(|_| {
+            self.is_gone.store(true, Ordering::Relaxed);
+            gone()
+        })
+    }
+
+    /// Fills room with these parts, as the data of an object. It is this process's until the cluster keeps it. If it is
+    /// one of many in a row, room for the next may be asked for.
+    pub fn write(
+        &self,
+        object: ObjectId,
+        parts: &[&[u8]],
+        in_a_row: bool,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<Option<Session>, Error> {
+        self.check_ours()?; // What was asked for ahead is not a fork's.
+        let layout = super::layout_of(parts)?;
+        let bytes = layout.bytes() as u64;
+        let (number, given) = self.room(bytes, go_on)?;
+        let filled = self
+            .map(given, Access::Write)
+            .and_then(|()| self.windows.writable(given.block, layout.bytes(), given.trims, |_| {}))
+            .and_then(|mut room| layout.fill(&mut room, parts));
+        if let Err(error) = filled {
+            self.let_go(number);
+            return Err(super::unmappable(&error));
+        }
+        let seal = StoreRequest::Seal { number, object };
+        if in_a_row && self.follows_soon(bytes) {
+            let next = |number| StoreRequest::Create { number, bytes, ahead: true };
+            let number = self.ask_after(Some(seal), next)?;
+            let before = self.ahead().asked.replace((number, bytes));
+            before.inspect(|(number, _)| self.give_up(*number)); // Another thread makes many, too.
+        } else {
+            self.say(&[seal])?;
+        }
+        Ok(given.worker)
+    }
+
+    /// Room for so many bytes: what was asked for ahead, or else what there is when it is asked.
+    fn room(
+        &self,
+        bytes: u64,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<(u64, GrantedBlob), Error> {
+        let ahead = self.ahead().asked.take();
+        if let Some((number, asked)) = ahead {
+            if asked != bytes {
+                self.give_up(number);
+            } else if let Ok(given) = self.wait_for_room(number, go_on)? {
+                return Ok((number, given));
+            }
+        }
+        let number =
+            self.ask_after(None, |number| StoreRequest::Create { number, bytes, ahead: false })?;
+        let given = self.wait_for_room(number, go_on)??;
+        Ok((number, given))
+    }
+
+    /// What became of room that was asked for, unless it is not to go on.
+    fn wait_for_room(
+        &self,
+        number: u64,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<Result<GrantedBlob, Error>, Error> {
+        loop {
+            if let Some(given) = self.wait(number, Some(Instant::now() + super::LOOK_EVERY)) {
+                return Ok(given);
+            }
+            if !go_on() {
+                self.give_up(number);
+                return Err(super::given_up());
+            }
+        }
+    }
+
+    fn ahead(&self) -> MutexGuard<'_, AheadAllocation> {
+        self.ahead.lock().expect("nothing panics under it")
+    }
+
+    /// One of many in a row is done: whether another one as large may be expected soon.
+    fn follows_soon(&self, bytes: u64) -> bool {
+        let (mut ahead, now) = (self.ahead(), Instant::now());
+        let last = ahead.last.replace((bytes, now));
+        bytes <= AHEAD_BYTES && last.is_some_and(|(last, then)| last == bytes && now - then <= SOON)
+    }
+
+    /// None follows soon.
+    pub fn pause(&self) {
+        if self.is_ours() {
+            self.ahead().last = None;
+            self.give_back_ahead();
+        }
+    }
+
+    /// Room that was asked for ahead is not kept from others, who may need it for what this process waits for.
+    fn give_back_ahead(&self) {
+        let asked = self.ahead().asked.take();
+        asked.inspect(|(number, _)| self.give_up(*number));
+    }
+
+    /// Has the data of an object saved, which this process made. It is on the disk when this returns; says whether
+    /// it is.
+    pub fn save(&self, object: ObjectId) -> Result<bool, Error> {
+        let number = self.ask_after(None, |number| StoreRequest::Save { number, object })?;
+        match self.wait_done(number, None).expect("it waits until it is done")? {
+            Done::Saved { durable } => Ok(durable),
+            Done::Given(_) => Err(Error::internal("what was to be saved was given")),
+        }
+    }
+
+    /// Asks for the data of an object; says under which number it is answered.
+    pub fn read(&self, object: ObjectId) -> Result<u64, Error> {
+        self.ask_after(None, |number| StoreRequest::Read { number, object })
+    }
+
+    /// What was made for this object is not wanted any more.
+    pub fn discard(&self, object: ObjectId) {
+        let _ = self.say(&[StoreRequest::Discard { object }]); // If nobody hears it, the store is gone.
+    }
+
+    /// What was asked for under this number has come: shows it.
+    pub fn show(
+        self: &Arc<ObjectStoreClient>,
+        object: ObjectId,
+        number: u64,
+        given: GrantedBlob,
+    ) -> Result<(View, Layout), Error> {
+        let read = Read { remote: self.clone(), number };
+        let shown = self
+            .map(given, Access::Read)
+            .and_then(|()| self.windows.view(given.block, given.bytes as usize, |_| drop(read)));
+        super::laid_out(object, shown.map_err(|error| super::unmappable(&error))?)
+    }
+
+    /// Maps a segment that was passed on, if it is not yet.
+    fn map(&self, given: GrantedBlob, access: Access) -> std::io::Result<()> {
+        let (segment, mut state) = (given.block.segment, self.state());
+        if let Some(descriptor) = state.segments.get(&(segment, access)) {
+            self.windows.add(segment, access, descriptor)?;
+            state.segments.remove(&(segment, access));
+        }
+        Ok(())
+    }
+
+    /// What was asked for under this number is not needed any more. To be said once: the store knows what that means.
+    fn let_go(&self, number: u64) {
+        if self.is_ours() {
+            let _ = self.say(&[StoreRequest::Release { number }]); // If nobody hears it, the store is gone.
+        }
+    }
+
+    /// This process is about to fork: what it reads now, the fork may go on reading.
+    pub fn about_to_fork(&self) {
+        let _ = self.say(&[StoreRequest::Fork]);
+    }
+
+    /// Asks something, after it has said something else; says under which number it is answered.
+    fn ask_after(
+        &self,
+        first: Option<StoreRequest>,
+        ask: impl FnOnce(u64) -> StoreRequest,
+    ) -> Result<u64, Error> {
+        let number = {
+            let mut state = self.state();
+            if state.over {
+                return Err(gone()); // What is said is heard, perhaps, and not answered.
+            }
+            state.next += 1;
+            let number = state.next;
+            state.asked.insert(number, None);
+            number
+        };
+        let said: Vec<StoreRequest> = first.into_iter().chain([ask(number)]).collect();
+        self.say(&said).inspect_err(|_| drop(self.state().asked.remove(&number)))?;
+        Ok(number)
+    }
+
+    /// What was asked for under this number, once; nothing if it has not come by then.
+    pub fn wait(&self, number: u64, until: Option<Instant>) -> Option<Result<GrantedBlob, Error>> {
+        let done = self.wait_done(number, until)?;
+        Some(done.and_then(|done| match done {
+            Done::Given(given) => Ok(given),
+            Done::Saved { .. } => Err(Error::internal("what was to be given was saved")),
+        }))
+    }
+
+    fn wait_done(&self, number: u64, until: Option<Instant>) -> Option<Result<Done, Error>> {
+        let mut state = self.state();
+        loop {
+            let came = state.asked.get_mut(&number).and_then(Option::take);
+            if came.is_some() {
+                state.asked.remove(&number);
+                return came;
+            }
+            if state.over {
+                state.asked.remove(&number);
+                return Some(Err(gone()));
+            }
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return None;
+            }
+            if state.has_reader {
+                state.others += 1;
+                state = match left {
+                    None => self.heard.wait(state).expect("nothing panics under it"),
+                    Some(left) => {
+                        self.heard.wait_timeout(state, left).expect("nothing panics under it").0
+                    }
+                };
+                state.others -= 1;
+                continue;
+            }
+            state.has_reader = true;
+            drop(state);
+            let received = self.receive(left);
+            state = self.state();
+            state.has_reader = false;
+            match received {
+                Ok(Some((bytes, descriptors))) => {
+                    state.received.extend_from_slice(&bytes);
+                    state.descriptors.extend(descriptors);
+                    self.hear(&mut state);
+                }
+                Ok(None) => {}
+                Err(_) => state.over = true,
+            }
+            if state.others > 0 {
+                self.heard.notify_all();
+            }
+        }
+    }
+
+    /// Says so, with the figures, if the store has no room for what is asked of it.
+    pub fn lack_of_room(&self) -> Option<Error> {
+        let number = self.ask_after(None, |number| StoreRequest::ExplainWait { number }).ok()?;
+        let answer = self.wait_done(number, Some(Instant::now() + ANSWERS_WITHIN));
+        if answer.is_none() {
+            self.state().asked.remove(&number);
+        }
+        answer?.err().filter(|error| error.kind() == ErrorKind::Exhausted)
+    }
+
+    /// Nobody waits for this any more. If an answer is on its way, it is passed over: the store takes back what it gives.
+    pub fn give_up(&self, number: u64) {
+        if self.is_ours() && self.state().asked.remove(&number).is_some() {
+            self.let_go(number);
+        }
+    }
+
+    /// What comes next, if it comes in time.
+    fn receive(&self, left: Option<Duration>) -> io::Result<Option<(Vec<u8>, Vec<OwnedFd>)>> {
+        let is_there = || {
+            let mut ready = [PollFd::new(&self.socket, PollFlags::IN)];
+            (poll(&mut ready, Some(&Timespec::default())) == Ok(1)).then_some(())
+        };
+        // What is in this node's memory is answered at once: sooner than it takes to sleep and be woken.
+        let came = self.spin.lock().expect("nothing panics under it").look(is_there);
+        if came.is_none() {
+            self.give_back_ahead();
+        }
+        if came.is_none()
+            && let Some(left) = left
+        {
+            let left = Timespec::try_from(left).map_err(io::Error::other)?;
+            let mut ready = [PollFd::new(&self.socket, PollFlags::IN)];
+            match poll(&mut ready, Some(&left)) {
+                Ok(0) | Err(Errno::INTR) => return Ok(None),
+                Ok(_) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let mut buffer = vec![0; READ_BYTES];
+        let (count, descriptors) = descriptor_passing::receive(&self.socket, &mut buffer)?;
+        if count == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        buffer.truncate(count);
+        Ok(Some((buffer, descriptors)))
+    }
+
+    fn hear(&self, state: &mut StoreClientState) {
+        loop {
+            match StoreReply::next(&mut state.received) {
+                Ok(None) => return,
+                Ok(Some(StoreReply::Given { number, given, passed })) => {
+                    if let Some(access) = passed {
+                        let Some(segment) = state.descriptors.pop_front() else {
+                            return state.over = true;
+                        };
+                        state.segments.insert((given.block.segment, access), segment);
+                    }
+                    state.answered(number, Ok(Done::Given(given)));
+                }
+                Ok(Some(StoreReply::Saved { number, durable })) => {
+                    state.answered(number, Ok(Done::Saved { durable }));
+                }
+                Ok(Some(StoreReply::Refused { number, error })) => {
+                    state.answered(number, Err(error));
+                }
+                Ok(Some(StoreReply::SegmentGone { segment })) => {
+                    state.segments.retain(|(number, _), _| *number != segment);
+                    self.windows.remove(segment);
+                }
+                Err(_) => return state.over = true,
+            }
+        }
+    }
+}
+
+impl StoreClientState {
+    fn answered(&mut self, number: u64, answer: Result<Done, Error>) {
+        // What was given up is not known any more.
+        if let Some(asked) = self.asked.get_mut(&number) {
+            *asked = Some(answer);
+        }
+    }
+}
+
+/// What this process reads. Dropped, it does no longer.
+struct Read {
+    remote: Arc<ObjectStoreClient>,
+    number: u64,
+}
+
+impl Drop for Read {
+    fn drop(&mut self) {
+        self.remote.let_go(self.number);
+    }
+}
+
+fn gone() -> Error {
+    Error::unavailable(Ran::Maybe, "the worker that has this node's store is gone")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{ObjectStore, ObjectStoreHandle, StoreOptions};
+    use super::*;
+    use crate::net::credentials::Credentials;
+    use marline_core::id::TaskId;
+    use marline_core::payload::Payload;
+    use marline_objects::Arena;
+
+    /// How many segments are mapped.
+    fn mapped(windows: &MappedSegments, access: Access) -> usize {
+        (0..100).filter(|number| windows.has(*number, access)).count()
+    }
+
+    #[test]
+    fn who_makes_many_values_in_a_row_has_room_for_the_next_until_it_pauses() {
+        const LIMIT: u64 = 8 << 20;
+        let options = StoreOptions { limit: LIMIT, spill: None, ..StoreOptions::default() };
+        let store = ObjectStore::new(&options, Credentials::new(None));
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        store.add_peer(theirs).unwrap();
+        let remote = ObjectStoreClient::new(ours);
+        let objects = ObjectStoreHandle::elsewhere(remote.clone()).allocating_ahead();
+        let asked = || remote.ahead().asked;
+        let used = |bytes: u64| {
+            let until = Instant::now() + Duration::from_secs(30);
+            while store.figures().used != bytes {
+                assert!(Instant::now() < until, "{} are used", store.figures().used);
+                std::thread::yield_now();
+            }
+        };
+        let object = ObjectId::of(TaskId::from_u128(7), 1);
+        let value = |bytes: usize, byte: u8| vec![byte; bytes];
+        let write_until = |bytes: usize, enough: &dyn Fn() -> bool| {
+            for round in 0_u32..100_000 {
+                if round > 0 && enough() {
+                    return;
+                }
+                objects.write(object, &[&value(bytes, round as u8)], || true).unwrap();
+                let payload = objects.open(&Payload::default().stored_as(object)).unwrap();
+                assert!(payload.inline == value(bytes, round as u8), "round {round}");
+            }
+            panic!("it never was");
+        };
+        write_until(200_000, &|| asked().is_some());
+        write_until(200_000, &|| asked().is_some());
+        let one = Layout::of([200_000]).unwrap().bytes() as u64;
+        used(2 * one);
+        // One of another size gives it back, and so does who pauses.
+        write_until(100_000, &|| true);
+        let other = Layout::of([100_000]).unwrap().bytes() as u64;
+        used(other);
+        write_until(100_000, &|| asked().is_some());
+        objects.pause();
+        used(other);
+        // Where there is little room, there is none ahead, and nothing is the worse for it.
+        let kept = ObjectId::of(TaskId::from_u128(8), 1);
+        ObjectStoreHandle::here(store.clone())
+            .write(kept, &[&value(LIMIT as usize / 2, 1)], || true)
+            .unwrap();
+        write_until(100_000, &|| asked().is_some());
+        write_until(100_000, &|| true);
+        objects.pause();
+        let large = Layout::of([LIMIT as usize / 2]).unwrap().bytes() as u64;
+        used(large + other);
+        objects.discard(object);
+        used(large);
+    }
+
+    #[test]
+    fn values_that_grow_do_not_leave_their_segments_behind_in_those_who_read_them() {
+        let options = StoreOptions { limit: 1 << 30, spill: None, ..StoreOptions::default() };
+        let store = ObjectStore::with(&options, Credentials::new(None), Arena::new(4096));
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        store.add_peer(theirs).unwrap();
+        let remote = ObjectStoreClient::new(ours);
+        let (here, elsewhere) =
+            (ObjectStoreHandle::here(store.clone()), ObjectStoreHandle::elsewhere(remote.clone()));
+        for number in 1..20_u32 {
+            let object = ObjectId::of(TaskId::from_u128(7), number);
+            let value = vec![number as u8; 200_000 * number as usize];
+            elsewhere.write(object, &[&value], || true).unwrap();
+            let stored = Payload::default().stored_as(object);
+            for objects in [&elsewhere, &here] {
+                assert!(objects.open(&stored).unwrap().inline == value);
+            }
+            elsewhere.discard(object);
+        }
+        for access in [Access::Read, Access::Write] {
+            assert_eq!(mapped(&remote.windows, access), 1, "the last one");
+        }
+        // The store lets go of its own after it has answered.
+        let until = Instant::now() + Duration::from_secs(30);
+        while mapped(&store.0.windows, Access::Read) > 1 {
+            assert!(Instant::now() < until, "what is gone is still mapped");
+            std::thread::yield_now();
+        }
+    }
+}

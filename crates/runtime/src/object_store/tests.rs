@@ -1,0 +1,165 @@
+//! A store and the processes that use it, over sockets and without, in one process.
+
+use super::*;
+use crate::net::credentials::Credentials;
+use marline_core::error::ErrorKind;
+use marline_core::id::TaskId;
+use marline_core::payload::Payload;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+/// What a value here takes, nearly.
+const BYTES: usize = 200_000;
+/// Far longer than anything here takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn store(limit: u64) -> ObjectStore {
+    let options = StoreOptions { limit, spill: None, ..StoreOptions::default() };
+    ObjectStore::new(&options, Credentials::new(None))
+}
+
+/// Another process that uses it, as far as the store can tell.
+fn other(store: &ObjectStore) -> Arc<ObjectStoreClient> {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    store.add_unsupervised_process(theirs).unwrap();
+    ObjectStoreClient::new(ours)
+}
+
+fn object(number: u128) -> ObjectId {
+    ObjectId::of(TaskId::from_u128(number), 0)
+}
+
+/// Puts something there, and keeps it.
+fn fill(store: &ObjectStore, object: ObjectId, bytes: usize) {
+    store.write(object, &[&vec![7; bytes]], &mut || true).unwrap();
+    store.retain(object);
+}
+
+fn stored(object: ObjectId) -> Payload {
+    Payload::default().stored_as(object)
+}
+
+/// How many processes read it.
+fn readers(store: &ObjectStore, object: ObjectId) -> u32 {
+    store.list(usize::MAX).iter().find(|held| held.object == object).unwrap().readers
+}
+
+fn until(what: &str, is_so: impl Fn() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < end, "waited a minute: {what}");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn who_asks_for_very_many_values_before_it_reads_any_answer_gets_all_of_them() {
+    let store = store(10 << 20);
+    fill(&store, object(1), BYTES);
+    let objects = ObjectStoreHandle::elsewhere(other(&store));
+    let asked: Vec<_> =
+        (0..5_000).map(|_| objects.read(&stored(object(1))).unwrap().unwrap()).collect();
+    for mut reading in asked {
+        let came = reading.wait(Some(PATIENCE)).expect("it comes").unwrap();
+        assert_eq!(came.inline.len(), BYTES);
+    }
+    assert!(!objects.is_over());
+    until("nobody reads it", || readers(&store, object(1)) == 0);
+}
+
+#[test]
+fn a_fork_may_go_on_reading_whatever_store_its_process_reads() {
+    let stores = [store(1 << 20), store(1 << 20)];
+    let remote = other(&stores[1]);
+    let known = forks::StoreRegistry::default();
+    known.add(forks::RegisteredStore::Here(Arc::downgrade(&stores[0].0)));
+    known.add(forks::RegisteredStore::Elsewhere(Arc::downgrade(&remote)));
+    let all = [ObjectStoreHandle::here(stores[0].clone()), ObjectStoreHandle::elsewhere(remote)];
+    for (store, objects) in stores.iter().zip(&all) {
+        fill(store, object(1), BYTES);
+        fill(store, object(2), BYTES);
+        let view = objects.open(&stored(object(1))).unwrap();
+        known.tell_all();
+        drop(view);
+        // What it begins to read later is its own; and who is answered was heard before.
+        drop(objects.open(&stored(object(2))).unwrap());
+        until("nobody reads it", || readers(store, object(2)) == 0);
+        assert_eq!(readers(store, object(1)), 1, "its fork may");
+    }
+}
+
+#[test]
+fn what_is_given_to_who_no_longer_looks_is_free_again() {
+    let store = store(1 << 20);
+    fill(&store, object(1), BYTES);
+    // It has come, and nobody looks.
+    drop(ObjectStoreHandle::here(store.clone()).read(&stored(object(1))).unwrap().unwrap());
+    assert_eq!(readers(&store, object(1)), 0);
+    // Room that is given while whoever waited for it decides to wait no longer.
+    let large = vec![7; 900_000];
+    let stopped = store.write(object(2), &[&large], &mut || {
+        store.evict(object(1));
+        false
+    });
+    assert_eq!(stopped.unwrap_err().kind(), ErrorKind::Cancelled);
+    assert_eq!(store.figures().used, 0);
+}
+
+#[test]
+fn room_that_another_process_waits_for_no_longer_is_given_to_others() {
+    let store = store(1 << 20);
+    fill(&store, object(1), BYTES);
+    let (remote, large) = (other(&store), vec![7; 900_000]);
+    // It never looks at its socket again.
+    let stopped = remote.write(object(2), &[&large], false, &mut || false);
+    assert_eq!(stopped.unwrap_err().kind(), ErrorKind::Cancelled);
+    store.evict(object(1));
+    until("all is free", || store.figures().used == 0);
+    fill(&store, object(3), large.len());
+}
+
+#[test]
+fn what_came_to_another_process_and_was_not_looked_at_is_not_read() {
+    let store = store(1 << 20);
+    fill(&store, object(1), BYTES);
+    let objects = ObjectStoreHandle::elsewhere(other(&store));
+    let reading = objects.read(&stored(object(1))).unwrap().unwrap();
+    until("it is given", || readers(&store, object(1)) == 1);
+    drop(reading);
+    until("nobody reads it", || readers(&store, object(1)) == 0);
+    // The segment came with what nobody looked at.
+    assert_eq!(objects.open(&stored(object(1))).unwrap().inline[..], vec![7; BYTES]);
+}
+
+#[test]
+fn however_requests_and_their_ends_meet_nothing_is_lost_or_taken_back_twice() {
+    let store = store(2 << 20);
+    fill(&store, object(1), BYTES);
+    let objects = ObjectStoreHandle::elsewhere(other(&store));
+    let view = objects.open(&stored(object(1))).unwrap();
+    for round in 0..2_000 {
+        let mut reading = objects.read(&stored(object(1))).unwrap().unwrap();
+        match round % 4 {
+            0 => {}
+            1 => drop(reading.wait(Some(Duration::ZERO))),
+            2 => drop(reading.wait(Some(Duration::from_micros(round)))),
+            _ => drop(reading.wait(None).unwrap().unwrap()),
+        }
+        // There is room, or it is given up before that is known.
+        let mut looks = 0;
+        let written = objects.write(object(2), &[&[1; BYTES]], || {
+            looks += 1;
+            looks < 2
+        });
+        if written.is_ok() {
+            objects.discard(object(2));
+        }
+    }
+    store.evict(object(1));
+    let read = Layout::of([BYTES]).unwrap().bytes() as u64;
+    until("only what is read is there", || store.figures().used == read);
+    assert_eq!(view.inline[..], vec![7; BYTES]);
+    drop(view);
+    until("all is free", || store.figures().used == 0);
+    assert!(!objects.is_over());
+}
